@@ -308,6 +308,7 @@ Poly = frozenset[tuple[tuple[Atom, ...], int]]
 """Monomials (sorted atoms) with their coefficients, none of them 0."""
 
 
+@lru_cache(maxsize=1 << 16)
 def poly(expr: Expr) -> Poly:
     """Return the normal form of an expression."""
     match expr:

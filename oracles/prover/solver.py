@@ -304,6 +304,7 @@ class Sequents:
         self._solver = z3.SimpleSolver()
         self._solver.set("rlimit", rlimit)
         self._names: dict[Expr, str] = {}
+        self._texts: dict[Expr, str] = {}
         self._declared: set[str] = set()
         self._nonlinear: list[str] = []
         self._known: list[str] = []
@@ -316,6 +317,8 @@ class Sequents:
     def held(self, goals: Iterable[Expr]) -> set[Expr]:
         """Return the goals that follow: those that are left when no model refutes any more."""
         left = dict(enumerate(goals))
+        if self._refutes(f"(not (and true {' '.join(map(self._truth, left.values()))}))"):
+            return set(left.values())
         flags = {i: z3.Bool(f"g{i}") for i in left}
         claims = [f"(assert (= g{i} {self._truth(g)}))" for i, g in left.items()]
         self._solver.push()
@@ -372,6 +375,11 @@ class Sequents:
         self._solver.from_string("".join([*declared, *known, *more]))
 
     def _truth(self, expr: Expr) -> str:
+        if expr not in self._texts:
+            self._texts[expr] = self._written(expr)
+        return self._texts[expr]
+
+    def _written(self, expr: Expr) -> str:
         match expr:
             case int():
                 return "true" if expr else "false"

@@ -23,7 +23,7 @@ Facts that do not follow are dropped until all do (Houdini); then 3 is asked wit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -132,9 +132,10 @@ class _Checker:
         self._orbits: tuple[Orbit, ...] = exploration.abstraction.rotation.orbits
         self._rings = {r: i for i, one in enumerate(self._orbits) for r in one.rings}
         self._structures = Structures(self._world, exploration.events, self._orbits)
-        self._put: dict[object, Expr] = {}
+        self._put: dict[tuple[Expr, tuple[Expr | None, ...]], Expr] = {}
         self._seen: dict[object, Expr] = {}
         self._solver = Sequents(rlimit)
+        self._told: dict[int, tuple[list[Expr], list[Expr], dict[Var, Expr]]] = {}
         self._held: dict[object, set[Expr]] = {}
         self._open: dict[object, int | None] = {}
         self._ended: set[tuple[int, int]] = set()
@@ -271,14 +272,19 @@ class _Checker:
 
     def _valued(self, expr: Expr, now: dict[Number, Expr], agent: int) -> Expr:
         """Return an expression of threads in terms of the shifts of the class."""
-        if isinstance(expr, int):
-            return expr
-        names = named(expr)
-        values = {v: now[agent, v.name] for v in names if (agent, v.name) in now}
-        key = expr, *values.values()
+        return self._replaced(expr, tuple(now.get((agent, v.name)) for v in named(expr)))
+
+    def _replaced(self, expr: Expr, by: tuple[Expr | None, ...]) -> Expr:
+        """Put other expressions in place of the variables of one, and reduce it."""
+        key = expr, by
         if key not in self._put:
+            values = {v: e for v, e in zip(named(expr), by, strict=True) if e is not None}
             self._put[key] = normal(substitute(expr, values))
         return self._put[key]
+
+    def _with(self, expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+        """Put what is known of some variables in place of them."""
+        return self._replaced(expr, tuple(map(values.get, named(expr))))
 
     def _claim(self, step: Step, claim: Expr, note: Note) -> None:
         """Add a claim; what is true by itself, or was claimed before, is not asked again."""
@@ -314,9 +320,9 @@ class _Checker:
         numbers = self._structures.numbers(state)
         if target.members.keys() - numbers.keys():
             raise OpenError(f"a state that is taken for state {step.to} lacks a variable")
-        for turn, at in self._structures.over(state):
-            past = Compared(Kind.LT, turn, at, answer=True)
-            self._claim(step, normal(fold(Kind.LT, now[turn], now[at])), past)
+        for turn, walk in self._structures.over(state):
+            past = Compared(Kind.LT, turn, walk, answer=True)
+            self._claim(step, normal(fold(Kind.LT, now[turn], now[walk])), past)
         first = [target.defines.get(rotation(i)) for i in range(len(self._orbits))]
         turns = tuple(numbers[a][1] - target.numbers[a][1] if a in numbers else 0 for a in first)
         what = self._structures.difference(state, step.to, target.state, turns)
@@ -344,7 +350,12 @@ class _Checker:
     def _known(self, source: int) -> tuple[list[Expr], dict[Var, Expr]]:
         """Return what holds in a class, and what its equations say of its shifts."""
         facts = self._classes[source].facts if source >= 0 else []
-        return [*self._always, *facts], solved(facts)
+        if source not in self._told or self._told[source][0] != facts:
+            equal = solved(facts)
+            found = dict.fromkeys(self._with(f, equal) for f in (*self._always, *facts))
+            known: list[Expr] = [f for f in found if not isinstance(f, int) or not f]
+            self._told[source] = facts, known, equal
+        return self._told[source][1:]
 
     def _settle(self, steps: list[Step]) -> None:
         """Drop facts of classes until those that are left follow on every step."""
@@ -364,12 +375,12 @@ class _Checker:
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
         known, equal = self._known(step.source)
-        path = [normal(substitute(e, equal)) for claims, e in step.asked if not claims]
-        goals = {f: normal(substitute(substitute(f, step.shifts), equal)) for f in target.facts}
+        path = [self._with(e, equal) for claims, e in step.asked if not claims]
+        goals = {f: self._with(self._with(f, step.shifts), equal) for f in target.facts}
         asked = {g for g in goals.values() if not isinstance(g, int)}
         held: set[Expr] = set()
         if asked:
-            told = [*self._reduced(known, equal), *path]
+            told = [*known, *path]
             key = frozenset(told), frozenset(asked)
             if key not in self._held:
                 self._held[key] = self._solver.given(told).held(asked)
@@ -381,24 +392,16 @@ class _Checker:
         target.facts = kept
         return changed
 
-    def _reduced(self, known: list[Expr], equal: dict[Var, Expr]) -> list[Expr]:
-        found = (normal(substitute(f, equal)) for f in known)
-        return [f for f in dict.fromkeys(found) if not isinstance(f, int) or not f]
-
     def _judge(self, step: Step) -> None:
         """Ask whether what a step claims follows from the facts of its class."""
         known, equal = self._known(step.source)
-        asked = (
-            ((claims, normal(substitute(e, equal))), note)
-            for (claims, e), note in step.asked.items()
-        )
+        asked = (((claims, self._with(e, equal)), note) for (claims, e), note in step.asked.items())
         left = [(one, note) for one, note in asked if not isinstance(one[1], int) or not one[1]]
         if not any(claims for (claims, _), _ in left):
             return
-        told = self._reduced(known, equal)
-        key = frozenset(told), tuple(one for one, _ in left)
+        key = frozenset(known), tuple(one for one, _ in left)
         if key not in self._open:
-            self._open[key] = self._solver.given(told).first_open([one for one, _ in left])
+            self._open[key] = self._solver.given(known).first_open([one for one, _ in left])
         wrong = self._open[key]
         if wrong is not None:
             raise OpenError(f"it does not follow for every launch: {_said(left[wrong][1])}")

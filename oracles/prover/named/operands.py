@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -143,7 +144,7 @@ class _Rings(Order):
         self._sites = every(kernel)
         self._storage = storage(kernel.buffers)
         self._overlaps = Overlaps(tuple(p.kind for p in programs), kernel.threads)
-        self._rooms: dict[object, list[kir.MBarrier]] = {}
+        self._rooms: dict[object, tuple[list[kir.MBarrier], Iterator[kir.MBarrier]]] = {}
         self._seen: set[object] = set()
 
     def _filled(self, fill: Fill) -> Expr | None:
@@ -440,8 +441,9 @@ class _Rings(Order):
         own = self._filled(fill)
         key = fill.point.number, self.sort(fill.program), own
         if own is not None and key not in self._rooms:
-            self._rooms[key] = self._waited_for(fill, own)
-        rooms = self._rooms.get(key, [])
+            found = self._waited_for(fill, own)
+            self._rooms[key] = list(islice(found, 1)), found
+        rooms, others = self._rooms.get(key, ([], iter(())))
         if own is None or not rooms:
             if own is None or not self._first(fill, own):
                 self._in_turn(read, fill, own, at)
@@ -472,11 +474,22 @@ class _Rings(Order):
         if (known, *facts, *later, *rooms) in self._seen:
             return
         self._seen.add((known, *facts, *later, *rooms))
-        self.asked.holds(
-            [*facts, *later],
-            lambda: any_of(*(self._freed(read, one, target, room, by) for room in rooms)),
-            f"a slot may be refilled while it is read: {one}, then {fill.point.where}",
-        )
+
+        def ask() -> None:
+            self.asked.holds(
+                [*facts, *later],
+                lambda: any_of(*(self._freed(read, one, target, room, by) for room in rooms)),
+                f"a slot may be refilled while it is read: {one}, then {fill.point.where}",
+            )
+
+        try:
+            ask()
+        except (WitnessedError, UndecidedError):
+            more = list(others)
+            if not more:
+                raise
+            rooms += more
+            ask()
 
     def _first(self, fill: Fill, own: Expr) -> bool:
         """Whether a fill is never a refill."""
@@ -486,23 +499,33 @@ class _Rings(Order):
         facts = list(program.exists(fill.point, vector))
         return self.sure(lambda: self.asked.holds(facts, lambda: first, "a refill", most=1))
 
-    def _waited_for(self, fill: Fill, own: Expr) -> list[kir.MBarrier]:
-        """Return the mbarriers whose phase before that of its position a fill waits for."""
+    def _waited_for(self, fill: Fill, own: Expr) -> Iterator[kir.MBarrier]:
+        """Give the mbarriers whose phase before that of its position a fill waits for.
+
+        Those that are waited for in its own iteration come first: mostly one of them is enough.
+        """
         program, slots = fill.program, fill.slot.buffer.slots
         one = Instance(fill.point, program.fresh(fill.point, "a"))
         target = program.at(fill.point, one.vector, own)
         facts = [*program.exists(fill.point, one.vector), normal(fold(Kind.LE, slots, target))]
-        return [
-            room
-            for room in program.kernel.barriers
-            if room != fill.barrier
-            and room.slots == slots
-            and self.sure(
+        # only an arrival of threads frees a slot
+        arrived = [s.barrier for s in program.kernel.walk() if isinstance(s, kir.MBarrierArrive)]
+        near = [
+            p.stmt.barrier
+            for p in program.points
+            if isinstance(p.stmt, kir.MBarrierWaitParity)
+            and p.number < fill.point.number
+            and p.shared(fill.point) == len(p.loops) == len(fill.point.loops)
+        ]
+        for room in sorted(dict.fromkeys(arrived), key=lambda room: room not in near):
+            if room == fill.barrier or room.slots != slots:
+                continue
+            if self.sure(
                 lambda room=room: self.asked.holds(  # type: ignore[misc]
                     facts, lambda: self.heard(program, one, room, target, 1), "no room"
                 )
-            )
-        ]
+            ):
+                yield room
 
     def _freed(
         self, read: Read, one: Instance, target: Expr, room: kir.MBarrier, by: Expr | None,

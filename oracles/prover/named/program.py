@@ -44,11 +44,12 @@ class Point:
     place: Place
     frames: tuple[Frame, ...]
     held: Mapping[Var, Expr]
+    loops: tuple[Frame, ...] = field(init=False)
+    """The loops around it, outermost first."""
 
-    @property
-    def loops(self) -> tuple[Frame, ...]:
-        """The loops around it, outermost first."""
-        return tuple(frame for frame in self.frames if frame.index is not None)
+    def __post_init__(self) -> None:
+        loops = tuple(frame for frame in self.frames if frame.index is not None)
+        object.__setattr__(self, "loops", loops)
 
     @property
     def where(self) -> str:
@@ -90,6 +91,8 @@ def repeated(stop: Expr) -> Expr:
 
 def difference(a: Expr, b: Expr) -> int | None:
     """Return a - b if it is the same number whatever the variables are."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
     return constant(poly(fold(Kind.SUB, a, b)))
 
 
@@ -104,6 +107,7 @@ class Program:
     relevant: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        self._exists: dict[tuple[Point, Vector], tuple[Expr, ...]] = {}
         self._lines = [number for number, _ in numbered(self.kernel)]
         self._number = 0
         self._apart = dict(_assigned_apart(self.kernel.body, self.kind))
@@ -244,8 +248,14 @@ class Program:
                 values[var] = Var(name) - Var(f"minus {name}")
         return normal(substitute(expr, values))
 
-    def exists(self, point: Point, vector: Vector) -> Iterator[Expr]:
-        """Give the conditions under which an instance is executed."""
+    def exists(self, point: Point, vector: Vector) -> tuple[Expr, ...]:
+        """Return the conditions under which an instance is executed."""
+        key = point, vector
+        if key not in self._exists:
+            self._exists[key] = tuple(self._conditions(point, vector))
+        return self._exists[key]
+
+    def _conditions(self, point: Point, vector: Vector) -> Iterator[Expr]:
         depth = 0
         for frame in point.frames:
             if frame.index is None:

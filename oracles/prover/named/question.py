@@ -15,7 +15,16 @@ from functools import partial
 from fuser.expr import Expr, Kind, eq, fold, variables
 from oracles.prover.arithmetic import Atom, Poly, natural, operands, poly, single, tree
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
-from oracles.prover.solver import AtLeast, Formula, Possible, all_of, any_of, at_least, none_of
+from oracles.prover.solver import (
+    Answer,
+    AtLeast,
+    Formula,
+    Possible,
+    all_of,
+    any_of,
+    at_least,
+    none_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,24 +167,46 @@ class Asked:
         if 0 in given:
             return
         self.count += 1
+        outside = self.reach, self._known
+        try:
+            answer = self._answer(given, fine, most or self.most)
+        finally:
+            self.reach, self._known = outside  # what is asked on the way assumes other facts
+        if answer.status == "unsat":
+            return
+        text = says + (f", then {last}" if last is not None else "")
+        if answer.status != "sat":
+            raise UndecidedError(f"z3 gives up: {text}")
+        values = ", ".join(f"{n}={v}" for n, v in answer.values.items() if "?" not in n)
+        raise WitnessedError(f"{text}; {values}")
+
+    def _answer(self, given: list[Formula], fine: Callable[[], Formula], most: int) -> Answer:
+        """Ask whether facts can hold and something not.
+
+        What holds with little in reach holds with more: little is tried first, as it mostly does,
+        then all, and what lies between only if z3 gives up on that.
+        """
         exprs = [fact for fact in given if not isinstance(fact, AtLeast)]
         names = sorted({v for fact in exprs for v in variables(fact)}, key=str)
-        text = says + (f", then {last}" if last is not None else "")
-        for reach in range(1, (most or self.most) + 1):
+        answers: dict[Formula, Answer] = {}
+        far = Answer("unknown", {})
+        for reach in dict.fromkeys((1, most, *range(2, most))):
             self.reach = reach
             self.assume(given)
             claim = fine()
             asked = tuple(given), claim
             if asked in self._proved:
-                return
-            answer = self.possible.ask([*given, none_of(claim)], names)
-            if answer.status == "unsat":
+                return Answer("unsat", {})
+            if claim not in answers:
+                answers[claim] = self.possible.ask([*given, none_of(claim)], names)
+            if answers[claim].status == "unsat":
                 self._proved.add(asked)
-                return
-        if answer.status != "sat":
-            raise UndecidedError(f"z3 gives up: {text}")
-        values = ", ".join(f"{n}={v}" for n, v in answer.values.items() if "?" not in n)
-        raise WitnessedError(f"{text}; {values}")
+                return answers[claim]
+            if reach == most:
+                far = answers[claim]
+                if far.status == "sat":
+                    break
+        return far
 
 
 def products(formulas: Iterable[Formula], low: Expr, high: Expr) -> list[Expr]:
