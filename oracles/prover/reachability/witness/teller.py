@@ -36,7 +36,7 @@ def witness(kernel: kir.Kernel, *, policy: str) -> Witness | None:
     """
     try:
         log = refuting(kernel, policy=policy)
-    except UnsupportedError:
+    except (UnsupportedError, ZeroDivisionError):
         return None
     return None if log is None else tell(log)
 
