@@ -110,7 +110,7 @@ def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
     kept = tuple(var for var in kernel.params if var not in gone)
     made = mapped(replace(kernel, params=()), changed)
     asked = tuple(e for e in made.requires if not isinstance(e, int) or not e)
-    made = replace(made, params=(*kept, *new), requires=asked)
+    made = replace(made, params=tuple(dict.fromkeys((*kept, *new))), requires=asked)
     sums = [linear(value) for value in meant.values()]
     step = max((n for _, parts in sums for n in parts.values()), default=0)
     return Case(made, max(constant for constant, _ in sums), step)

@@ -12,6 +12,7 @@ from litmus.parts import (
     box,
     broken,
     fragment,
+    init,
     k,
     kernel,
     legal,
@@ -24,6 +25,7 @@ from litmus.parts import (
     store,
     tensor,
     trips,
+    wait,
 )
 
 STAGES = 3
@@ -64,6 +66,30 @@ def copies(
         kir.ForLoop(k, n, said(loop, words)),
     )
     return kernel(body, threads=64, buffers=(buffer,))
+
+
+def announced(waits: int) -> kir.Kernel:
+    """Two slots are copied, each announced on a barrier of its own; both are read after one wait."""
+    buffer, tile = slots("S", 2), fragment("x")
+    full = kir.MBarrier("full", 32, 2)
+    fills: list[kir.Stmt] = []
+    for slot in range(2):
+        fills += (
+            kir.CpAsync(kir.Slot(buffer, slot), box(X2, slot), tile.layout, 1),
+            kir.CpAsyncMBarrierArrive(full, slot, noinc=False),
+            kir.MBarrierArrive(full, slot),
+        )
+    uses = [wait(full, waits, 0)]
+    for slot in range(2):
+        uses += (load(tile, kir.Slot(buffer, slot)), store(box(Y2, slot), tile))
+    uses.append(wait(full, 1 - waits, 0))
+    body = (
+        init(full),
+        kir.BlockSync(0, 64),
+        kir.Role("fill", 0, 1, tuple(fills)),
+        kir.Role("use", 1, 1, tuple(uses)),
+    )
+    return single(body, threads=64, buffers=(buffer,), barriers=(full,), tensors=(X2, Y2))
 
 
 def swapped(sentence: str) -> kir.Kernel:
@@ -222,5 +248,19 @@ LITMUS: tuple[Litmus, ...] = (
         copies(loop="await sync read refill commit2 out"),
         "The refill goes to another slot than the one read; the barrier stands between.",
         launches=trips(0, 1, 2, 3, 4, 7),
+    ),
+    legal(
+        "the_later_of_two_announced_copies_waited_for",
+        "H52",
+        announced(1),
+        "An arrival waits for all copies of its thread so far (PTX ISA, cp.async.mbarrier.arrive).",
+    ),
+    broken(
+        "the_earlier_of_two_announced_copies_waited_for",
+        "H52",
+        announced(0),
+        "RAW",
+        "the_later_of_two_announced_copies_waited_for",
+        "It does not wait for copies that come later.",
     ),
 )

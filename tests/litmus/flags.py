@@ -319,7 +319,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     *(
         legal(
-            f"{ctas}_ctas_in_turn_round_after_round",
+            f"turns_of_{ctas}_ctas_round_after_round",
             "H80",
             passed_round(ctas),
             "The turn comes back to the first when all had theirs.",
@@ -328,20 +328,20 @@ LITMUS: tuple[Litmus, ...] = (
         for ctas in (2, 3)
     ),
     broken(
-        "2_ctas_in_turn_and_read_before_it",
+        "turns_of_2_ctas_and_read_before_it",
         "H80",
         passed_round(2, "get add turn put join release"),
         "RAW WAR",
-        "2_ctas_in_turn_round_after_round",
+        "turns_of_2_ctas_round_after_round",
         "The sum so far is read before the turn has come.",
         launches=of(1, 3),
     ),
     broken(
-        "3_ctas_in_turn_without_a_barrier",
+        "turns_of_3_ctas_without_a_barrier",
         "H81",
         passed_round(3, "turn get add put release"),
         "RAW WAR WAW",
-        "3_ctas_in_turn_round_after_round",
+        "turns_of_3_ctas_round_after_round",
         "The release covers what its own warp has stored.",
         launches=of(1, 2, grid=3),
     ),

@@ -150,6 +150,11 @@ def test_the_suite_is_large_and_covers_every_row() -> None:
         assert covered == ROWS
 
 
+def test_names_can_be_asked_for() -> None:
+    """By `FILE.py:NAME`."""
+    assert all(one.name.isidentifier() for one in LITMUS)
+
+
 def test_names_are_unique() -> None:
     """A name is how a twin, a report and a person find a litmus."""
     assert [name for name, count in Counter(one.name for one in LITMUS).items() if count > 1] == []

@@ -291,7 +291,7 @@ class Shape:
         return (
             a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops), a.registers,
             a.arrived, a.unmet, a.first, a.clean, flights,
-            *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative)),
+            *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative, a.copied)),
             self._turned.facts(a.fenced & self._asked),  # what a relaxed arrival publishes
         )  # fmt: skip
 

@@ -230,6 +230,7 @@ class Agent:
     unmet: bool = same(default=False)
     first: bool = same(default=False)
     cumulative: int = mapped("facts", default=0)
+    copied: int = mapped("facts", default=0)
 
     @property
     def k(self) -> int:
@@ -368,8 +369,12 @@ class Agent:
         self.flights[kind.value] = (*closed, (*now, (ends, result, source)))
 
     def drops_copies(self, *, keep: bool) -> None:
-        """Leave copies in the open group that are not known to be done, if that can matter."""
+        """Leave copies in the open group that are not known to be done, if that can matter.
+
+        In any case what arrives later waits for them, too (`copied`).
+        """
         *closed, now = self.groups(kir.AsyncKind.CP_ASYNC)
+        self.copied |= bits(one[0][0] for one in now)
         still = tuple(one for one in now if keep and not knows(self.mine, one[0][0]))
         self.flights[kir.AsyncKind.CP_ASYNC.value] = (*closed, still)
 

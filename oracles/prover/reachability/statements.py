@@ -376,7 +376,8 @@ def execute(step: Step) -> bool:
             Visit(step, barrier, _at(step, barrier)).expect(nbytes)
         case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
             groups = a.groups(kir.AsyncKind.CP_ASYNC)
-            known = step.not_of_memory | bits(one[0][0] for group in groups for one in group)
+            ends = bits(one[0][0] for group in groups for one in group)
+            known = step.not_of_memory | a.copied | ends  # of all copies so far
             Visit(step, barrier, _at(step, barrier)).arrive(raises=not noinc, releases=known)
             # they stay in the open group, which matters only where one is ever awaited
             a.drops_copies(keep=step.world.awaits_copies)
