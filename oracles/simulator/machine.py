@@ -277,6 +277,7 @@ class Agent:
     bulk: Groups = field(default_factory=Groups)
     copies: Groups = field(default_factory=Groups)
     issued: list[Flight] = field(default_factory=list)
+    copied: dict[int, Flight] = field(default_factory=dict)
     fences: dict[kir.Scope, Clock] = field(default_factory=dict)
     weak: list[tuple[kir.Scope, Clock]] = field(default_factory=list)
     generation: int | None = None

@@ -69,7 +69,7 @@ def copies(
 
 
 def announced(waits: int) -> kir.Kernel:
-    """Two slots are copied, each announced on a barrier of its own; both are read after one wait."""
+    """Two slots are copied, each announced on its own barrier; both are read after one wait."""
     buffer, tile = slots("S", 2), fragment("x")
     full = kir.MBarrier("full", 32, 2)
     fills: list[kir.Stmt] = []

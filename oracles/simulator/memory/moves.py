@@ -436,9 +436,11 @@ class Memory:
         if not stmt.noinc:
             barrier.pending += agent.mult
         flight = self.machine.issue(agent, event, shared=True)
-        copies = list(agent.issued)
-        for copy in copies:
+        for copy in agent.issued:
             self.machine.columns.parts.published[copy.by] = True
+            agent.copied[copy.by] = copy
+        # of all copies so far: whoever waits for this arrival only knows of the earlier ones, too
+        copies = list(agent.copied.values())
         agent.issued.clear()
         agent.issued += [copy for copy in copies if copy.done < WRITE_DONE]
         flight.waits_for = list(agent.issued)
