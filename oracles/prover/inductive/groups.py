@@ -396,9 +396,12 @@ def _elections(found: list[Site]) -> dict[Expr, int]:
 
 
 def _any(conditions: Iterable[Expr]) -> Expr:
-    return _normal(
-        fold(Kind.LT, 0, sum((eq(eq(one, 0), 0) for one in conditions), start=0 * COUNT))
-    )
+    """Return that one holds: not all fail.  The tree is a flat one, for there may be thousands."""
+    fail = [eq(one, 0) for one in dict.fromkeys(conditions)] or [1]
+    while len(fail) > 1:
+        pairs = [both(a, b) for a, b in zip(fail[::2], fail[1::2], strict=False)]
+        fail = pairs + fail[len(pairs) * 2 :]
+    return _normal(eq(fail[0], 0))
 
 
 def _normal(expr: Expr) -> Expr:
