@@ -20,4 +20,4 @@ params = MatmulParams(
 case = Case(fd.fusion(), params, {"i0": 8, "i1": 8, "i2": 40}, kind="integers", seed=406)
 
 if __name__ == "__main__":
-    replay(case, oracle="prover")
+    replay(case)
