@@ -439,10 +439,22 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
                 yield values
 
 
+def tried(kernel: kir.Kernel) -> Iterator[Values]:
+    """Yield the launches that are gone through element by element: small ones, then chosen ones."""
+    yield from some_launches(kernel)
+    for one in choose(kernel).launches:
+        yield {**one.params, kir.GRID.name: one.grid, kir.BLOCK.name: 0}
+
+
+def named(values: Values) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Return a launch as a finding has it, and in words."""
+    launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
+    return launch, ", ".join(f"{name}={value}" for name, value in launch)
+
+
 def exist(kernel: kir.Kernel) -> bool:
     """Whether a launch is found that keeps what a kernel requires."""
-    tries = some_launches, chosen
-    if any(next(iter(find(kernel)), None) is not None for find in tries):
+    if next(tried(kernel), None) is not None:
         return True
     near = smallest(kernel)
     return near is not None and bool(Search(kernel).completed(near.params, grid=near.grid))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -121,9 +120,8 @@ def _divisions(
 def _refuted(kernel: kir.Kernel, left: list[Division]) -> Finding | None:
     """Search for a small launch in which a statement divides by 0."""
     known = [d for d in left if not unknown((*d.parts, *d.when, *d.site.conditions))]
-    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
     rest = ALL_ITERATIONS
-    for values in chain(launches.some_launches(kernel), more) if known else ():
+    for values in launches.tried(kernel) if known else ():
         budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left
         for division in known:
@@ -132,8 +130,7 @@ def _refuted(kernel: kir.Kernel, left: list[Division]) -> Finding | None:
             except TooManyError:
                 shown = ""
             if shown:
-                launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
-                names = ", ".join(f"{name}={value}" for name, value in launch)
+                launch, names = launches.named(values)
                 says, site = f"{names}: {shown}", division.site
                 return Finding("bounds", site.where, says, lines=(site.line,), launch=launch)
         rest += budget.left

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import prod
 
 from fuser.expr import Kind, fold, variables
@@ -502,11 +501,7 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
     skipped = left_out(sites)
     rest = ALL_ITERATIONS
-    more = (
-        {**one.params, kir.GRID.name: one.grid, kir.BLOCK.name: 0}
-        for one in launches.chosen(kernel)
-    )
-    for values in chain(launches.some_launches(kernel), more):
+    for values in launches.tried(kernel):
         budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left
         try:
@@ -515,8 +510,7 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
             wrong = None
         rest += budget.left
         if wrong is not None:
-            launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
-            names = ", ".join(f"{name}={value}" for name, value in launch)
+            launch, names = launches.named(values)
             trips = max((_count(stop, values) for stop in closed), default=0)
             says = f"trips={trips}, {names}: {wrong.witness}"
             return replace(wrong, witness=says, trips=trips, launch=launch)

@@ -109,9 +109,8 @@ def _refuted(kernel: kir.Kernel, walk: _Walk, left: list[_Use]) -> list[Finding]
     never = [_finding(u, "for every launch") for u in left if not (u.path or u.ways)]
     if never:
         return never
-    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
     rest = ALL_STEPS
-    for values in chain(launches.some_launches(kernel), more):
+    for values in launches.tried(kernel):
         for block in range(values[kir.GRID.name]):
             found: list[_Use] = []
             walk.left = min(STEPS, rest)
@@ -122,8 +121,7 @@ def _refuted(kernel: kir.Kernel, walk: _Walk, left: list[_Use]) -> list[Finding]
                 found = []
             rest += walk.left
             if found:
-                launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
-                names = ", ".join(f"{name}={value}" for name, value in launch)
+                launch, names = launches.named(values)
                 return [_finding(found[0], f"{names}: CTA {block}", launch)]
     return []
 

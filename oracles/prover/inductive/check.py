@@ -98,8 +98,10 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
     if not checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: nothing was explored")
     try:
-        for kernel in dict.fromkeys(one.world.kernel for one in explorations):
-            own = [one for one in explorations if one.world.kernel == kernel]
+        cases: dict[int, list[Exploration]] = defaultdict(list)
+        for one in explorations:
+            cases[id(one.world.kernel)].append(one)  # one object in all readings of a case
+        for own in cases.values():
             checked += stand_for_all(own, rlimit)
     except UnseenError as error:
         return Verdict(ORACLE, Status.UNKNOWN, checked, reason=f"CTAs: {error}")
