@@ -247,10 +247,7 @@ def _end(processes: list[SpawnProcess]) -> None:
 
 
 def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) -> None:
-    """Hear the drivers until all have closed their pipes, or are long overdue.
-
-    Meanwhile show how far they are: by a bar on a terminal, by a line now and then elsewhere.
-    """
+    """Hear the drivers until all are gone or long overdue, and show how far they are."""
     seconds = campaign.plan.seconds
     overdue = time.time() + seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
     open_, following = dict(inboxes), STATUS_S

@@ -55,26 +55,10 @@ NEEDS: dict[str, tuple[str, ...]] = {
 class Job:
     """What one driver is to do.
 
-    Parameters
-    ----------
-    seed, shard, worker : int
-        The seeds of its rounds follow from these.
-    seconds : float
-        From the moment when its judge is ready; then no further case begins.
-    most : int or None
-        Cases after which it ends before that time.
-    oracles : tuple of str
-        Of `fuzz.campaign.judge.CPU_ORACLES`.
-    use_gpu : bool
-        Run every case on the GPU too.
-    corpus : dict
-        Texts of cases that have failed before, by name; judged first.
-    bases : tuple of str
-        Schedule families whose representatives are judged next.
-    mutants : bool
-        Judge mutants of every family then, for a part of the time.
-    done : frozenset of int
-        Rounds that an interrupted run has finished.
+    No case begins `seconds` after its judge is ready, or after `most`.  The seeds of its rounds
+    follow from `seed`, `shard` and `worker`; those `done` an interrupted run has finished.  Texts
+    of the `corpus`, by name, are judged first, then the representatives of the families `bases`,
+    then mutants of every family for a part of the time, if they are asked for.
     """
 
     seed: int
@@ -186,11 +170,7 @@ def failures(records: Sequence[Record]) -> list[Record]:
 
 
 class Engine:
-    """The work of one driver.
-
-    `send` takes what is to be written down, `judge` is `judge_text` in a process of its own; cases
-    run on the device too, if there is one.
-    """
+    """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written."""
 
     def __init__(
         self,

@@ -30,10 +30,7 @@ _Change = Callable[[random.Random], dict[str, object]]
 
 
 def variants(case: Case) -> Iterator[Params]:
-    """Yield other schedules of a case, the same for every process.
-
-    The kind of the case decides whether sums may be added up in another order.
-    """
+    """Yield other schedules of a case, the same for every process; reals keep the order of sums."""
     rng = random.Random(f"{case.seed} {case.params!r}")
     changes = list(_changes(case))
     seen = {case.params}

@@ -61,14 +61,9 @@ BARRIER_BYTES = 1024
 class Sizes:
     """What one element of a tile takes in the worst kernel of a fusion.
 
-    Parameters
-    ----------
-    reads, writes : int
-        Bytes of all inputs and of all outputs.
-    registers : int
-        32-bit registers of all inputs and outputs, and of two values on the way.
-    parts : int
-        Bytes of what meets in shared memory, of reductions.
+    That is the bytes of all inputs (`reads`), of all outputs (`writes`), and of what meets in
+    shared memory, of reductions (`parts`); and 32-bit registers of inputs, outputs and two values
+    on the way.
     """
 
     reads: int
@@ -167,10 +162,7 @@ def params(
 
 
 def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
-    """Return params by which so many CTAs share a tile of a reduction, one tile each.
-
-    Where they cannot meet in that way, they will do so by threads: see `possible`.
-    """
+    """Return params by which so many CTAs share a tile; by threads where not so (`possible`)."""
     return plain if splits == 1 else ReductionParams.sharing(plain, splits, meet)
 
 
@@ -206,10 +198,7 @@ def extents(
 
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[int, int]:
-    """Gaps and offsets of the inputs in memory, in elements.
-
-    Shrinks towards no gap and no offset.
-    """
+    """Gaps and offsets of the inputs in memory, in elements.  Shrinks towards none."""
     odd = rarely(draw)
     gap = draw(st.sampled_from([0, 1, 3, 8, 5] if odd else [0, 16, 64]))
     return gap, draw(st.sampled_from([0, 1, 2, 4, 8] if odd else [0, 0, 16]))

@@ -61,9 +61,8 @@ def product_fusions(
 ) -> Fusion:
     """Fusions of one to three products with up to `max_ops` operations behind; see `fusions`.
 
-    With `asked` CTAs are asked to share the tiles of the first of them.
-
-    Shrinks towards a `matmul` of two bf16 matrices.
+    With `asked` CTAs are asked to share the tiles of the first.  Shrinks towards a `matmul` of two
+    bf16 matrices.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8)))
     types = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8

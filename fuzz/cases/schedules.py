@@ -64,28 +64,14 @@ P = TypeVar("P", MatmulParams, AmpereParams)
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What the tiles of the worst kernel of a fusion are made of.
+    """What the tiles of the worst kernel of a fusion are made of; bytes are those of an element.
 
-    Parameters
-    ----------
-    products : int
-        Accumulators.
-    operands : int
-        Tensors whose tiles are multiplied, or computed with to be.
-    out_bytes : int
-        Bytes per element of all outputs.
-    narrow, wide : int
-        Bytes of an element of the smallest and of the largest of those.
-    whole : bool
-        Columns are those that integers take, too.
-    leaves : int
-        Tensors that an operand is computed from, in registers if that is asked for.
-    in_bytes : int
-        Bytes per element of all that an epilogue reads.
-    half : bool
-        Something is added up in f16, by one CTA only.
-    parts : bool
-        Rows of a product are reduced beside it, by who has all of their columns.
+    `products` are accumulators, `operands` tensors whose tiles are multiplied, or computed with to
+    be: from `leaves` of them, in registers if that is asked for.  `out_bytes` are those of all
+    outputs together, `narrow` and `wide` those of the smallest and the largest, `in_bytes` those of
+    all that an epilogue reads.  `whole`: columns are those that integers take, too; `half`:
+    something is added up in f16, by one CTA only; `parts`: rows of a product are reduced beside it,
+    by who has all of their columns.
     """
 
     products: int = 1

@@ -552,10 +552,7 @@ def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Lay barriers on each other, past what the CTA has, and at bytes that are no multiple of 8.
-
-    Those that share bytes are given those of a tile that nobody uses.
-    """
+    """Lay barriers on each other (in bytes nobody uses), past what there is, at odd bytes."""
     unused = -(-max((b.end for b in kernel.buffers), default=0) // 128) * 128
     ring = max((m.slots for m in kernel.barriers), default=0)
     spare = kir.Buffer("spare", DType.I64, (ring,), 1, unused)
