@@ -31,21 +31,12 @@ _DRAWN = 4
 
 
 def source(kernel: kir.Kernel) -> str:
-    """Return the CUDA C++ of a kernel; the same text for the same kernel, always.
-
-    Raises
-    ------
-    ScheduleError
-        If the hardware cannot do what a statement says.
-    """
+    """Return the CUDA C++ of a kernel; ScheduleError if the hardware cannot do what it says."""
     return "\n".join(_lines(kernel)) + "\n"
 
 
 def parameters(kernel: kir.Kernel) -> list[str]:
-    """Names of the kernel's parameters, in order.
-
-    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, tensor maps.
-    """
+    """Names of the kernel's parameters, in the order of their declaration."""
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),

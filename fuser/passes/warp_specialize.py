@@ -115,10 +115,7 @@ def _turns(stmt: kir.Stmt, me: int, own: dict[str, kir.Buffer]) -> kir.Stmt:
 
 
 def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer], turn: Var | None) -> kir.Stmt:
-    """Return a statement of its own for each role, on buffers of its own.
-
-    Where these have several slots, a role takes them in its own turns: every other one.
-    """
+    """Return a statement of its own for each role, on buffers of its own, or slots by turns."""
 
     def mine(slot: kir.Slot) -> kir.Slot:
         if slot.buffer.name not in own:

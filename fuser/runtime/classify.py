@@ -73,11 +73,7 @@ def classify(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is known of a call whose fusion is cut into kernels in one way.
-
-    `values` are extents, those of the parts of results among them; `specs` are those of inputs,
-    outputs and intermediates.
-    """
+    """What is known of a call (extents, tensors) whose fusion is cut into kernels in one way."""
 
     params: Params | None
     sms: int
@@ -90,10 +86,7 @@ class _Call:
         return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
-        """Return the schedule of a kernel and its class; by TMA only where that can move all of it.
-
-        Whether it can depends on the axes that the schedule merges, so it is chosen first.
-        """
+        """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
         asked = isinstance(self.params, PointwiseParams) or bool(segment.domain.products)
         if segment.domain.reductions and not asked:
             schedule = self.chosen(segment, by_tma=True)

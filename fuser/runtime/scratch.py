@@ -71,12 +71,10 @@ def _capture(stream: int) -> int:
 
 @dataclass(slots=True)
 class Scratch:
-    """The scratch memory of a kernel whose integers are known.
+    """The scratch memory of a kernel whose integers are known, by bytes of workspaces and counters.
 
     Workspaces are lent for one launch; torch gives their memory to later work of the same stream
     only.  Semaphores and the ticket are 0 before a launch and after it (`zeroed`).
-
-    `workspaces` has the bytes of each, `counters` its 32-bit integers.
     """
 
     workspaces: dict[str, int]

@@ -52,12 +52,9 @@ def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView,
 def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, ...]:
     """Cut a fusion into segments, in an order in which they can be computed.
 
-    Returns
-    -------
-    tuple of Segment
-        Their tensors have the names that they have in the fusion; an output that is none of the
-        fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
-        store, with a suffix.
+    Their tensors have the names that they have in the fusion; an output that is none of the
+    fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
+    store, with a suffix.
     """
     return tuple(_Cutting(fusion, choices or Choices()).run())
 

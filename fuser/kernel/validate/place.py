@@ -21,22 +21,10 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The threads that reach a statement, and the variables that it sees.
+    """The threads that reach a statement, and the variables that have a value there.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    role : str
-        Name of the innermost role, empty outside all roles.
-    first_warp, warps : int
-        Warps of the innermost role, or of the CTA.
-    threads : frozenset of int
-        Threads of the CTA that execute it.
-    elected : bool
-        Whether it stands in an `Elect`.
-    known : mapping of Var to Origin
-        Variables that have a value here.
+    `role` is the innermost one, or empty, and has these warps; `threads` of the CTA execute the
+    statement; `elected` in an `Elect`.
     """
 
     kernel: kir.Kernel
