@@ -218,22 +218,12 @@ class Cost(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Syncs that may go.
+    """Syncs that may go: their lines in the kernel's text, and their statements.
 
-    Parameters
-    ----------
-    lines : tuple of int
-        Their lines in the kernel's text; more than one where none may go without the others.
-    texts : tuple of str
-        Their statements.
-    cost : Cost
-        Class of the dearest.
-    loops : tuple of str
-        Indices of the loops of symbolic length around it, outermost first.
-    reason : str
-        What was proved.
-    instead : tuple of int
-        Lines of other needless syncs that must stay if this one goes.
+    There are several where none may go without the others.  `cost` is the class of the dearest;
+    `loops` are the indices of the loops of symbolic length around it, outermost first; `reason` is
+    what was proved; `instead` are the lines of other needless syncs that must stay if this one
+    goes.
     """
 
     lines: tuple[int, ...]
@@ -255,26 +245,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All that was found out about a kernel.
+    """All that was found out about a kernel, by so many proofs; advice comes dearest first.
 
-    Parameters
-    ----------
-    advice : tuple of Advice
-        Dearest first.
-    together : tuple of tuple of int
-        Sets of lines that may go together and to which no other can be added; the first is what a
-        greedy choice of the dearest gives.
-    then : tuple of int
-        Lines of syncs that may go as well once the first set is gone, such as the arrivals of a
-        barrier for which nobody waits any more.
-    complete : bool
-        Whether `together` has every such set.
-    proofs : int
-        How many were asked for.
-    cut : bool
-        Whether questions were left open because the budget was used up.
-    reason : str
-        Why nothing can be said; empty where something can.
+    `together` are sets of lines that may go together and to which no other can be added (all of
+    them, if `complete`); the first is what a greedy choice of the dearest gives.  Once that is gone
+    those of `then` may go as well, such as the arrivals of a barrier for which nobody waits any
+    more.  `cut`: questions were left open because the budget was used up.  `reason` is why nothing
+    can be said; empty where something can.
     """
 
     advice: tuple[Advice, ...]

@@ -41,13 +41,7 @@ class Groups:
         self.open = []
 
     def done(self, keep: int, *, reads: bool) -> int:
-        """Return the events that are over when all but the latest `keep` groups are.
-
-        Raises
-        ------
-        NotModelled
-            If which groups these are depends on which CTA arrives last.
-        """
+        """Return the events that are over when all but the latest `keep` groups are."""
         if self.unsettled and keep:
             raise NotModelled("an await that keeps groups of the body of the last-arriving CTA")
         old = self.closed[: max(0, len(self.closed) - keep)]

@@ -79,13 +79,7 @@ class Machine:
         return step is not None and step.op < Op.ARRIVE and self.enabled(st, i)
 
     def advance(self, st: State, i: int) -> None:
-        """Execute the next step of agent `i`, which is enabled.
-
-        Raises
-        ------
-        Defect
-            If an obligation does not hold here.
-        """
+        """Execute the next step of agent `i`, which is enabled."""
         step = self.next_step(st, i)
         assert step is not None, "an enabled agent has a step"
         barriers = self.barriers
@@ -223,13 +217,7 @@ class Machine:
         return not st.asleep and all(pc == len(agent.steps) for pc, agent in ends)
 
     def end(self, st: State) -> None:
-        """Check what is left when all agents are done.
-
-        Raises
-        ------
-        Defect
-            If something is in flight, or a barrier or semaphore is not as it has to be.
-        """
+        """Check what is left when all agents are done: in flight, on barriers and semaphores."""
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]

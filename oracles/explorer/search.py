@@ -88,15 +88,7 @@ class Search:
     way: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Look at all interleavings.
-
-        Raises
-        ------
-        Defect
-            If one of them goes wrong.
-        TooMany
-            If there are more than `limit` states.
-        """
+        """Look at all interleavings: a Defect in one of them, or TooMany states, is raised."""
         if self.reduce:
             self.loose = self._each_last()
             if not self.loose:

@@ -38,12 +38,8 @@ STEPS = 50_000
 def unroll(plan: Plan) -> None:
     """Give every agent of a plan its steps.
 
-    Raises
-    ------
-    Defect
-        If a statement is wrong wherever and whenever it runs.
-    NotModelled
-        If a construct is not read, or a launch is too long.
+    Defect if a statement is wrong wherever and whenever it runs; NotModelled if a construct is not
+    read, or a launch is too long.
     """
     places = {id(stmt): f"line {n}: {line(stmt)}" for n, stmt in numbered(plan.kernel)}
     for agent in plan.agents:

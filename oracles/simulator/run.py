@@ -41,23 +41,11 @@ Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir
 
 
 class Run:
-    """CTAs that run together, under one schedule.
+    """CTAs that run together (`blocks`, whole clusters, rising), under one schedule.
 
-    Parameters
-    ----------
-    blocks : tuple of int
-        Their numbers, rising; whole clusters.
-    seed, choices : int, sequence of int or None
-        What draws the schedule; the seed does not count where there are choices.
-
-    Attributes
-    ----------
-    findings : list of Finding
-        Warnings so far; `go` adds the errors, with which the run ends.
-    checked, accesses : int
-        Accesses, synchronisations and ends that were checked; of these, accesses.
-    broken : Violation or None
-        What ended the run early.
+    It is drawn by the seed, unless there are choices.  `findings` are warnings so far; `go` adds
+    the errors, with which the run ends; `broken` is what ended it early.  `checked` counts
+    accesses, synchronisations and ends; `accesses` these alone.
     """
 
     def __init__(

@@ -33,14 +33,9 @@ VECTORS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A global tensor at one launch.
+    """A global tensor at one launch: extents and strides as the kernel states them, evaluated.
 
-    Parameters
-    ----------
-    extents, strides : tuple of int
-        As the kernel states them, evaluated.
-    steps : tuple of int
-        Elements between neighbours in the simulator's dense array.
+    `steps` are the elements between neighbours in the simulator's dense array.
     """
 
     tensor: kir.Tensor

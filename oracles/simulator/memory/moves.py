@@ -122,8 +122,6 @@ class Memory:
     def matrix(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Load | kir.Store) -> None:
         """Move a tile by `ldmatrix` or `stmatrix`: each element by some lane of the warp.
 
-        Notes
-        -----
         Which lane's address an element is moved through is not the lane that holds it; so the
         access is ordered with another one only if it would be for every lane.
         """

@@ -138,10 +138,8 @@ class Tensorcores:
     def _begin(self, flight: Flight) -> None:
         """Let a wgmma move, once it is the oldest in all four warps.
 
-        Notes
-        -----
-        Under the default policy the four parts finish together, so that one warp may arrive for
-        all of them.  The strict policy does not rely on that.
+        Under the default policy the four parts finish together, so that one warp may arrive for all
+        of them.  The strict policy does not rely on that.
         """
         parts = [flight] if self._strict else self._parts[flight.product]
         if not self._strict and len(parts) < kir.WARPGROUP // kir.WARP:

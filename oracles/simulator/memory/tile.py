@@ -100,8 +100,6 @@ def halves(warp: int) -> tuple[Threads, Threads]:
 def left_operand(stmt: kir.Wgmma, slot: kir.Buffer) -> kir.Layout:
     """Return how warpgroups share a left operand: dealt to each as if it were one thread.
 
-    Notes
-    -----
     Of 64 rows (columns where it is transposed) after the other, each reads the next.
     """
     vector = BAND if stmt.a_transposed else BAND * slot.shape[-1]
@@ -216,12 +214,10 @@ class Deal(NamedTuple):
 class Atoms:
     """Shared memory cut into atoms: bytes that every access touches wholly or not at all.
 
-    Notes
-    -----
-    Every access pattern adds a random 64-bit number to the granules it touches; granules with
-    equal sums are touched by the same accesses and become one atom.  Two different sets of
-    patterns with one sum have probability 2**-64.  Bytes, not buffers, are cut, so buffers
-    that alias by offset share atoms.
+    Every access pattern adds a random 64-bit number to the granules it touches; granules with equal
+    sums are touched by the same accesses and become one atom.  Two different sets of patterns with
+    one sum have probability 2**-64.  Bytes, not buffers, are cut, so buffers that alias by offset
+    share atoms.
     """
 
     def __init__(self, kernel: kir.Kernel) -> None:
