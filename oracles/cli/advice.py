@@ -41,10 +41,7 @@ def syncs(kernel: kir.Kernel) -> dict[int, kir.Stmt]:
 
 
 class Ablation:
-    """A kernel, and what a judge says of it without some of its syncs.
-
-    It is asked for `most` proofs at most; the two of the whole kernel are free.
-    """
+    """A kernel, and what a judge says of it without some syncs, by `most` proofs at most."""
 
     def __init__(self, kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> None:
         self.kernel = kernel
@@ -101,11 +98,7 @@ class Ablation:
         return True
 
     def breaches(self, lines: Iterable[int], policy: str) -> list[Finding]:
-        """Return what is newly said without these syncs, each place once.
-
-        Errors come first, and hazards of memory before what follows from them, as in `KINDS`.
-        Their `lines` are those of the whole kernel's text.
-        """
+        """Return what is newly said without these syncs, places once, hazards of memory first."""
         gone = frozenset(lines)
         verdict = self.verdict(gone, policy)
         if verdict is None:
@@ -164,10 +157,7 @@ class Explanation:
 def explain(
     kernel: kir.Kernel, *, policy: str = "default", most: int = PROOFS, judge: Judge = proved
 ) -> Explanation:
-    """Say of every sync what breaks without it, by `most` proofs at most.
-
-    The syncs of a kernel that is not proved have no meaning that a proof could show.
-    """
+    """Say of every sync of a proved kernel what breaks without it, by `most` proofs at most."""
     asked = Ablation(kernel, most=most, judge=judge)
     whole = asked.whole[policy]
     if whole.status is not Status.PASS:
@@ -267,10 +257,7 @@ _Unit = tuple[int, ...]
 
 
 def survey(kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> Survey:
-    """Find what a kernel does not need, by `most` proofs at most.
-
-    Of one that is not proved nothing can be called needless.
-    """
+    """Find what a kernel, if it is proved, does not need, by `most` proofs at most."""
     asked = Ablation(kernel, most=most, judge=judge)
     whole = asked.whole["default"]
     if whole.status is not Status.PASS:

@@ -13,10 +13,7 @@ from oracles.explorer.rules import Defect, NotModelled, Rule
 
 @dataclass(slots=True)
 class Groups:
-    """The groups of one kind of an agent: what was issued, and what awaits leave in flight.
-
-    Each piece is the event of its end and the event of the end of its reads.
-    """
+    """The groups of one kind of an agent: pieces by the events of their end, and their reads'."""
 
     open: list[tuple[int, int]] = field(default_factory=list)
     closed: list[list[tuple[int, int]]] = field(default_factory=list)

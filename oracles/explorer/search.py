@@ -184,10 +184,7 @@ class Search:
         yield from islice(arrivals, HELD)
 
     def _one_way(self, victim: int, *, early: bool, hold: int = -1) -> str:
-        """Run one way to its end; return `State.loose`.
-
-        `victim` goes when nobody else can: always, or at its step `hold` only.
-        """
+        """Run one way, `victim` last, always or at its step `hold` only; return `State.loose`."""
         st = self.machine.plan.start()
         self.way = []
         picked = 0

@@ -327,10 +327,7 @@ class _Unroller:
         step.flag = int(value(plan.kernel.together, values) >= ctas)
 
     def count_in(self, stmt: kir.LastArriving) -> Step:
-        """Append a coming as the hardware has it; return the step that skips the body.
-
-        All threads of the role join, one of them counts, and tells the others as they join again.
-        """
+        """Append a coming as the hardware has it, joins included; return what skips the body."""
         plan, index = self.plan, self.integer(stmt)
         ctas = value(stmt.ctas, self.values)
         if ctas < 1:

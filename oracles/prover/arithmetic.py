@@ -179,10 +179,7 @@ class Cycle:
 
 
 def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
-    """Return how an expression repeats along a variable; all others but those `moving` are fixed.
-
-    UnsupportedError if it does not, such as a comparison of two variables that move.
-    """
+    """Return how an expression repeats along a variable, none but those `moving` changing too."""
     match expr:
         case int():
             return Cycle()

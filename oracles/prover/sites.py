@@ -651,10 +651,7 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
 
 
 def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
-    """Return the `a` of a wgmma, and how warpgroups read their rows of it.
-
-    None where each reads all of it, as far as is known.
-    """
+    """Return the `a` of a wgmma, and how warpgroups read their rows; None where each reads all."""
     match site.stmt:
         case kir.Wgmma(acc, kir.Slot(a)) if all(a != b.buffer for b in site.stmt.columns):
             layout, turned = acc.layout, site.stmt.a_transposed
@@ -679,10 +676,7 @@ def each_by_one(found: Mapping[tuple[int, int], Overlap]) -> dict[tuple[int, int
 
 
 def owners(spread: Spread) -> Owners:
-    """Return the threads (of the CTA) of each element of a slot, a row per element.
-
-    Rows are padded by repetition.
-    """
+    """Return the threads of each element of a slot, a row per element, padded by repetition."""
     tile, shape = spread.layout.shape, spread.shape
     if spread.operand:
         return _readers(spread)

@@ -338,10 +338,7 @@ class Sequents:
         return set(left.values())
 
     def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
-        """Return the first claim that does not follow from all before it, None if all do.
-
-        A step is a claim, or else an assumption.
-        """
+        """Return the first claim (True) that does not follow from all steps before it, if any."""
         texts = [(claims, self._truth(expr)) for claims, expr in steps]
         wrong: list[str] = []
         before = "true"

@@ -273,10 +273,7 @@ def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _HandedOn:
-    """What roundings on the way do to a sum: a share of its magnitudes, and a number.
-
-    Multiples of `least` are numbers of the type, where they are not too many.
-    """
+    """What roundings on the way do to a sum: a share of its magnitudes, and a number."""
 
     grows: float
     adds: float

@@ -138,10 +138,7 @@ def _refuted(kernel: kir.Kernel, left: list[Division]) -> Finding | None:
 
 
 def _shown(division: Division, values: Values, budget: Budget) -> str:
-    """Say where a launch does a division that has no meaning; empty where it does not.
-
-    A launch that already fails to evaluate what is around a statement shows nothing about it.
-    """
+    """Say where a launch does a division that has no meaning; empty where none is shown."""
     site, op = division.site, division.op
     loops = [(loop.index.name, function(loop.stop)) for loop in site.loops]
     guards = [function(guard) for guard in (*site.guards, *division.when)]

@@ -622,10 +622,7 @@ class _Partition:
 
 
 def chained(parts: Iterable[tuple[Product, Product]]) -> Product | None:
-    """Return the product of the sizes of digits (weight, size) that are chained, else None.
-
-    The first weight is 1, each next one is the last times its size.
-    """
+    """Return the product of sizes of digits (weight, size): each weight the last times its size."""
     left = [entry for entry in parts if entry[1] != Product()]
     weight = Product()
     while left:

@@ -185,10 +185,7 @@ class Geometry:
         self._flat: dict[tuple[int, int, int, int], Index] = {}
 
     def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions, from the box's origin, of the elements those threads hold.
-
-        Box and layout are objects of the kernel, which lives as long as this does.
-        """
+        """Flat positions, from the box's origin, of the elements those threads hold."""
         key = (id(box), id(layout), lo, hi)
         if key not in self._flat:
             steps = self.views[box.tensor.name].steps

@@ -193,10 +193,7 @@ class Memory:
     def _positions(
         self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
     ) -> tuple[Index, Array | None] | None:
-        """Flat positions in the tensor, and which elements lie below the limit (None: all).
-
-        Neither, where the thread holds no element.
-        """
+        """Flat positions in the tensor, and which lie below the limit (None: all), if any."""
         layout, width = _dealt(stmt)
         threads = span(agent, event)
         flat = self.geometry.in_box(box, layout, *threads)

@@ -125,10 +125,7 @@ def total(dtype: DType, product: Array, before: Array | None) -> Array:
 
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
-    """Return `op(*args)` as registers of `dtype`, where a number is an array of no axes.
-
-    The caller answers UNSUPPORTED for an op that is not `known`.
-    """
+    """Return a `known` `op(*args)` as registers of `dtype`; a number is an array of no axes."""
     if op == "cast":
         return round_to(dtype, _to_register(dtype, args[0]))
     if op == "promote":

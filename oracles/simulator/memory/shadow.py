@@ -208,10 +208,7 @@ class SharedShadow:
         clock: Clock,
         also: tuple[int, int] | None = None,
     ) -> Trouble | None:
-        """Check a write of `atoms` by component `by` at its time `at`, and remember it.
-
-        `also` names another component that may make this write as well, and its time.
-        """
+        """Check a write by `by` at its time `at`, or by `also` as well, and remember it."""
         writers = self._writers(atoms)
         late = self._late("WAW", atoms, writers, by, clock)
         if late is not None:
@@ -231,10 +228,7 @@ class SharedShadow:
     def by_lanes(
         self, atoms: Index, lanes: Sequence[tuple[int, int, Clock]], *, writes: bool
     ) -> Trouble | None:
-        """Check an access of which nobody knows by which of two components, and remember it.
-
-        Of either component there are its number, its time and what it knows.
-        """
+        """Check an access by one of two components (number, time, knowledge), and remember it."""
         if not writes:
             found = [self.read(atoms, by, at, clock) for by, at, clock in lanes]
             return found[0] or found[1]

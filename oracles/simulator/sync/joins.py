@@ -74,10 +74,7 @@ class ClusterBarrier:
 
 @dataclass(eq=False, slots=True)
 class GridBarrier:
-    """CTAs that meet at one integer of a semaphore: how many say they are, and who waits.
-
-    `team` is the role of each of them that does.
-    """
+    """CTAs that meet at one integer of a semaphore, by a role: how many come, and who waits."""
 
     ctas: int = 0
     team: Team | None = None
@@ -495,10 +492,7 @@ class Joins:
 
 
 def whole_groups(event: Event, kernel: kir.Kernel, what: str, *, full: bool) -> None:
-    """Refuse a statement of warpgroups in a role that holds a part of one.
-
-    If `full`, all four warps must exist; else a last warpgroup of fewer will do.
-    """
+    """Refuse a part of a warpgroup, or if `full` fewer than four warps, for a whole one's work."""
     first, last = event.team.first, event.team.first + event.team.warps
     four = kir.WARPGROUP // kir.WARP
     ends = last % four == 0 or (not full and last == kernel.threads // kir.WARP)
