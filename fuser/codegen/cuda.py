@@ -18,7 +18,6 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import maps_of
-from fuser.kernel.validate.place import expressions
 
 INCLUDES = ("tile", "math", "threads", "mbarrier", "tma", "fence", "semaphore")
 """Device headers of every kernel, in order."""
@@ -152,7 +151,7 @@ def _prologue(kernel: kir.Kernel) -> Iterator[str]:
     if kernel.smem_bytes:
         yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
     where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
-    used = {var for stmt in kernel.walk() for e in expressions(stmt) for var in variables(e)}
+    used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
     for var, value in where.items():
         if var in used:
             yield f"  const int {spell(var)} = {value};"

@@ -558,6 +558,21 @@ def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:
     return (*whole, *kernel.requires)
 
 
+def dealt(kernel: kir.Kernel) -> Iterator[Expr]:
+    """Yield what `BLOCK < GRID` says of quotients and remainders, where the grid is a product."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                for part, rest in ((a, b), (b, a)):
+                    yield fold(Kind.LE, 1, part)
+                    yield kir.BLOCK % part < part
+                    yield kir.BLOCK // part < rest
+            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, part), 0):
+                yield kir.BLOCK % part < part
+            case _:
+                pass
+
+
 def positive(kernel: kir.Kernel) -> frozenset[Expr]:
     """Return what is at least 1 in any launch, as far as that is required or makes up the grid."""
     found: set[Expr] = set()

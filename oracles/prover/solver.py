@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 import z3
 
@@ -87,6 +88,11 @@ class Question:
             self.solver.add(z3.Implies(z3.And(a >= 0, b >= 1), inside))
         return quotient if kind is Kind.FLOORDIV else rest
 
+    def given(self, known: Iterable[Expr]) -> Self:
+        """Assume conditions."""
+        self.solver.add([self.term(one) != 0 for one in known])
+        return self
+
     def follows(self, condition: Expr) -> bool:
         """Whether a condition holds for all values, as far as z3 can tell."""
         working("a question to z3")
@@ -114,8 +120,7 @@ class Exact(Question):
 
     def possible(self, known: Iterable[Expr]) -> str:
         """Ask whether conditions can hold together: "sat", "unsat" or "unknown"."""
-        self.solver.add([self.term(one) != 0 for one in known])
-        return str(self.solver.check())
+        return str(self.given(known).solver.check())
 
 
 class Scenes(Exact):
@@ -132,7 +137,7 @@ class Scenes(Exact):
         rlimit: int,
     ) -> None:
         super().__init__(rlimit)
-        self.solver.add([self.term(one) != 0 for one in known])
+        self.given(known)
         self._holds = [self.term(one) != 0 for one in conditions]
         each = ([self.term(v) == n for v, n in one.items()] for one in given)
         self._given = z3.Or([z3.And(one) for one in each])
