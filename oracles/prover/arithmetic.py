@@ -505,3 +505,20 @@ def value(number: Product) -> Expr:
     for _, factor in number.factors:
         total = fold(Kind.MUL, tree(factor), total)
     return total
+
+
+def solution(condition: Expr, var: Var) -> Expr | None:
+    """Return e where a condition is `var == e`, or has that among others."""
+    match condition:
+        case Op(Kind.EQ, a, b):
+            form = poly(fold(Kind.SUB, a, b))
+            terms = dict(form)
+            factor = terms.pop(((var.name,),), 0)
+            rest = frozenset(terms.items())
+            if factor in (1, -1) and var.name not in names(rest):
+                return fold(Kind.MUL, -factor, tree(rest))
+            return None
+        case Op(Kind.AND, a, b):
+            return solution(a, var) or solution(b, var)
+        case _:
+            return None

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from fuser.expr import Kind, fold, variables
+from fuser.expr import Kind, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
@@ -47,17 +47,15 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     access leaves its tensor.  UnsupportedError if a computation mixes layouts.
     """
     found = read(kernel)
-    checked, findings = _each(found)
+    known = Known(facts(kernel), rlimit)
+    checked, findings = _each(found, known)
     written = defined(kernel, rlimit=rlimit)
     checked += written.checked
     findings += [*written.findings, *_unread(found)]
-    known = Known(facts(kernel), rlimit)
     boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
+    may = (*kernel.outputs, *kernel.workspaces)
     for site, box in boxes:
-        if reads(site.stmt) is None and box.tensor.name not in (
-            *kernel.outputs,
-            *kernel.workspaces,
-        ):
+        if reads(site.stmt) is None and box.tensor.name not in may:
             findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
@@ -154,11 +152,24 @@ Claim = tuple[str, str]
 """Kind of finding, and what is wrong; empty where nothing is."""
 
 
-def _each(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
+def _each(sites: tuple[Site, ...], known: Known) -> tuple[int, list[Finding]]:
     """Return how many claims about single accesses were looked at, and what is wrong."""
-    claims = [(site, *claim) for site in sites for claim in _wrong(site)]
-    wrong = [_at(site, kind, f"for every launch: {says}") for site, kind, says in claims if says]
-    return len(claims), wrong
+    claims = {site.index: _wrong(site) for site in sites}
+    wrong = [
+        _at(site, kind, f"for every launch: {says}")
+        for site in sites
+        if any(says for _, says in claims[site.index]) and not _dead(site, known)
+        for kind, says in claims[site.index]
+        if says
+    ]
+    return sum(map(len, claims.values())), wrong
+
+
+def _dead(site: Site, known: Known) -> bool:
+    """Whether no launch executes a statement: one of its conditions excludes the others."""
+    entered = (*(loop.index < loop.stop for loop in site.loops), *site.guards)
+    *others, last = [expr for expr in entered if not unknown((expr,))] or [1]
+    return known.gives(eq(last, 0), *others)
 
 
 def _wrong(site: Site) -> list[Claim]:

@@ -65,6 +65,7 @@ from oracles.prover.arithmetic import (
     replace_tree,
     repr_atom,
     single,
+    solution,
     tree,
     value,
 )
@@ -293,23 +294,6 @@ def _uses(form: Poly, name: str) -> Iterable[tuple[int, tuple[Atom, ...], int]]:
                 yield factor, monomial, terms.get(cofactor, 0)
 
 
-def solution(condition: Expr, var: Var) -> Expr | None:
-    """Return e where a condition is `var == e`, or has that among others."""
-    match condition:
-        case Op(Kind.EQ, a, b):
-            form = poly(fold(Kind.SUB, a, b))
-            terms = dict(form)
-            factor = terms.pop(((var.name,),), 0)
-            rest = frozenset(terms.items())
-            if factor in (1, -1) and var.name not in names(rest):
-                return fold(Kind.MUL, -factor, tree(rest))
-            return None
-        case Op(Kind.AND, a, b):
-            return solution(a, var) or solution(b, var)
-        case _:
-            return None
-
-
 NUMBER = Var("number of the tile")
 """v of fact 2."""
 Groups = Mapping[tuple[int, ...], list[Store]]
@@ -318,15 +302,12 @@ Groups = Mapping[tuple[int, ...], list[Store]]
 
 def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known: Known) -> str:
     """Say why the boxes of an output may not be a partition of it, if they may not."""
-    written = [(site, box) for site in every if (box := sites.writes(site.stmt)) is not None]
-    found = [
-        (_turned(_guarded(site), box), box)
-        for site, box in written
-        if box.tensor.name == tensor.name
-    ]
+    boxes = ((site, sites.writes(site.stmt)) for site in every)
+    written = [(s, box) for s, box in boxes if box is not None and box.tensor.name == tensor.name]
+    found = [(_turned(_guarded(site), box), box) for site, box in written]
     if not found:
-        boxes = (sites.adds(site.stmt) for site in every)
-        added = any(box.tensor.name == tensor.name for box in boxes if box is not None)
+        sums = (sites.adds(site.stmt) for site in every)
+        added = any(box.tensor.name == tensor.name for box in sums if box is not None)
         how = "only added to; what it held before is not known" if added else "no store writes it"
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
@@ -344,8 +325,7 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
                 reasons.append(str(error))
             else:
                 return ""
-    copies = [copy for s, b in found for copy in written_out(s, b)]
-    return "" if partitioned(copies, tensor, known) else reasons[0]
+    return "" if partitioned(written, tensor, known) else reasons[0]
 
 
 def _guarded(site: Site) -> Site:

@@ -177,7 +177,10 @@ def invalidate(step: Step, barrier: kir.MBarrier) -> None:
         # whoever knows of all arrivals and bytes of a phase knows its end
         over = phase.came and all(map(step.all_know, phase.came))
         users = [phase.init, *phase.waiters, *((phase.end,) if phase.end >= 0 and not over else ())]
-        idle = phase.pending == phase.arrivals and not phase.nbytes
+        # a phase that has begun holds nobody up: what has come is known, what comes is too late
+        begun = phase.pending != phase.arrivals
+        idle = not phase.nbytes and (not begun or bool(phase.coming))
+        users += phase.coming
         if not (idle and all(map(step.all_know, users))):
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
             step.wrong(Rule.INIT, says)
