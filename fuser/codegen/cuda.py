@@ -93,7 +93,6 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
 
 
 def _needed(kernel: kir.Kernel) -> list[str]:
-    """Device headers of some kernels, in order."""
     asynchronous = {kir.AsyncKind.CP_ASYNC: "cp_async", kir.AsyncKind.WGMMA: "wgmma"}
     found: set[str | None] = set()
     for stmt in kernel.walk():

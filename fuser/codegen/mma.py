@@ -113,7 +113,6 @@ def _types(stmt: kir.Wgmma) -> _Types:
 
 
 def _operands(types: _Types) -> str:
-    """Write the type that chooses an instruction."""
     a, b, _ = types
     return a.cuda if a is b else f"wgmma::Mixed<{a.cuda}, {b.cuda}>"
 
@@ -152,7 +151,6 @@ def _instruction(kind: _Kind, n: int, many: int, *, from_registers: bool) -> Ite
 
 
 def _tile(stmt: kir.Wgmma, ref: kir.Slot, *, transposed: bool) -> str:
-    """Write the type of an operand in shared memory."""
     buffer = ref.buffer
     if not buffer.swizzle:
         row = buffer.shape[-1] * buffer.dtype.nbytes

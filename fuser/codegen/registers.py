@@ -113,8 +113,6 @@ def _are_apart(stmts: list[kir.Stmt]) -> bool:
 
 
 class _Places:
-    """Where the fragments of a kernel are declared."""
-
     def __init__(self, kernel: kir.Kernel) -> None:
         self._touched: dict[int, frozenset[kir.Fragment]] = {}
         for stmt in reversed([*kernel.walk()]):  # children first

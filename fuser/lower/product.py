@@ -55,7 +55,6 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
     @property
     def _ctas(self) -> int:
-        """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1]
 
     def lowered(self) -> Lowered:
@@ -365,7 +364,6 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         return ceildiv(self.extents[axis], self.tiling.tile[axis] * many.get(axis, 1))
 
     def _count(self) -> Expr:
-        """Tiles of whole clusters."""
         total: Expr = 1
         for axis in self.tiling.walked:
             total = total * self._lines(axis)

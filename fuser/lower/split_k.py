@@ -168,7 +168,6 @@ class _InTurns(SplitK):
         return ((SPLITS, splits), *groups)
 
     def begin(self) -> tuple[kir.Stmt, ...]:
-        """Tell each CTA which part of K is its own."""
         number = kir.BLOCK // self._groups if self.neighbours else kir.BLOCK % self.splits
         return (kir.Let(SPLIT, number),)
 
@@ -180,7 +179,6 @@ class _InTurns(SplitK):
         return (*some, *grid, *(many >= self.splits for many in steps))
 
     def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
-        """Request that sums are added up in turns."""
         out: list[kir.Stmt] = []
         for acc in sums:
             box = self.workspace(acc, 1, TILE, acc.layout.shape[-1])
@@ -198,7 +196,6 @@ class _InTurns(SplitK):
         )
 
     def semaphore(self) -> kir.Semaphore:
-        """Return the semaphore, with an integer for every tile."""
         return kir.Semaphore("turns", self.tiles)
 
     def workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:

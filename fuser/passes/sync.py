@@ -36,7 +36,6 @@ def _joined() -> Body:
 
 
 def _signals_peers(stmt: kir.Stmt) -> bool:
-    """Tell whether a statement reaches the barriers of other CTAs."""
     far = isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None
     return far or (isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None)
 
@@ -204,6 +203,5 @@ def _joins(body: Body) -> int:
 
 
 def _uses(stmt: kir.Stmt) -> str:
-    """Name of the barrier that a statement arrives at or waits for, else nothing."""
     uses = kir.MBarrierArrive | kir.MBarrierArriveExpectTx | kir.MBarrierWaitParity
     return stmt.barrier.name if isinstance(stmt, uses) else ""

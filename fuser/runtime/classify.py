@@ -81,7 +81,6 @@ class _Call:
     specs: Mapping[str, Spec]
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
-        """Return the schedule of a kernel."""
         loops = loops_of(segment.domain, self.values)
         return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
 
@@ -140,7 +139,6 @@ class _Call:
         return replace(choices, copied=choices.copied | copied)
 
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
-        """Return the class of the shapes of a kernel."""
         domain = segment.domain
         aligned: dict[str, int] = {}
         tma: set[str] = set()
@@ -187,7 +185,6 @@ def _in_registers(
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
-    """Products and reductions of no element."""
 
     def none(extent: Extent) -> bool:
         return (values[extent] if isinstance(extent, Symbol) else extent) == 0

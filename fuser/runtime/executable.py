@@ -309,7 +309,6 @@ def _checked(
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte, and one past the last, that the tensor touches."""
     if tensor.numel() == 0:
         return 0, 0
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

@@ -146,7 +146,6 @@ def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[
 
 
 def _workspace(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> torch.Tensor:
-    """Return memory with nothing sensible in it."""
     nbytes = -(-elements(tensor, values) * tensor.dtype.nbytes // 16) * 16
     return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device="cuda")
 

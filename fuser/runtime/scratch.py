@@ -62,7 +62,6 @@ def zeroed(device: torch.device, stream: int, many: int) -> torch.Tensor:
 
 
 def _capture(stream: int) -> int:
-    """Return which capture a stream is in, 0 if none."""
     if not torch.cuda.is_current_stream_capturing():
         return 0
     _, _, number, *_ = driver.cuStreamGetCaptureInfo(stream)

@@ -163,7 +163,6 @@ def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
 
 
 def _sides(domain: Domain) -> tuple[list[Group], list[Group]]:
-    """Return the groups of axes that are kept, and those that are reduced."""
     kept = {axis for access in domain.writes for axis in access.coords}
     groups = domain.merged
     return [g for g in groups if g[-1] in kept], [g for g in groups if g[-1] not in kept]

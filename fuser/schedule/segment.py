@@ -376,7 +376,6 @@ def _is_begun(tv: TensorView, choices: Choices) -> bool:
 
 
 def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:
-    """Return the extents that the kernel of a reduction reduces."""
     if _is_begun(tv, choices):
         return (parts_of(tv).logical[-1].extent,)
     (arg,) = tv.args

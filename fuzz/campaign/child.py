@@ -65,15 +65,11 @@ class _AtWork:
 
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[R]):
-    """From the child: what `work` returned."""
-
     value: R
 
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """From the child: what `work` raised."""
-
     error: Exception
 
 
@@ -195,7 +191,6 @@ class _Worker:
     pipe: Connection
 
     def started(self) -> Lost | None:
-        """Wait until it serves."""
         end = time.monotonic() + START_S
         while not self._stirs():
             if time.monotonic() > end:
@@ -227,7 +222,6 @@ class _Worker:
                 return Lost("hang", f"no answer within {reason}{at}", at.judge)
 
     def end(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -244,7 +238,6 @@ class _Worker:
             return None
 
     def _death(self) -> str:
-        """Say how the process died."""
         self.process.join(TICK_S)
         self.process.kill()  # it may have closed its pipe alone
         self.process.join()

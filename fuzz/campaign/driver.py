@@ -347,7 +347,6 @@ def _was_built(records: list[Record]) -> bool:
 
 
 def _lost(case: Case, text: str, lost: Lost) -> Record:
-    """Record that the judges themselves crashed or hung on a case."""
     return replace(
         blank_record(case, text),
         status="error",

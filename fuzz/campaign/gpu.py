@@ -164,7 +164,6 @@ def _launched(executable: Executable, case: Case, number: int) -> Verdict:
 
 
 def _guarded(case: Case, given: list[Value]) -> tuple[list[Value], list[Guarded]]:
-    """Put inputs on the device; numbers stay what they are."""
     arguments: list[Value] = []
     guards: list[Guarded] = []
     for arg, value in zip(case.fusion.inputs, given, strict=True):

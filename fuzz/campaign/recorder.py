@@ -86,7 +86,6 @@ class Recorder:
 
 
 def _broken(error: Exception) -> tuple[str, str]:
-    """Return the kind of an exception, and the end of its trace."""
     return type(error).__name__, "".join(traceback.format_exception(error))[-4000:]
 
 

@@ -71,7 +71,6 @@ POINTWISE = tuple(
 
 
 def _largest(op: str, args: list[int]) -> int:
-    """Bound the magnitude of an exact operation's result."""
     match op:
         case "add" | "sub":
             return sum(args)
@@ -183,7 +182,6 @@ def _number(draw: st.DrawFn, draft: Draft, like: DType) -> tuple[Scalar | bool |
 def _other(
     draw: st.DrawFn, draft: Draft, op: str, a: TensorView
 ) -> tuple[TensorView | Scalar | bool | int | float, int]:
-    """Draw another operand for `op` beside `a`."""
     spec = OPS[op]
     fits = [
         tv

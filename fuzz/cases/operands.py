@@ -131,7 +131,6 @@ def _plain(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
 
 
 def _prologue(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
-    """Compute an operand from inputs."""
     draft = products.frame(names)
     made = on.take_input(draw, draft, whole=True)
     for _ in range(draw(st.sampled_from([1, 1, 2]))):

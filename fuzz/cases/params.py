@@ -267,7 +267,6 @@ def _splits_iota(fusion: Fusion) -> bool:
 
 
 def _reduces(fusion: Fusion) -> bool:
-    """Tell whether a kernel of a fusion reduces something."""
     return any(segment.domain.reductions for segment in segments(fusion))
 
 
@@ -291,7 +290,6 @@ def _pinned(fusion: Fusion) -> int:
 
 
 def _tiles(tiles: Loops, values: dict[str, int]) -> int:
-    """Count the tiles of a kernel."""
     loops = [n if isinstance(n, int) else values[n.name] for n in tiles.domain.extents]
     merged = [prod(loops[axis] for axis in group) for group in tiles.groups]
     if tiles.split:
@@ -300,5 +298,4 @@ def _tiles(tiles: Loops, values: dict[str, int]) -> int:
 
 
 def _uses(fusion: Fusion, symbol: str) -> int:
-    """Count the axes of one tensor that have an extent."""
     return max(sum(str(axis) == symbol for axis in tv.logical) for tv in fusion.tensors)

@@ -105,7 +105,6 @@ def product_fusions(
 
 
 def _sides(draw: st.DrawFn, products: Products) -> _Sides:
-    """Draw the axes of the first product."""
     batch = draw(st.sampled_from([0, 0, 0, 1, 2])) if products.allows("batches") else 0
     rows = cols = sums = 1
     if products.allows("vectors") and rarely(draw):
@@ -217,7 +216,6 @@ def _shared(draw: st.DrawFn, products: Products, names: Names) -> TensorView | N
 
 
 def _sized(products: Products, made: TensorView, a: TensorView, b: TensorView) -> TensorView:
-    """Note the magnitude of a result, a bias included."""
     products.sizes[made.name] = products.sizes[a.name] * products.sizes[b.name] * MAX_SUM + SMALL
     return made
 

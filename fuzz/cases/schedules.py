@@ -297,7 +297,6 @@ def _stages(draw: st.DrawFn, rings: list[int]) -> int:
 
 
 def _has_f8(fusion: Fusion) -> bool:
-    """Tell whether 8-bit floats are multiplied, which sm_80 does not do."""
     return any(arg.dtype.is_f8 for tv in fusion.tensors if tv.op == "mma" for arg in tv.args)
 
 

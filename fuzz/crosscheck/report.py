@@ -189,7 +189,6 @@ def settled(outcome: Outcome) -> Fate:
 def _sync_mutants(
     seen: Sequence[Outcome], names: Sequence[str]
 ) -> dict[str, list[tuple[Outcome, Fate]]]:
-    """Return the sync mutants of each kernel of these names, and what became of them."""
     found: dict[str, list[tuple[Outcome, Fate]]] = {name: [] for name in names}
     for o in seen:
         if o.family in found and is_sync_mutant(o.family, o.faults):

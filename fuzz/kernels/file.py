@@ -44,7 +44,6 @@ def names(spec: str) -> Iterator[str]:
 
 @cache
 def _kernel(name: str) -> tuple[kir.Kernel, tuple[Mutant, ...]]:
-    """Return a kernel and the mutants that validation lets through."""
     (target,) = load(name)
     assert isinstance(target.subject, kir.Kernel), "`names` gives kernels only"
     return target.subject, tuple(m for m in all_mutants(target.subject) if accepted(m.kernel))

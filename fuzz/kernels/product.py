@@ -156,7 +156,6 @@ def _multiplied(
 
 
 def _chunks(how: Matmul) -> list[tuple[int, tuple[kir.Stmt, ...]]]:
-    """Return the first column of each chunk, and what brings it into `out`."""
     acc = how.fragment("acc", DType.F32, how.tile[1])
     part = how.fragment("part", DType.F32, how.chunk)
     out = how.fragment("out", DType.BF16, how.chunk)
@@ -167,7 +166,6 @@ def _chunks(how: Matmul) -> list[tuple[int, tuple[kir.Stmt, ...]]]:
 
 
 def _direct(how: Matmul, d: kir.Tensor) -> tuple[kir.Stmt, ...]:
-    """Store chunks by threads."""
     (row, column), out = how.origin(), how.fragment("out", DType.BF16, how.chunk)
     leave: list[kir.Stmt] = []
     for c, made in _chunks(how):

@@ -243,7 +243,6 @@ def persistent(rng: Random) -> Template:
 
 
 def _rows_and_trips(count: int) -> tuple[Start, ...]:
-    """Few rows of `count` tiles, and `count` rows of few tiles."""
     pairs = dict.fromkeys([(1, count), (2, count), (min(count, 3), count), (count, 1)])
     return tuple((1, {"R": ROWS * down, "C": COLS * across}) for down, across in pairs)
 
@@ -502,7 +501,6 @@ def _split(
 
 
 def _splits(count: int) -> tuple[Start, ...]:
-    """Let `count` CTAs share one tile."""
     return ((count, {"R": ROWS, "C": COLS, "splits": count}),) if count else ()
 
 

@@ -169,7 +169,6 @@ def _more(stmt: kir.Stmt, mutant: Mutant, has: Traits) -> Iterator[str]:
 
 
 def _groups(kind: kir.AsyncKind, mutant: Mutant, has: Traits) -> Iterator[str]:
-    """Rows of a commit or an await of a kind of groups."""
     match kind:
         case kir.AsyncKind.WGMMA:
             if has.warpgroups:

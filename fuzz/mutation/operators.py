@@ -124,7 +124,6 @@ def _deeper(kernel: kir.Kernel, site: Site) -> Iterator[tuple[str, kir.Kernel]]:
 
 
 def _inside(beside: kir.Stmt | None, stmt: kir.Stmt, *, at_start: bool) -> kir.Stmt | None:
-    """Return a structured statement with another put at an end of its body."""
     match beside:
         case kir.ForLoop() | kir.Role() | kir.Elect() | kir.LastArriving():
             body = beside.body
@@ -568,7 +567,6 @@ def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _fewer(at: Expr, slots: int) -> Expr:
-    """Return the index of a slot in a ring of one slot less."""
     match at:
         case Op(Kind.MOD, a, b) if b == slots:
             return a % (slots - 1)

@@ -43,7 +43,6 @@ def semaphore(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _released(at: _Release) -> _Edits:
-    """Change who releases, and what the release orders."""
     release, no_barrier = at.stmt, (at.barrier, ())
     elsewhere = (at.elect, (_second_warp(release),))
     relaxed = replace(release, relaxed=True)

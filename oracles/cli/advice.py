@@ -380,7 +380,6 @@ def cost(stmt: kir.Stmt) -> Cost:
 
 
 def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
-    """Return, for every line, the loops of symbolic length around it."""
     depth: dict[int, tuple[str, ...]] = {}
     lines = {id(stmt): n for n, stmt in numbered(kernel)}
 

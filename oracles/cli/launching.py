@@ -121,7 +121,6 @@ def none_asked(spec: str, target: Target, asked: Asked) -> str:
 
 
 def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
-    """Return small launches, each once whichever of its CTAs was looked at."""
     found: dict[str, Launch] = {}
     for one in launches.small(kernel, most=most, clusters=CLUSTERS):
         found.setdefault(settings(one.grid, one.params), one)
@@ -214,7 +213,6 @@ def again(kernel: kir.Kernel, found: Witness, policy: str) -> Again:
 
 
 def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
-    """Return a launch whose loops have these trip counts, or at least one of them."""
     wanted: dict[str, int] = {}
     for stmt in kernel.walk():
         if isinstance(stmt, kir.ForLoop):

@@ -54,8 +54,6 @@ class Groups:
 
 @dataclass(slots=True)
 class _Pending:
-    """A wgmma in flight, with the registers it writes and reads."""
-
     event: int
     acc: str
     a: str
@@ -144,7 +142,6 @@ class Registers:
             self.elsewhere.discard(write)
 
     def _valued(self, reads: tuple[str, ...], where: str) -> None:
-        """Demand that fragments have been written."""
         missing = {*reads} - self.written
         if missing and Rule.RAW not in self.without:
             who = "the last-arriving CTA only" if missing & self.elsewhere else "nobody before"

@@ -132,7 +132,6 @@ class Search:
             raise TooMany
 
     def _settle(self, st: State) -> None:
-        """Execute local steps until there are none."""
         machine, busy = self.machine, True
         while busy:
             busy = False
@@ -207,7 +206,6 @@ class Search:
             self._go(st, agents[picked % len(agents)] if agents else others[0])
 
     def _every_way(self) -> None:
-        """Look at every state that some interleaving reaches, depth first."""
         first = self.machine.plan.start()
         self.way = []
         self._settle(first)

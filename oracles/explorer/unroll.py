@@ -53,8 +53,6 @@ def unroll(plan: Plan) -> None:
 
 @dataclass(slots=True)
 class _Unroller:
-    """Turns the statements of one agent into steps."""
-
     plan: Plan
     agent: Agent
     places: dict[int, str]
@@ -85,7 +83,6 @@ class _Unroller:
         self.held = self.plan.kernel.registers
 
     def event(self, access: Access) -> int:
-        """Return a new event, of an access to that kind of memory."""
         event = self.plan.event()
         if access.shared:
             self.plan.shared_bits |= event
@@ -101,14 +98,12 @@ class _Unroller:
         return step
 
     def collective(self, *, warpgroup: bool = False) -> None:
-        """Demand whole warps, or warpgroups."""
         if self.elected:
             self._collective("executed by one lane, made for whole warps")
         if warpgroup and (self.warps % 4 or self.first % 4):
             self._collective(f"executed by {self.warps} warps from warp {self.first} on")
 
     def alone(self) -> None:
-        """Demand that one thread executes the statement."""
         if self.agent.lanes > 1:
             self._collective(f"executed by {self.agent.lanes} threads of a warp, made for one")
 
@@ -118,7 +113,6 @@ class _Unroller:
     def join(
         self, stmt: kir.Stmt, accesses: tuple[Access, ...] = (), flag: int = JOIN_TIME
     ) -> Step:
-        """Append a meeting of the lanes of the warp."""
         step = self.step(Op.JOIN, stmt, 0, accesses)
         step.flag, step.number = flag, self.joins
         self.joins += 1
@@ -180,7 +174,6 @@ class _Unroller:
                 self.pool(stmt)
 
     def block(self, stmt: kir.Stmt, barrier: int, threads: int, op: Op) -> None:
-        """Append an arrival at a named barrier, with or without waiting there."""
         self.collective()
         if not 0 <= barrier < 16:
             raise Defect(Rule.BOUNDS, "bounds", self.where, f"barrier {barrier} of 16")
@@ -348,7 +341,6 @@ class _Unroller:
         return skip
 
     def pool(self, stmt: kir.SetMaxNReg) -> None:
-        """Append a change of registers; one lane does it for its warp."""
         self.collective(warpgroup=True)
         n, held = stmt.registers, self.held
         if Rule.REGISTER_POOL not in self.plan.without and (
@@ -513,7 +505,6 @@ class _Unroller:
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
     def starts(self, slot: kir.Slot, unit: int) -> None:
-        """Demand that a slot begins at a multiple of so many bytes."""
         start = slot.buffer.start(value(slot.index, self.values))
         if start % unit:
             says = f"a slot at byte {start}, made for multiples of {unit}"

@@ -259,7 +259,6 @@ class Reading:
                     self._wish("remainders", rest, (low, high))
 
     def _mark(self, number: Expr, *held: Expr) -> None:
-        """Note a number that expressions are held against."""
         if isinstance(number, int) and number > 0:
             for var in (v for expr in held for v in variables(expr)):
                 self.marks.setdefault(var, {1}).add(number)
@@ -355,7 +354,6 @@ def calculator(given: Sequence[Var], exprs: Iterable[Expr]) -> Calculator:
 
 
 def _some(stop: int) -> list[int]:
-    """Return the first and last few turns of a loop."""
     if stop <= 2 * TURNS:
         return [*range(stop)]
     return [*range(TURNS), *range(stop - TURNS, stop)]

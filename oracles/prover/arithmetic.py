@@ -279,7 +279,6 @@ def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) 
 
 
 def _carry(cycles: Cycles, moving: frozenset[str], name: str, expr: Expr) -> None:
-    """Widen cycles by one assignment."""
     threshold, period = cycles[name]
     constant, parts = linear(expr)
     times = parts.pop(Var(name), 0)

@@ -73,7 +73,6 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
 
 
 def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
-    """Say where other threads execute a statement than it needs."""
     match stmt:
         case (
             kir.BlockSync()

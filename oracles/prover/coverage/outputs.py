@@ -420,7 +420,6 @@ def _unread(sites: tuple[Site, ...]) -> list[Finding]:
 
 
 def _numbers(slot: kir.Slot) -> range:
-    """Return which slots of its buffer may be meant."""
     if isinstance(slot.index, int):
         return range(slot.index, slot.index + 1)
     return range(slot.buffer.slots)

@@ -148,7 +148,6 @@ def _divisors(expr: Expr) -> Iterator[Expr]:
 
 
 def _written(use: _Use, known: Known) -> bool:
-    """Whether a fragment has a value, as far as z3 can tell."""
     nothing: Expr = 1
     for way in use.ways:
         nothing = both(nothing, eq(way, 0))
@@ -204,7 +203,6 @@ class _Walk:
     tell: Callable[[_Use], None] = print
 
     def __post_init__(self) -> None:
-        """Read the kernel once for all walks."""
         self.sites = every(self.kernel)
         self.threads = kinds(self.kernel, 1)
         self.uses = sum(any(fragments(site.stmt)) for site in self.sites)
