@@ -201,6 +201,8 @@ Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | LastArriving
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
+OnSemaphore = BlockSerializeWait | BlockSerializeRelease | GridSync | LastArriving
+"""Statements by which CTAs that share a semaphore wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,19 +372,9 @@ def index(kernel: kir.Kernel) -> Iterator[Mutant]:
                 change = f"next slot of {slot.buffer.name}"
                 moved = substituted(stmt, {slot: other})
                 yield site.instead("index", change, ("H02", "H05"), moved)
-        match stmt:
-            case (
-                kir.MBarrierArrive(barrier, at)
-                | kir.MBarrierArriveExpectTx(barrier, at)
-                | kir.MBarrierExpectTx(barrier, at)
-                | kir.MBarrierWaitParity(barrier, at)
-                | kir.CpAsyncMBarrierArrive(barrier, at)
-                | kir.TmaLoad(_, _, barrier, at)
-            ) if barrier.slots > 1:
-                moved = replace(stmt, slot=(at + 1) % barrier.slots)
-                yield site.instead("index", f"next slot of {barrier.name}", ("H02",), moved)
-            case _:
-                pass
+        if isinstance(stmt, kir.OnPhase | kir.TmaLoad) and stmt.barrier.slots > 1:
+            moved = replace(stmt, slot=(stmt.slot + 1) % stmt.barrier.slots)
+            yield site.instead("index", f"next slot of {stmt.barrier.name}", ("H02",), moved)
         # Of these only values can tell.
         for change, wrong in _misread(site):
             yield site.instead("index", change, (), wrong)

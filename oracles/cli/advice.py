@@ -365,15 +365,9 @@ def cost(stmt: kir.Stmt) -> Cost:
             | kir.LastArriving()
         ):
             return Cost.BARRIER
-        case (
-            kir.MBarrierArrive()
-            | kir.MBarrierArriveExpectTx()
-            | kir.MBarrierExpectTx()
-            | kir.CpAsyncMBarrierArrive()
-            | kir.NamedArrive()
-            | kir.ClusterArrive()
-            | kir.BlockSerializeRelease()
-        ):
+        case kir.NamedArrive() | kir.ClusterArrive() | kir.BlockSerializeRelease():
+            return Cost.ARRIVE
+        case _ if isinstance(stmt, kir.OnPhase):  # but for the wait
             return Cost.ARRIVE
         case _:
             return Cost.UPKEEP
@@ -403,16 +397,8 @@ def _groups(kernel: kir.Kernel, asked: Ablation) -> list[_Unit]:
     groups: dict[tuple[str, str | int | Expr], list[int]] = {}
     for n, stmt in asked.syncs.items():
         match stmt:
-            case (
-                kir.MBarrierInit(barrier)
-                | kir.MBarrierInvalidate(barrier)
-                | kir.MBarrierArrive(barrier)
-                | kir.MBarrierArriveExpectTx(barrier)
-                | kir.MBarrierExpectTx(barrier)
-                | kir.MBarrierWaitParity(barrier)
-                | kir.CpAsyncMBarrierArrive(barrier)
-            ) if barrier not in copied:
-                groups.setdefault(("mbarrier", barrier.name), []).append(n)
+            case _ if isinstance(stmt, kir.OnMBarrier) and stmt.barrier not in copied:
+                groups.setdefault(("mbarrier", stmt.barrier.name), []).append(n)
             case kir.BlockSync(number) | kir.NamedArrive(number):
                 groups.setdefault(("named", number), []).append(n)
             case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):

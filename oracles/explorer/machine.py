@@ -17,7 +17,6 @@ from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import ALIVE, Op, State, Step
 from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
-_AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""
 
@@ -95,7 +94,7 @@ class Machine:
                 self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:
             self.memory.touch(st, (i,), access)
-        if isinstance(step.stmt, _AMONG_CTAS):
+        if isinstance(step.stmt, kir.OnSemaphore):
             self.memory.ended(st, (i,), step.where)
         st.own[i] |= step.bit
         st.s[i] |= step.bit

@@ -204,14 +204,7 @@ class _Unroller:
         step.slot = plan.slot(stmt.barrier, 0, agent.cta, self.where)
         step.number = stmt.barrier.slots
 
-    def mbarrier(
-        self,
-        stmt: kir.MBarrierArrive
-        | kir.MBarrierArriveExpectTx
-        | kir.MBarrierExpectTx
-        | kir.MBarrierWaitParity
-        | kir.CpAsyncMBarrierArrive,
-    ) -> None:
+    def mbarrier(self, stmt: kir.OnPhase) -> None:
         plan, agent = self.plan, self.agent
         cta = agent.cta
         if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
@@ -273,10 +266,7 @@ class _Unroller:
         elif events:
             self.step(Op.AWAIT, stmt).grants = events
 
-    def integer(
-        self,
-        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving,
-    ) -> int:
+    def integer(self, stmt: kir.OnSemaphore) -> int:
         """Return the index of an integer; one that elects CTAs does nothing else."""
         name, values = stmt.semaphore.name, self.values
         index, count = value(stmt.index, values), value(stmt.semaphore.count, values)

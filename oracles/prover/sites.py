@@ -182,8 +182,7 @@ def _roles(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Role]:
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
 INDEX = Var("number of the CTAs that arrive at one integer")
-AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
-"""Statements by which CTAs that share a semaphore wait for each other."""
+AMONG_CTAS = kir.OnSemaphore
 
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
@@ -348,18 +347,12 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out["more"] = accumulate
             if isinstance(a, kir.Slot):
                 out["a"] = a.index
-        case kir.MBarrierArrive(_, slot, _, cta):
-            out["bar"] = slot
-            if cta is not None:
-                out["cta"] = cta
+        case kir.MBarrierArrive(_, slot, _, cta) if cta is not None:
+            out |= {"bar": slot, "cta": cta}
         case kir.MBarrierWaitParity(_, slot, parity):
             out |= {"bar": slot, "parity": parity}
-        case (
-            kir.MBarrierArriveExpectTx(_, slot)
-            | kir.MBarrierExpectTx(_, slot)
-            | kir.CpAsyncMBarrierArrive(_, slot)
-        ):
-            out["bar"] = slot
+        case _ if isinstance(stmt, kir.OnPhase):
+            out["bar"] = stmt.slot
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
             out["turn"] = turn
         case kir.GridSync(_, _, ctas) | kir.LastArriving(_, _, ctas):

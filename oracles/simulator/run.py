@@ -35,7 +35,6 @@ TRACE = 14
 """Steps that a witness shows before the one that failed."""
 
 
-_AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
 """Statements of one thread on its own registers, and between these and memory."""
 
@@ -154,7 +153,7 @@ class Run:
     def _act(self, agent: Agent, event: Event) -> bool:
         """Execute one statement; False where the agent is blocked, or was moved on by another."""
         machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
-        if isinstance(stmt, _AMONG_CTAS):
+        if isinstance(stmt, kir.OnSemaphore):
             machine.alone(agent, f"{stmt.semaphore.name}[{event.slot}]")
         match stmt:
             case kir.Load(matrix=True) | kir.Store(matrix=True):
