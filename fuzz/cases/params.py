@@ -98,12 +98,9 @@ def sizes(fusion: Fusion) -> Sizes:
 
 @st.composite
 def params(
-    draw: st.DrawFn,
-    fusion: Fusion | None = None,
-    *,
-    families: tuple[str, ...] = POINTWISE_FAMILIES,
+    draw: st.DrawFn, fusion: Fusion, *, families: tuple[str, ...] = POINTWISE_FAMILIES
 ) -> PointwiseParams:
-    """Schedules of these families that fit shared memory, for a fusion of two tensors if not given.
+    """Schedules of these families that fit shared memory, for a fusion.
 
     Those of fusions with reductions let up to 16 CTAs share a tile now and then.  Shrinks towards
     the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
@@ -115,15 +112,15 @@ def params(
     loads, stores = family.split("/")
     load, store = loads != "direct", stores == "tma"
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
-    if fusion is not None and _reduces_columns(fusion):
+    if _reduces_columns(fusion):
         columns = [n for n in (*columns, 32) if n % 32 == 0]
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
     stages = draw(st.integers(1, MAX_STAGES)) if load else 1
-    need = sizes(fusion) if fusion is not None else Sizes(4, 4)
+    need = sizes(fusion)
     per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
-    split = fusion is not None and _splits_iota(fusion)
+    split = _splits_iota(fusion)
     tiles = [
         (rows, cols)
         for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
@@ -152,7 +149,7 @@ def params(
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
     )
-    if fusion is None or specialized or not _reduces(fusion):
+    if specialized or not _reduces(fusion):
         return plain
     return shared(
         plain,

@@ -172,18 +172,14 @@ def footprint(fusion: Fusion) -> Footprint:
 
 @st.composite
 def matmul_params(
-    draw: st.DrawFn,
-    fusion: Fusion | None = None,
-    *,
-    families: tuple[str, ...] = MATMUL_FAMILIES,
+    draw: st.DrawFn, fusion: Fusion, *, families: tuple[str, ...] = MATMUL_FAMILIES
 ) -> MatmulParams | AmpereParams:
-    """Schedules of these families that fit, for a fusion of one product if not given.
+    """Schedules of these families that fit, for a fusion.
 
     Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
     stage, one CTA a tile.
     """
-    need = footprint(fusion) if fusion is not None else Footprint()
-    odd = fusion is not None and (_sums_over_odd(fusion) or _has_f8(fusion))
+    need, odd = footprint(fusion), _sums_over_odd(fusion) or _has_f8(fusion)
     family = draw(st.sampled_from([f for f in families if not (odd and f in OBSERVES)] or families))
     if family in OBSERVES:
         return _ampere(draw, need, OBSERVES[family])

@@ -87,14 +87,9 @@ def pointwise_cases(
     """Cases without products; one in three has a single operation."""
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
+    alone = draw(st.sampled_from([False, False, True]))
     fusion = draw(
-        st.sampled_from([fusions, fusions, single_op_fusions]).flatmap(
-            lambda strategy: (
-                single_op_fusions(exact=exact)
-                if strategy is single_op_fusions
-                else fusions(exact=exact, max_ops=max_ops)
-            )
-        )
+        single_op_fusions(exact=exact) if alone else fusions(exact=exact, max_ops=max_ops)
     )
     schedule = draw(params(fusion, families=families))
     values = draw(extents(fusion, schedule))
