@@ -18,7 +18,6 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import maps_of
-from fuser.kernel.validate.place import expressions
 
 INCLUDES = ("tile", "math", "threads", "mbarrier", "tma", "fence", "semaphore")
 """Device headers of every kernel, in order."""
@@ -31,21 +30,12 @@ _DRAWN = 4
 
 
 def source(kernel: kir.Kernel) -> str:
-    """Return the CUDA C++ of a kernel; the same text for the same kernel, always.
-
-    Raises
-    ------
-    ScheduleError
-        If the hardware cannot do what a statement says.
-    """
+    """Return the CUDA C++ of a kernel; ScheduleError if the hardware cannot do what it says."""
     return "\n".join(_lines(kernel)) + "\n"
 
 
 def parameters(kernel: kir.Kernel) -> list[str]:
-    """Names of the kernel's parameters, in order.
-
-    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, tensor maps.
-    """
+    """Names of the kernel's parameters, in the order of their declaration."""
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),
@@ -103,7 +93,6 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
 
 
 def _needed(kernel: kir.Kernel) -> list[str]:
-    """Device headers of some kernels, in order."""
     asynchronous = {kir.AsyncKind.CP_ASYNC: "cp_async", kir.AsyncKind.WGMMA: "wgmma"}
     found: set[str | None] = set()
     for stmt in kernel.walk():
@@ -161,7 +150,7 @@ def _prologue(kernel: kir.Kernel) -> Iterator[str]:
     if kernel.smem_bytes:
         yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
     where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
-    used = {var for stmt in kernel.walk() for e in expressions(stmt) for var in variables(e)}
+    used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
     for var, value in where.items():
         if var in used:
             yield f"  const int {spell(var)} = {value};"

@@ -69,18 +69,8 @@ _GROUPS = {
 }
 """Whose namespace has commit and await."""
 
-_OnBarrier = (
-    kir.MBarrierInit
-    | kir.MBarrierInvalidate
-    | kir.MBarrierArrive
-    | kir.MBarrierArriveExpectTx
-    | kir.MBarrierExpectTx
-    | kir.MBarrierWaitParity
-    | kir.CpAsyncMBarrierArrive
-)
 
-
-def _mbarrier_line(stmt: _OnBarrier) -> str:
+def _mbarrier_line(stmt: kir.OnMBarrier) -> str:
     name = stmt.barrier.name
     match stmt:
         case kir.MBarrierInit(barrier):

@@ -16,13 +16,7 @@ HALVES = (DType.F16, DType.BF16)
 
 
 def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
-    """Write a statement that moves or computes tiles, products excepted.
-
-    Raises
-    ------
-    ScheduleError
-        If no instruction does it.
-    """
+    """Write a statement that moves or computes tiles; ScheduleError if no instruction does it."""
     names, packed = registers.names, registers.packed
     match stmt:
         case kir.Load(dst, kir.Slot() as src, _, _, True):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from fuser.expr import Expr, Var
+from fuser.expr import Expr, Op, Var
 from fuser.kernel.data import *
 from fuser.kernel.memory import *
 from fuser.kernel.sync import *
@@ -201,6 +201,8 @@ Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | LastArriving
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
+OnSemaphore = BlockSerializeWait | BlockSerializeRelease | GridSync | LastArriving
+"""Statements by which CTAs that share a semaphore wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +328,24 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         for inner in reversed(bodies(stmt)):
             left += reversed(inner)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """Yield the expressions that a statement itself evaluates (not those of its body)."""
+    match stmt:
+        case Let(_, value) | Assign(_, value) | ForLoop(_, value):
+            yield value
+        case _:
+            for name in stmt.__slots__:
+                match getattr(stmt, name):
+                    case Var() | Op() as expr:
+                        yield expr
+                    case Box(_, origin, _, limit):
+                        yield from (*origin, *limit)
+                    case Slot(_, index, cta):
+                        yield from (index,) if cta is None else (index, cta)
+                    case _:
+                        pass
 
 
 def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:

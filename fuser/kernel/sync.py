@@ -407,19 +407,23 @@ class SetMaxNReg:
     increase: bool
 
 
+OnPhase = (
+    MBarrierArrive
+    | MBarrierArriveExpectTx
+    | MBarrierExpectTx
+    | MBarrierWaitParity
+    | CpAsyncMBarrierArrive
+)
+"""What threads do to the running phase of one slot of an mbarrier."""
+OnMBarrier = MBarrierInit | MBarrierInvalidate | OnPhase
+"""What they do to an mbarrier."""
 Sync = (
     BlockSync
     | NamedArrive
     | WarpSync
-    | MBarrierInit
-    | MBarrierInvalidate
-    | MBarrierArrive
-    | MBarrierArriveExpectTx
-    | MBarrierExpectTx
-    | MBarrierWaitParity
+    | OnMBarrier
     | AsyncCommit
     | AsyncAwait
-    | CpAsyncMBarrierArrive
     | FenceAsyncProxy
     | FenceMBarrierInit
     | ThreadFence

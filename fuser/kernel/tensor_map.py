@@ -48,16 +48,9 @@ class TensorMap:
 class Encoding:
     """What the driver is told of a tensor whose numbers are known.
 
-    Parameters
-    ----------
-    address : int
-        Byte address of element 0.
-    dims, box : tuple of int
-        Extents in elements, innermost first.
-    strides : tuple of int
-        Bytes from one element to the next along dims 1, 2, ...; one fewer than `dims`.
-    swizzle : int
-        Span of the swizzle in bytes, 0 for none; the box's row must not be longer.
+    `address` is that of element 0, in bytes; `dims` and `box` are in elements, innermost first;
+    `strides` are bytes from one element to the next along dims 1, 2, ...; `swizzle` is the span in
+    bytes, 0 for none, which the box's row must not exceed.
     """
 
     dtype: DType
@@ -68,13 +61,7 @@ class Encoding:
     swizzle: int = 0
 
     def check(self, what: str) -> None:
-        """Raise unless the driver would accept it; `what` is the call as the user wrote it.
-
-        Raises
-        ------
-        ScheduleError
-            Naming the number that breaks a rule, and the rule.
-        """
+        """Raise a ScheduleError, by the call `what`, unless the driver would accept it."""
         for wrong in self._broken():
             raise ScheduleError(f"{what}: {wrong}")
 
@@ -106,10 +93,7 @@ class Encoding:
 def map_of(kernel: kir.Kernel, box: kir.Box, slot: kir.Slot) -> TensorMap:
     """Return the map through which a box of global memory is copied into or out of a slot.
 
-    Raises
-    ------
-    ScheduleError
-        If the slot is swizzled along an axis that the tensor does not have.
+    ScheduleError if the slot is swizzled along an axis that the tensor does not have.
     """
     wanted = _unnamed(box, slot)
     return next(m for m in maps_of(kernel) if replace(m, name="") == wanted)

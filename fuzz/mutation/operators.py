@@ -124,7 +124,6 @@ def _deeper(kernel: kir.Kernel, site: Site) -> Iterator[tuple[str, kir.Kernel]]:
 
 
 def _inside(beside: kir.Stmt | None, stmt: kir.Stmt, *, at_start: bool) -> kir.Stmt | None:
-    """Return a structured statement with another put at an end of its body."""
     match beside:
         case kir.ForLoop() | kir.Role() | kir.Elect() | kir.LastArriving():
             body = beside.body
@@ -373,19 +372,9 @@ def index(kernel: kir.Kernel) -> Iterator[Mutant]:
                 change = f"next slot of {slot.buffer.name}"
                 moved = substituted(stmt, {slot: other})
                 yield site.instead("index", change, ("H02", "H05"), moved)
-        match stmt:
-            case (
-                kir.MBarrierArrive(barrier, at)
-                | kir.MBarrierArriveExpectTx(barrier, at)
-                | kir.MBarrierExpectTx(barrier, at)
-                | kir.MBarrierWaitParity(barrier, at)
-                | kir.CpAsyncMBarrierArrive(barrier, at)
-                | kir.TmaLoad(_, _, barrier, at)
-            ) if barrier.slots > 1:
-                moved = replace(stmt, slot=(at + 1) % barrier.slots)
-                yield site.instead("index", f"next slot of {barrier.name}", ("H02",), moved)
-            case _:
-                pass
+        if isinstance(stmt, kir.OnPhase | kir.TmaLoad) and stmt.barrier.slots > 1:
+            moved = replace(stmt, slot=(stmt.slot + 1) % stmt.barrier.slots)
+            yield site.instead("index", f"next slot of {stmt.barrier.name}", ("H02",), moved)
         # Of these only values can tell.
         for change, wrong in _misread(site):
             yield site.instead("index", change, (), wrong)
@@ -552,10 +541,7 @@ def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Lay barriers on each other, past what the CTA has, and at bytes that are no multiple of 8.
-
-    Those that share bytes are given those of a tile that nobody uses.
-    """
+    """Lay barriers on each other (in bytes nobody uses), past what there is, at odd bytes."""
     unused = -(-max((b.end for b in kernel.buffers), default=0) // 128) * 128
     ring = max((m.slots for m in kernel.barriers), default=0)
     spare = kir.Buffer("spare", DType.I64, (ring,), 1, unused)
@@ -571,7 +557,6 @@ def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _fewer(at: Expr, slots: int) -> Expr:
-    """Return the index of a slot in a ring of one slot less."""
     match at:
         case Op(Kind.MOD, a, b) if b == slots:
             return a % (slots - 1)

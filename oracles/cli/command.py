@@ -169,10 +169,7 @@ def _each(spec: str, judge: Callable[[Target], list[Status]]) -> None:
 
 
 def answered(target: Target, judge: Callable[[Target], list[Status]]) -> list[Status]:
-    """Return what a judge says; one that breaks has said nothing, which is UNKNOWN.
-
-    Python's own exit code for an exception is 1, which would read as a refutation.
-    """
+    """Return what a judge says; of one that breaks UNKNOWN, where Python would exit with 1."""
     try:
         return judge(target)
     except (TargetError, LaunchError):

@@ -47,13 +47,9 @@ def load(spec: str) -> list[Target]:
     """Return the kernels that `FILE.py` offers, or the one of `FILE.py:name`.
 
     A file offers what its dict `RECIPES` lists; without that, every `Kernel` and `LaunchSequence`
-    at its top level, and what those of its functions return that need no argument and say
-    `-> Kernel` or `-> LaunchSequence`.  The name of any other function may be given, too.
-
-    Raises
-    ------
-    TargetError
-        If there is no such file or name, the file raises, or a kernel is not well formed.
+    at its top level, and what those of its functions return that need no argument and say `->
+    Kernel` or `-> LaunchSequence`.  The name of any other function may be given, too.  TargetError
+    if there is no such file or name, the file raises, or a kernel is not well formed.
     """
     file, name = _split(spec)
     path = Path(file)

@@ -134,8 +134,6 @@ def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdi
 
 @dataclass(slots=True)
 class _Reading:
-    """One launch of one kernel."""
-
     kernel: kir.Kernel
     launch: Launch
     policy: str
@@ -215,12 +213,10 @@ class _Reading:
         return values
 
     def _units(self) -> list[tuple[int, ...]]:
-        """Return the CTAs that can meet: by semaphores all, else those of a cluster."""
         size = self.launch.grid if self.kernel.semaphores else self.kernel.cluster
         return [tuple(range(i, i + size)) for i in range(0, self.launch.grid, size)]
 
     def _covered(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
-        """Demand that every element of every output is written."""
         if Rule.COVERAGE in self.without:
             return
         values = self._values()
@@ -232,7 +228,6 @@ class _Reading:
             all_written(tensor.name, prod(value(e, values) for e in tensor.extents), found)
 
     def _apart(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
-        """Demand that units which never meet do not touch what another one writes."""
         if Rule.LAUNCH in self.without:
             return
         written: dict[int, tuple[int, int, int]] = {}

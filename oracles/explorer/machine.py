@@ -17,7 +17,6 @@ from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import ALIVE, Op, State, Step
 from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
-_AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""
 
@@ -79,13 +78,7 @@ class Machine:
         return step is not None and step.op < Op.ARRIVE and self.enabled(st, i)
 
     def advance(self, st: State, i: int) -> None:
-        """Execute the next step of agent `i`, which is enabled.
-
-        Raises
-        ------
-        Defect
-            If an obligation does not hold here.
-        """
+        """Execute the next step of agent `i`, which is enabled."""
         step = self.next_step(st, i)
         assert step is not None, "an enabled agent has a step"
         barriers = self.barriers
@@ -101,7 +94,7 @@ class Machine:
                 self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:
             self.memory.touch(st, (i,), access)
-        if isinstance(step.stmt, _AMONG_CTAS):
+        if isinstance(step.stmt, kir.OnSemaphore):
             self.memory.ended(st, (i,), step.where)
         st.own[i] |= step.bit
         st.s[i] |= step.bit
@@ -223,13 +216,7 @@ class Machine:
         return not st.asleep and all(pc == len(agent.steps) for pc, agent in ends)
 
     def end(self, st: State) -> None:
-        """Check what is left when all agents are done.
-
-        Raises
-        ------
-        Defect
-            If something is in flight, or a barrier or semaphore is not as it has to be.
-        """
+        """Check what is left when all agents are done: in flight, on barriers and semaphores."""
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]

@@ -110,16 +110,8 @@ def _splits(body: tuple[kir.Stmt, ...], warp: int, first: int, warps: range) -> 
 class Election:
     """One coming of a role of a CTA to an integer, of the CTAs at which the last is elected.
 
-    Parameters
-    ----------
-    cta : int
-        Its number in the unit.
-    role : tuple of int
-        First warp and number of warps.
-    ctas : int
-        How many are to come.
-    body : int
-        The events of its body, which do not happen where it is not the last.
+    `cta` is its number in the unit, `role` the first warp and the number of warps; so many `ctas`
+    are to come.  The events of its `body` do not happen where it is not the last.
     """
 
     cta: int

@@ -66,10 +66,7 @@ class Rule(Enum):
 
 
 class Defect(Exception):
-    """An obligation that does not hold on the way that was taken.
-
-    Its `kind` is a key of `oracles.verdict.KINDS`, `where` the statement, `says` what is wrong.
-    """
+    """An obligation that does not hold on the way that was taken; a `kind` of `KINDS`."""
 
     def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:
         super().__init__(f"{kind} at {where}: {says}")

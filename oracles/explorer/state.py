@@ -48,32 +48,14 @@ class Op(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """A tile of memory that a step reads or writes.
+    """A tile of memory, `what` at the statement `where`, that a step reads or writes.
 
-    Parameters
-    ----------
-    space : int
-        Number of the memory: shared memory of a CTA, or a tensor.
-    shared : bool
-        Whether it is shared memory.
-    mask, low, high : int
-        Granules (shared) or elements (global) touched; the first, and one past the last.
-    write, engine : bool
-        Whether it writes; whether it is in the async proxy.
-    adds : int
-        0, or which kind of atomic addition: 1 by threads, 2 by TMA engines.
-    bit : int
-        The event that has to be known for it to be over.
-    issue : int
-        The event of its issue.
-    agent, cta : int
-        Who does it.
-    threads : tuple of int
-        Masks per thread, shifted by `base`; empty where one thread or an engine does it.
-    what, where : str
-        The tile in words; the statement.
-    exact : bool
-        Whether the order of its additions shows in no bit.
+    `space` is the number of the memory: `shared` memory of a CTA, or a tensor; `mask`, `low` and
+    `high` say which granules (shared) or elements (global): the first, and one past the last.  An
+    `engine` is in the async proxy; what it `adds` is 0, or by atomics: 1 of threads, 2 of TMA
+    engines, and its order shows in no bit if `exact`.  The event `bit` has to be known for it to be
+    over, `issue` is that of its issue.  `threads` are masks per thread, shifted by `base`; empty
+    where one thread or an engine does it.
     """
 
     space: int

@@ -38,12 +38,8 @@ STEPS = 50_000
 def unroll(plan: Plan) -> None:
     """Give every agent of a plan its steps.
 
-    Raises
-    ------
-    Defect
-        If a statement is wrong wherever and whenever it runs.
-    NotModelled
-        If a construct is not read, or a launch is too long.
+    Defect if a statement is wrong wherever and whenever it runs; NotModelled if a construct is not
+    read, or a launch is too long.
     """
     places = {id(stmt): f"line {n}: {line(stmt)}" for n, stmt in numbered(plan.kernel)}
     for agent in plan.agents:
@@ -57,8 +53,6 @@ def unroll(plan: Plan) -> None:
 
 @dataclass(slots=True)
 class _Unroller:
-    """Turns the statements of one agent into steps."""
-
     plan: Plan
     agent: Agent
     places: dict[int, str]
@@ -89,7 +83,6 @@ class _Unroller:
         self.held = self.plan.kernel.registers
 
     def event(self, access: Access) -> int:
-        """Return a new event, of an access to that kind of memory."""
         event = self.plan.event()
         if access.shared:
             self.plan.shared_bits |= event
@@ -105,14 +98,12 @@ class _Unroller:
         return step
 
     def collective(self, *, warpgroup: bool = False) -> None:
-        """Demand whole warps, or warpgroups."""
         if self.elected:
             self._collective("executed by one lane, made for whole warps")
         if warpgroup and (self.warps % 4 or self.first % 4):
             self._collective(f"executed by {self.warps} warps from warp {self.first} on")
 
     def alone(self) -> None:
-        """Demand that one thread executes the statement."""
         if self.agent.lanes > 1:
             self._collective(f"executed by {self.agent.lanes} threads of a warp, made for one")
 
@@ -122,7 +113,6 @@ class _Unroller:
     def join(
         self, stmt: kir.Stmt, accesses: tuple[Access, ...] = (), flag: int = JOIN_TIME
     ) -> Step:
-        """Append a meeting of the lanes of the warp."""
         step = self.step(Op.JOIN, stmt, 0, accesses)
         step.flag, step.number = flag, self.joins
         self.joins += 1
@@ -184,7 +174,6 @@ class _Unroller:
                 self.pool(stmt)
 
     def block(self, stmt: kir.Stmt, barrier: int, threads: int, op: Op) -> None:
-        """Append an arrival at a named barrier, with or without waiting there."""
         self.collective()
         if not 0 <= barrier < 16:
             raise Defect(Rule.BOUNDS, "bounds", self.where, f"barrier {barrier} of 16")
@@ -215,14 +204,7 @@ class _Unroller:
         step.slot = plan.slot(stmt.barrier, 0, agent.cta, self.where)
         step.number = stmt.barrier.slots
 
-    def mbarrier(
-        self,
-        stmt: kir.MBarrierArrive
-        | kir.MBarrierArriveExpectTx
-        | kir.MBarrierExpectTx
-        | kir.MBarrierWaitParity
-        | kir.CpAsyncMBarrierArrive,
-    ) -> None:
+    def mbarrier(self, stmt: kir.OnPhase) -> None:
         plan, agent = self.plan, self.agent
         cta = agent.cta
         if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
@@ -284,10 +266,7 @@ class _Unroller:
         elif events:
             self.step(Op.AWAIT, stmt).grants = events
 
-    def integer(
-        self,
-        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving,
-    ) -> int:
+    def integer(self, stmt: kir.OnSemaphore) -> int:
         """Return the index of an integer; one that elects CTAs does nothing else."""
         name, values = stmt.semaphore.name, self.values
         index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
@@ -331,10 +310,7 @@ class _Unroller:
         step.flag = int(value(plan.kernel.together, values) >= ctas)
 
     def count_in(self, stmt: kir.LastArriving) -> Step:
-        """Append a coming as the hardware has it; return the step that skips the body.
-
-        All threads of the role join, one of them counts, and tells the others as they join again.
-        """
+        """Append a coming as the hardware has it, joins included; return what skips the body."""
         plan, index = self.plan, self.integer(stmt)
         ctas = value(stmt.ctas, self.values)
         if ctas < 1:
@@ -355,7 +331,6 @@ class _Unroller:
         return skip
 
     def pool(self, stmt: kir.SetMaxNReg) -> None:
-        """Append a change of registers; one lane does it for its warp."""
         self.collective(warpgroup=True)
         n, held = stmt.registers, self.held
         if Rule.REGISTER_POOL not in self.plan.without and (
@@ -520,7 +495,6 @@ class _Unroller:
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
     def starts(self, slot: kir.Slot, unit: int) -> None:
-        """Demand that a slot begins at a multiple of so many bytes."""
         start = slot.buffer.start(value(slot.index, self.values))
         if start % unit:
             says = f"a slot at byte {start}, made for multiples of {unit}"

@@ -179,10 +179,7 @@ class Cycle:
 
 
 def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
-    """Return how an expression repeats along a variable; all others but those `moving` are fixed.
-
-    UnsupportedError if it does not, such as a comparison of two variables that move.
-    """
+    """Return how an expression repeats along a variable, none but those `moving` changing too."""
     match expr:
         case int():
             return Cycle()
@@ -282,7 +279,6 @@ def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) 
 
 
 def _carry(cycles: Cycles, moving: frozenset[str], name: str, expr: Expr) -> None:
-    """Widen cycles by one assignment."""
     threshold, period = cycles[name]
     constant, parts = linear(expr)
     times = parts.pop(Var(name), 0)

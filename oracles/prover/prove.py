@@ -38,7 +38,7 @@ from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases, plainer
 from oracles.prover.clock import GaveUpError, Tell, limited
-from oracles.prover.coverage import divisions, outputs
+from oracles.prover.coverage import outputs, values
 from oracles.prover.inductive import check as inductive
 from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
@@ -215,7 +215,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if not launches.exist(kernel):
         says = "vacuous: no launch was found that keeps what the kernel requires"
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason=says)
-    divided = divisions.judge(kernel, rlimit=rlimit)
+    divided = values.divided(kernel, rlimit=rlimit)
     try:
         closed, launch = _ordered(kernel, policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
@@ -242,7 +242,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
 
 
-def _covered(kernel: kir.Kernel, rlimit: int) -> outputs.Covered:
+def _covered(kernel: kir.Kernel, rlimit: int) -> values.Covered:
     """Judge what is written; where that is not told, by a plainer kernel, and by all its cases."""
     first = outputs.covered(kernel, rlimit=rlimit)
     if not first.reason or first.findings:
@@ -250,7 +250,7 @@ def _covered(kernel: kir.Kernel, rlimit: int) -> outputs.Covered:
     for parts in (plainer(kernel), tuple(case.kernel for case in cases(kernel))):
         each = [outputs.covered(part, rlimit=rlimit) for part in parts]
         if each and not any(one.reason or one.findings for one in each):
-            return outputs.Covered(sum(one.checked for one in each), ())
+            return values.Covered(sum(one.checked for one in each), ())
     return first
 
 

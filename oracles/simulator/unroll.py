@@ -84,33 +84,15 @@ def _division(kind: Kind, f: Value, g: Value, expr: Op) -> Value:
 
 @dataclass(eq=False, slots=True)
 class Event:
-    """One execution of one statement, with its expressions evaluated.
+    """One execution of one statement (its `line`), with its expressions evaluated.
 
-    Parameters
-    ----------
-    line : int
-        Line of the statement in the kernel's text.
-    trip : tuple of (name, value)
-        The loop indices at the time.
-    index, other : int
-        Slot of the shared buffer, and of a second one.
-    slot, parity : int
-        Slot of the mbarrier and the parity waited for; index and turn of a semaphore.
-    extra : int
-        Rank of the CTA it reaches or a mask of ranks (-1: its own); whether to accumulate.
-    origin, limit : tuple of int
-        Of the global box (origin also of a Coordinate).
-    team : Team
-        The role it stands in.
-    elected : bool
-        Whether single threads execute it.
-    below : tuple of int or None
-        Positions of the box below the limit, once bounds and alignment were found right; that
-        is the same for every thread.
-    base : int
-        Flat position of the box's origin, set with `below`.
-    body : int
-        Of a `LastArriving`: how many events its body is, which all other CTAs leave out.
+    `trip` are the loop indices, by name.  `index` and `other` are slots of shared buffers; `slot`
+    and `parity` those of an mbarrier, or index and turn of a semaphore; `extra` is the rank of the
+    CTA it reaches or a mask of ranks (-1: its own), or whether to accumulate.  `origin` and `limit`
+    are of the global box (origin also of a Coordinate); `below` its positions below the limit, and
+    `base` the flat one of its origin, once bounds and alignment were found right; that is the same
+    for every thread.  It stands in the role `team`, and single threads execute it if `elected`.
+    `body` is how many events that of a `LastArriving` is, which all other CTAs leave out.
     """
 
     line: int
@@ -235,16 +217,9 @@ def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
 class Position:
     """Which of the modelled threads: enough to know what it executes.
 
-    Parameters
-    ----------
-    roles : frozenset of int
-        Lines of the role statements whose warps hold it.
-    heads : frozenset of int
-        Lines of those of which it is in the first warp; 0 stands for the whole CTA.
-    groups : frozenset of int
-        Lines of those of which it is in the first warp of a warpgroup; 0 as before.
-    lane0 : bool
-        Whether it is the first lane of its warp.
+    Lines of the role statements whose warps hold it (`roles`), of those of which it is in the first
+    warp (`heads`; 0 stands for the whole CTA), or in the first warp of a warpgroup (`groups`); and
+    whether it is the first lane of its warp.
     """
 
     roles: frozenset[int]

@@ -172,7 +172,6 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
 
 
 def _placed(m: kir.MBarrier, at: int, kernel: kir.Kernel) -> Iterable[str]:
-    """Say what is wrong with a place that is given for an mbarrier, whatever happens when."""
     end = at + 8 * m.slots
     if at < 0 or at % 8:
         yield f"mbarrier {m.name} lies at byte {at}; use a multiple of 8, or None"

@@ -12,7 +12,14 @@ from math import prod
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.place import Place, boxes
-from fuser.kernel.validate.sync import IN_ELECT, alone, mbarrier, neighbour
+from fuser.kernel.validate.sync import (
+    IN_ELECT,
+    alone,
+    mbarrier,
+    neighbour,
+    no_slot,
+    undeclared,
+)
 
 TMA_BOX = 256
 """Elements of a box per axis at most."""
@@ -122,9 +129,7 @@ def _operands(
                     "memory, or give both one layout"
                 )
             case kir.ScalarParam(name) if arg not in kernel.scalars:
-                yield (
-                    f" uses a scalar that the kernel does not declare; add {name} to Kernel.scalars"
-                )
+                yield undeclared("scalar", name, "scalars")
             case _:
                 pass
 
@@ -254,23 +259,13 @@ def known(place: Place, ref: kir.Box | kir.Slot) -> Iterable[str]:
     match ref:
         case kir.Box(tensor, _, shape):
             if tensor not in kernel.tensors:
-                yield (
-                    f" uses a tensor that the kernel does not declare; add {tensor.name} to "
-                    "Kernel.tensors, with the same fields"
-                )
+                yield undeclared("tensor", tensor.name, "tensors, with the same fields")
             if min(shape, default=1) < 1:
                 yield f": a box of {shape} is empty; give every axis an element"
         case kir.Slot(buffer, index, cta):
             if buffer not in kernel.buffers:
-                yield (
-                    f" uses a shared buffer that the kernel does not declare; add {buffer.name} to "
-                    "Kernel.buffers, with the same fields"
-                )
-            if isinstance(index, int) and not 0 <= index < buffer.slots:
-                yield (
-                    f" uses slot {index}; {buffer.name} has slots 0..{buffer.slots - 1}: take the "
-                    f"position % {buffer.slots}"
-                )
+                yield undeclared("shared buffer", buffer.name, "buffers, with the same fields")
+            yield from no_slot(index, buffer)
             if cta is not None:
                 yield from neighbour(cta, kernel.cluster)
 

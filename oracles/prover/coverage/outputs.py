@@ -14,14 +14,15 @@ written twice, or never, is a finding; else nothing is known.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from fuser.expr import Kind, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
-from oracles.prover.coverage import partition, registers
+from oracles.prover.coverage import partition
+from oracles.prover.coverage.values import Budget, Covered, TooManyError, defined, iterations, small
 from oracles.prover.sites import (
     Site,
     adds,
@@ -38,15 +39,6 @@ from oracles.prover.solver import Known
 from oracles.verdict import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Covered:
-    """What was found, how many claims hold, and why the rest is open."""
-
-    checked: int
-    findings: tuple[Finding, ...]
-    reason: str = ""
-
-
 def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     """Judge every global access of a kernel, in every launch that it allows.
 
@@ -57,18 +49,18 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     found = read(kernel)
     known = Known(facts(kernel), rlimit)
     checked, findings = _each(found, known)
-    uses, unwritten, reason = registers.judge(kernel, rlimit=rlimit)
-    checked += uses
-    findings += [*unwritten, *_unread(found)]
+    written = defined(kernel, rlimit=rlimit)
+    checked += written.checked
+    findings += [*written.findings, *_unread(found)]
     boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
+    may = (*kernel.outputs, *kernel.workspaces)
     for site, box in boxes:
-        written = reads(site.stmt) is None
-        if written and box.tensor.name not in (*kernel.outputs, *kernel.workspaces):
+        if reads(site.stmt) is None and box.tensor.name not in may:
             findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
-        return Covered(checked + counted.checked, (*findings, *counted.findings), reason)
-    reasons = [reason] if reason else []
+        return Covered(checked + counted.checked, (*findings, *counted.findings), written.reason)
+    reasons = [written.reason] if written.reason else []
     for site, box in boxes:
         wrong_axis = _inside(site, box, known)
         checked += len(box.shape)
@@ -428,34 +420,12 @@ def _unread(sites: tuple[Site, ...]) -> list[Finding]:
 
 
 def _numbers(slot: kir.Slot) -> range:
-    """Return which slots of its buffer may be meant."""
     if isinstance(slot.index, int):
         return range(slot.index, slot.index + 1)
     return range(slot.buffer.slots)
 
 
-ITERATIONS = 4000
-"""Iterations of loops around boxes that one launch may have; one with more is not judged."""
-ALL_ITERATIONS = 60_000
-"""Iterations of all launches of a search together; a second."""
 Span = list[tuple[int, int]]
-
-
-class TooManyError(Exception):
-    """A launch has more iterations than are looked at."""
-
-
-class Budget:
-    """The iterations that may still be looked at, whether they show a box or not."""
-
-    def __init__(self, left: int = ITERATIONS) -> None:
-        self.left = left
-
-    def spend(self) -> None:
-        """Count an iteration; TooManyError if there is none left."""
-        if self.left <= 0:
-            raise TooManyError
-        self.left -= 1
 
 
 class Reading:
@@ -486,16 +456,6 @@ class Reading:
                 yield now, spans
 
 
-def iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
-    """Yield the values of a launch with those of the indices of loops."""
-    if not loops:
-        yield values
-        return
-    (name, stop), *rest = loops
-    for i in range(stop(values)):
-        yield from iterations(rest, {**values, name: i})
-
-
 def readings(sites: tuple[Site, ...]) -> list[Reading]:
     """Return the accesses of global memory, without those whose place is not known."""
     out = []
@@ -513,15 +473,11 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     settled = {kir.BLOCK, kir.GRID, *kernel.params}
     closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
     skipped = left_out(sites)
-    rest = ALL_ITERATIONS
-    for values in launches.tried(kernel):
-        budget = Budget(min(ITERATIONS, rest))
-        rest -= budget.left
+    for values, budget in small(kernel):
         try:
             wrong = wrong_in(kernel, boxes, values, skipped, budget)
         except TooManyError:
             wrong = None
-        rest += budget.left
         if wrong is not None:
             launch, names = launches.named(values)
             trips = max((_count(stop, values) for stop in closed), default=0)

@@ -514,7 +514,6 @@ class _Partition:
         raise self._open(f"the trip count {count} is no grid stride")
 
     def _size(self, read: Digit) -> Product:
-        """Return how many values a digit has."""
         if read.size is not None:
             return read.size
         left = self._total(read.tile).over(read.weight)
@@ -533,7 +532,6 @@ class _Partition:
             yield weight, own[0] if len(own) == 1 else None
 
     def _total(self, number: Poly) -> Product:
-        """Return how many values a sum of weighted numbers has."""
         chain = []
         for weight, own in self._weighted(number):
             if own is None or len(own) != 1 or weight is None:
@@ -570,7 +568,6 @@ class _Partition:
         return used
 
     def _terms(self, unit: Poly) -> list[tuple[Product, Digit]]:
-        """Read a coordinate as a sum of weighted digits."""
         terms = []
         for weight, own in self._weighted(unit):
             read = None if own is None else digit(single(own))
@@ -602,10 +599,7 @@ class _Partition:
 
 
 def chained(parts: Iterable[tuple[Product, Product]]) -> Product | None:
-    """Return the product of the sizes of digits (weight, size) that are chained, else None.
-
-    The first weight is 1, each next one is the last times its size.
-    """
+    """Return the product of sizes of digits (weight, size): each weight the last times its size."""
     left = [entry for entry in parts if entry[1] != Product()]
     weight = Product()
     while left:
@@ -635,7 +629,6 @@ def _digits(form: Poly) -> Iterable[Atom]:
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:
-    """Return 1 where no condition is 0, and 0 elsewhere."""
     true: Expr = 1
     return _truth(reduce(both, conditions, true))
 

@@ -133,7 +133,6 @@ def _solved(
 
 
 def _divisors(expr: Expr, index: Var) -> Iterator[int]:
-    """Yield the numbers by which something with an index in it is divided."""
     if isinstance(expr, Op):
         match expr:
             case Op(Kind.FLOORDIV | Kind.MOD, inner, int() as by) if index in variables(inner):

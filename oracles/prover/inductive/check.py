@@ -29,7 +29,6 @@ from functools import lru_cache
 from itertools import combinations
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
-from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.inductive.classes import ALWAYS, Class, rotation
@@ -110,21 +109,6 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
     return Verdict(ORACLE, Status.PASS, checked)
 
 
-def _dealt(kernel: kir.Kernel) -> Iterator[Expr]:
-    """Yield what `BLOCK < GRID` says of quotients and remainders, where the grid is a product."""
-    for condition in kernel.requires:
-        match condition:
-            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
-                for part, rest in ((a, b), (b, a)):
-                    yield fold(Kind.LE, 1, part)
-                    yield kir.BLOCK % part < part
-                    yield kir.BLOCK // part < rest
-            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, part), 0):
-                yield kir.BLOCK % part < part
-            case _:
-                pass
-
-
 class _Checker:
     """The check of one exploration."""
 
@@ -145,7 +129,7 @@ class _Checker:
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
         self._always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
-        self._always += _dealt(kernel)
+        self._always += sites.dealt(kernel)
         for number, times in self._world.pinned.items():
             n = self._code.atoms.meaning(number)
             self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))

@@ -33,14 +33,9 @@ VECTORS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A global tensor at one launch.
+    """A global tensor at one launch: extents and strides as the kernel states them, evaluated.
 
-    Parameters
-    ----------
-    extents, strides : tuple of int
-        As the kernel states them, evaluated.
-    steps : tuple of int
-        Elements between neighbours in the simulator's dense array.
+    `steps` are the elements between neighbours in the simulator's dense array.
     """
 
     tensor: kir.Tensor
@@ -190,10 +185,7 @@ class Geometry:
         self._flat: dict[tuple[int, int, int, int], Index] = {}
 
     def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions, from the box's origin, of the elements those threads hold.
-
-        Box and layout are objects of the kernel, which lives as long as this does.
-        """
+        """Flat positions, from the box's origin, of the elements those threads hold."""
         key = (id(box), id(layout), lo, hi)
         if key not in self._flat:
             steps = self.views[box.tensor.name].steps

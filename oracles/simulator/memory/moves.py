@@ -122,8 +122,6 @@ class Memory:
     def matrix(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Load | kir.Store) -> None:
         """Move a tile by `ldmatrix` or `stmatrix`: each element by some lane of the warp.
 
-        Notes
-        -----
         Which lane's address an element is moved through is not the lane that holds it; so the
         access is ordered with another one only if it would be for every lane.
         """
@@ -195,10 +193,7 @@ class Memory:
     def _positions(
         self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
     ) -> tuple[Index, Array | None] | None:
-        """Flat positions in the tensor, and which elements lie below the limit (None: all).
-
-        Neither, where the thread holds no element.
-        """
+        """Flat positions in the tensor, and which lie below the limit (None: all), if any."""
         layout, width = _dealt(stmt)
         threads = span(agent, event)
         flat = self.geometry.in_box(box, layout, *threads)

@@ -31,35 +31,17 @@ from oracles.simulator.unroll import Event
 
 @dataclass(eq=False, slots=True)
 class Barrier:
-    """One slot of an mbarrier.
+    """One slot of an mbarrier in the shared memory of `cta`.
 
-    Parameters
-    ----------
-    cta : int
-        In whose shared memory it lies.
-    column : int
-        Clock column that counts its completed phases.
-    made, wide : int
-        Clock columns that count its lives, as seen in its CTA and in its cluster.
-    phase : int
-        Full number of the running phase; -1 before `mbarrier_init` and after the end.
-    life : int
-        Phase with which the next life begins: even, and past all earlier ones, so that what a
-        thread knows of an earlier life does not count.
-    lives : int
-        How often it was initialised.
-    acc, sealed : Clock
-        What arrivals and bytes of the running phase released; the same of the last phase.
-    far, far_sealed : Clock
-        The same from threads of other CTAs, for who waits at cluster scope.
-    expects : list of (column, time)
-        Who expects bytes on the running phase without arriving.
-    parts : list of (column, time)
-        Arrivals and bytes of the running phase.
-    past : list of lists of (column, time)
-        The same of each phase of this life that is over.
-    returned : list of (Agent, time)
-        Who has left its wait for the last phase, and when.
+    Clock columns count its completed phases (`column`), and its lives, as seen in its CTA and in
+    its cluster (`made`, `wide`).  `phase` is the full number of the running one; -1 before
+    `mbarrier_init` and after the end.  The next `life` begins with a phase that is even, and past
+    all earlier ones, so that what a thread knows of an earlier life does not count; `lives` is how
+    often it was initialised.  `acc` is what arrivals and bytes of the running phase released,
+    `sealed` the same of the last one; `far` and `far_sealed` from threads of other CTAs, for who
+    waits at cluster scope.  `expects` are those who expect bytes on the running phase without
+    arriving, `parts` its arrivals and bytes, `past` those of each phase of this life that is over;
+    `returned` who has left its wait for the last phase, and when.
     """
 
     name: str
@@ -221,10 +203,8 @@ class Phases:
     def _release_parts(self, agent: Agent, released: Clock, nbytes: int) -> None:
         """Let an arrival release other warps' parts of the wgmmas that this one awaited.
 
-        Notes
-        -----
-        The default policy tolerates one arrival per warpgroup on the barrier that frees a slot.
-        Who expects bytes fills a slot; nothing else than an arrival releases for other warps.
+        The default policy tolerates one arrival per warpgroup on the barrier that frees a slot. Who
+        expects bytes fills a slot; nothing else than an arrival releases for other warps.
         """
         if not nbytes:
             np.maximum(
@@ -315,10 +295,8 @@ class Phases:
     def wait(self, agent: Agent, b: Barrier, parity: int, scope: kir.Scope) -> bool:
         """Try to pass a wait; it is meant for the first phase that may still be running.
 
-        Notes
-        -----
-        Of the phases of that parity, the thread can only mean the first one that is not before
-        the last phase it knows to be over.
+        Of the phases of that parity, the thread can only mean the first one that is not before the
+        last phase it knows to be over.
         """
         self.use(agent, b)
         if agent.intent is None:
@@ -354,8 +332,6 @@ class Phases:
 def _known(b: Barrier, clock: Clock) -> int:
     """Return how many phases of a barrier this clock knows to be over.
 
-    Notes
-    -----
     Somebody said so, or all arrivals and bytes of one are in the clock: they came when those before
     it were over.
     """
