@@ -259,7 +259,8 @@ class _Unroller:
                 if step.flag not in (0, 1):
                     says = f"parity {step.flag}, neither 0 nor 1"
                     raise Defect(Rule.BOUNDS, "bounds", self.where, says)
-        step.slot, step.number = slot, agent.lanes
+        each = stmt.count if isinstance(stmt, kir.MBarrierArrive) else 1
+        step.slot, step.number = slot, each * agent.lanes
 
     def await_(self, stmt: kir.AsyncAwait) -> None:
         kind, groups = stmt.kind, self.groups[stmt.kind]

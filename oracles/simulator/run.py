@@ -184,10 +184,10 @@ class Run:
                     return self._note(agent, event, "gives up")
                 passed = phases.wait(agent, barrier, event.parity, scope)
                 return passed and self._note(agent, event, barrier.state)
-            case kir.MBarrierArrive(ring, _, scope, cta):
+            case kir.MBarrierArrive(ring, _, scope, cta, times):
                 target = agent.cta if cta is None else machine.peer(agent, event.extra)
                 barrier = phases.barrier(ring, event.slot, target)
-                phases.arrive(agent, barrier, 0, scope, event)
+                phases.arrive(agent, barrier, 0, scope, event, times)
                 self._note(agent, event, barrier.state)
             case kir.MBarrierArriveExpectTx(ring, _, nbytes):
                 barrier = phases.barrier(ring, event.slot, agent.cta)

@@ -42,6 +42,7 @@ from litmus import (
     rules,
     rules_phases,
     rules_turns,
+    several,
     sizes,
     slices,
     spaces,
@@ -61,7 +62,7 @@ _MODULES = (
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
-    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes,
+    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

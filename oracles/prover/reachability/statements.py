@@ -367,9 +367,9 @@ def execute(step: Step) -> bool:
             initialise(step, barrier)
         case kir.MBarrierInvalidate(barrier):
             invalidate(step, barrier)
-        case kir.MBarrierArrive(barrier, _, scope, to):
+        case kir.MBarrierArrive(barrier, _, scope, to, each):
             cta = -1 if to is None else step.value("cta")
-            Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope)
+            Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
             Visit(step, barrier, _at(step, barrier)).arrive(nbytes)
         case kir.MBarrierExpectTx(barrier, _, nbytes):

@@ -193,15 +193,18 @@ class Phases:
         """Whether this agent knows of a `FenceMBarrierInit` behind the init of a barrier."""
         return bool(agent.clock[ORDER, b.wide] >= b.lives)
 
-    def arrive(self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event) -> None:
-        """Expect `nbytes` more, then count the arrivals of this agent."""
+    def arrive(
+        self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event, times: int = 1
+    ) -> None:
+        """Expect `nbytes` more, then count `times` arrivals of each thread of this agent."""
         self.use(agent, b)
         self._counts_now(agent, b, "arrivals")
-        if b.pending < agent.mult:
-            says = f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}"
+        came = times * agent.mult
+        if b.pending < came:
+            says = f"{came} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}"
             raise Violation("arrivals", says)
         b.nbytes += nbytes * agent.mult
-        b.pending -= agent.mult
+        b.pending -= came
         if agent.cta == b.cta:
             join(b.acc, agent.clock)
             self._release_parts(agent, b.acc, nbytes)

@@ -10,10 +10,12 @@ from device_checks import check_counters, compare, finish, integers, output
 from kernels_matmul import SHAPES, matmul
 from litmus.dependents import copied
 from litmus.parts import tensor
+from litmus.suite import RECIPES as LITMUS
 
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.kernel.ir import LaunchSequence
 from fuser.runtime.kernel_launch import Prepared, check_tensors, launch_kernel, values_of
 
 POISON = ("FUSER_POISON_SMEM",)
@@ -205,3 +207,26 @@ def test_dependent_launches_hand_a_tile_on() -> None:
         launch_kernel(kernel, 1, {}, {"X": x, "Y": y})
     finish(kernel, "a row of dependent launches")
     assert all(torch.equal(tile, tiles[0]) for tile in tiles)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 5, 64])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one_lane_arrives_for_its_warp",
+        "one_lane_arrives_for_two_warps",
+        "one_lane_tells_of_a_tile_stored_by_all",
+        "one_lane_arrives_for_its_warp_in_a_cluster",
+    ],
+)
+def test_one_lane_arrives_for_several(name: str, n: int) -> None:
+    """A count that the hardware took for another one would hang, or free a slot too early."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x = integers(4 * n, 32, torch.float32, 1)
+    y = output(4 * n * kernel.cluster, 32, torch.float32)
+    launch_kernel(kernel, kernel.cluster, {"n": n}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    each = x.reshape(n, 1, 4, 32).expand(n, kernel.cluster, 4, 32)
+    compare(name, kernel, y, each.reshape(-1, 32))
