@@ -112,6 +112,8 @@ def _needed(kernel: kir.Kernel) -> list[str]:
                 found.add("atomic")
             case kir.CpAsync():
                 found.add("cp_async")
+            case kir.StAsync():
+                found.add("st_async")
             case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
                 found.add(asynchronous.get(kind))
             case kir.Mma():

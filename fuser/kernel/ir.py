@@ -185,6 +185,7 @@ Data = (
     | TmaStore
     | TmaReduce
     | CpAsync
+    | StAsync
     | Load
     | Store
     | AtomicAdd

@@ -125,6 +125,8 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~+ tma_reduce({place(src)})"
         case kir.CpAsync(dst, src, _, width):
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
+        case kir.StAsync(dst, src, barrier, slot, width):
+            return f"{place(dst)} <~ st_async({src.name}, width={width}) on {barrier.name}[{slot}]"
         case kir.AtomicAdd(dst, src):
             return f"{place(dst)} += atomic_add({src.name})"
         case kir.Wgmma(acc, a, _, accumulate, b_transposed, a_transposed):

@@ -172,6 +172,8 @@ class Plan:
     """Of each begin of a barrier, the event that makes it visible to other CTAs."""
     remote_bits: int = 0
     """What threads do to the shared memory and barriers of other CTAs."""
+    far_bits: int = 0
+    """What they store there by `StAsync`, released at cluster scope."""
     wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
     wgmma_mates: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     whole: dict[tuple[int, int, int], int] = field(default_factory=dict)

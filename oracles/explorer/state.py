@@ -118,7 +118,7 @@ class Step:
     grants: int = 0
     """Events that an await, or the end of an operation, makes known."""
     lands: tuple[tuple[int, int, int], ...] = ()
-    """Of a TMA load: barrier slot, bytes and event in each CTA that it writes."""
+    """Of a TMA load, or a `StAsync`: barrier slot, bytes and event in each CTA that it writes."""
     mates: tuple[list[int], ...] = ()
     """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup; of a change
     of registers: those of the change before."""

@@ -425,6 +425,8 @@ class _Unroller:
                 self.tma_store(stmt)
             case kir.CpAsync():
                 self.cp_async(stmt)
+            case kir.StAsync():
+                self.st_async(stmt)
             case kir.Wgmma():
                 self.wgmma(stmt)
             case kir.Load(matrix=True) | kir.Store(matrix=True):
@@ -710,6 +712,31 @@ class _Unroller:
         self.groups[kir.AsyncKind.CP_ASYNC].open.append((done, done))
         self.copies |= done
         self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+
+    def st_async(self, stmt: kir.StAsync) -> None:
+        plan, threads = self.plan, stmt.src.layout.threads
+        if plan.kernel.cluster == 1:
+            self._collective("reaches into a cluster of one CTA")
+        if threads != (1 if self.elected else 32 * self.warps):
+            self._collective(f"executed by others than the {threads} threads that have the tile")
+        self.registers.touch(*fragments(stmt), self.where)
+        self.vectors(stmt.dst, stmt.width, (4, 8, 16))
+        write = self.access(stmt.dst, stmt.src.layout)
+        if write is None:
+            return
+        issue, done = plan.event(), self.event(write)
+        write.bit, write.issue, write.write = done, issue, True
+        accesses = [write]
+        slot = plan.slot(stmt.barrier, value(stmt.slot, self.values), write.space, self.where)
+        if plan.tracked:
+            use = self.on_barrier(stmt.barrier, write.space)
+            use.bit, use.issue = done, issue
+            accesses.append(use)
+        if write.space != self.agent.cta:
+            plan.far_bits |= done
+        plan.leaving.append((write.space, done, f"{write.what} being filled by {self.where}"))
+        step = self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses))
+        step.lands = ((slot, write.mask.bit_count() * plan.granule, done),)
 
     def wgmma(self, stmt: kir.Wgmma) -> None:
         self.collective(warpgroup=True)

@@ -329,7 +329,9 @@ def _overrun(kernel: kir.Kernel) -> set[int]:
                 case kir.Elect(per):
                     lanes = {kir.Per.WARP: 32, kir.Per.WARPGROUP: 128}.get(per, threads)
                     inner = -(-threads // lanes)
-                case kir.MBarrierArrive() | kir.MBarrierArriveExpectTx():
+                case kir.MBarrierArrive():
+                    many[stmt.barrier.name] += threads * stmt.count
+                case kir.MBarrierArriveExpectTx():
                     many[stmt.barrier.name] += threads
                 case _:
                     pass

@@ -210,6 +210,10 @@ class Run:
                 self.memory.tma_store(agent, event, stmt)
             case kir.CpAsync():
                 self.memory.cp_async(agent, event, stmt)
+            case kir.StAsync():
+                if self._multiplies:
+                    self.cores.access(agent, stmt)
+                self.memory.store_async(agent, event, stmt)
             case kir.CpAsyncMBarrierArrive():
                 self.memory.arrive_after(agent, event, stmt)
                 self._note(agent, event)

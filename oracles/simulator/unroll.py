@@ -198,6 +198,9 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             _references(node, dst, src)
         case kir.CpAsync(dst, src):
             _references(node, dst, src)
+        case kir.StAsync(dst, _, _, slot):
+            node.slot = compile_expr(slot)
+            _references(node, dst)
         case kir.Load(_, place) | kir.Store(place):
             _references(node, place)
         case kir.AtomicAdd(place):

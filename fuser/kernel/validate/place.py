@@ -260,7 +260,7 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return [], [dst]
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return [src], []
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return [src], [dst]

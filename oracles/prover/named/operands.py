@@ -619,7 +619,7 @@ def _fills(program: Program) -> Iterator[Fill]:
     """Give what threads of a kind fill; each cp.async with the arrival that reports it, if any."""
     for number, point in enumerate(program.points):
         match point.stmt:
-            case kir.TmaLoad(slot, _, barrier, at):
+            case kir.TmaLoad(slot, _, barrier, at) | kir.StAsync(slot, _, barrier, at):
                 yield Fill(program, point, slot, barrier, at, point)
             case kir.CpAsync(slot):
                 for later in program.points[number + 1 :]:

@@ -195,6 +195,9 @@ _WORDS = {
     kir.CpAsync: Words(
         "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
     ),
+    kir.StAsync: Words(
+        "the st.async", "{dst} <~ st_async({src}) on {barrier}", "asynchronous store"
+    ),
     kir.Wgmma: Words(
         "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
     ),

@@ -315,11 +315,15 @@ class Visit:
         event = step.own_event("announced", self.where)
         phase.announced = tuple(sorted({*phase.announced, event}))
 
-    def deliver(self, nbytes: int, facts: int, end: int) -> None:
-        """Let a copy count its bytes as complete on the running phase."""
+    def deliver(self, nbytes: int, facts: int, end: int, *, far: bool = False) -> None:
+        """Let a copy count its bytes as complete on the running phase.
+
+        If it is `far` they are released at the scope of the cluster, to who waits at that.
+        """
         step, phase = self.step, self.phase
         if phase is None:
             return
+        phase.remote |= far
         self._in_phase(phase, "the bytes of ")
         phase.nbytes -= nbytes
         phase.before |= facts

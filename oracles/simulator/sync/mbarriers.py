@@ -172,7 +172,10 @@ class Phases:
     def _targets(self) -> Iterator[Barrier]:
         for f in self.machine.issued:
             match f.event.stmt:
-                case kir.TmaLoad(_, _, ring) | kir.CpAsyncMBarrierArrive(ring):
+                case (
+                    kir.TmaLoad(_, _, ring) | kir.CpAsyncMBarrierArrive(ring)
+                    | kir.StAsync(_, _, ring)
+                ):  # fmt: skip
                     if f.done < WRITE_DONE:
                         yield self.rings[f.cta][ring.name][f.event.slot]
                 case _:
@@ -251,7 +254,10 @@ class Phases:
 
     def _landed(self, flight: Flight, b: Barrier) -> None:
         join_cause(b.acc, flight.start)
-        b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
+        b.acc[CAUSE, flight.by] = flight.base + WRITE_DONE
+        # what threads of another CTA store is released to waits at cluster scope
+        far = isinstance(flight.event.stmt, kir.StAsync) and flight.issuer.cta != b.cta
+        (b.far if far else b.acc)[ORDER, flight.by] = flight.base + WRITE_DONE
         b.parts.append((flight.by, flight.base + WRITE_DONE))
         flight.done = WRITE_DONE
         self._settle(b)

@@ -230,3 +230,37 @@ def test_one_lane_arrives_for_several(name: str, n: int) -> None:
     finish(kernel, name)
     each = x.reshape(n, 1, 4, 32).expand(n, kernel.cluster, 4, 32)
     compare(name, kernel, y, each.reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 2, 33])
+@pytest.mark.parametrize(
+    "name", ["tiles_sent_in_turns", "tiles_sent_between_meetings", "row_sums_of_a_cluster"]
+)
+def test_threads_store_into_a_peer(name: str, n: int) -> None:
+    """Tiles swap their places in a pair of CTAs; of the sums of rows each gets both."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(8 * n, 32, torch.float32, 1), output(8 * n, 32, torch.float32)
+    launch_kernel(kernel, 2, {"n": n}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    pairs = x.reshape(n, 2, 4, 32)
+    want = pairs.flip(1)
+    if name == "row_sums_of_a_cluster":
+        want = pairs + pairs.sum((1, 3), keepdim=True)
+    compare(name, kernel, y, want.reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", ["tile_sent_to_the_own_cta", "tile_sent_and_copied_out_by_an_engine"]
+)
+def test_threads_store_into_their_cluster(name: str) -> None:
+    """Into their own CTA; and into a peer, whose engine copies that out."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(8, 32, torch.float32, 1), output(8, 32, torch.float32)
+    launch_kernel(kernel, 2, {}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    want = x if name.endswith("own_cta") else x.reshape(2, 4, 32).flip(0).reshape(8, 32)
+    compare(name, kernel, y, want)
