@@ -123,7 +123,7 @@ def homely(sentence: str) -> kir.Kernel:
 
 _MANY = kir.MBarrier("empty", 64, STAGES)
 _ONE, _TWO = kir.MBarrier("full", 1, STAGES), kir.MBarrier("empty", 2, STAGES)
-_SOME = eq(k % STAGES, 0)
+_SOME = eq(kir.RANK, 0)
 
 LITMUS: tuple[Litmus, ...] = (
     legal(

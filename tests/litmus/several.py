@@ -58,6 +58,7 @@ def handed(give: str, count: int = 32) -> kir.Kernel:
         "room": wait(EMPTY, SLOT, TURN + 1),
         "get": load(IN, box(tensor("X", n), k)),
         "put": store(kir.Slot(RING, SLOT), IN),
+        "collect": kir.WarpSync(),
         "give": lead(count, full),
     }
     body = (
@@ -160,7 +161,7 @@ LITMUS: tuple[Litmus, ...] = (
     legal(
         "one_lane_tells_of_a_tile_stored_by_all",
         "H09 H01",
-        handed("room get put warp give"),
+        handed("room get put collect give"),
         "The warp barrier collects the stores before one lane arrives for all.",
     ),
     broken(
@@ -174,7 +175,7 @@ LITMUS: tuple[Litmus, ...] = (
     broken(
         "one_lane_tells_for_too_few",
         "H09",
-        handed("room get put warp give", 8),
+        handed("room get put collect give", 8),
         "deadlock arrivals",
         "one_lane_tells_of_a_tile_stored_by_all",
         "24 arrivals are missing.",
