@@ -62,6 +62,8 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
                 _unchanged(stmt, src, DType.F32)
             which = layout(stmt, src.layout)
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
+        case kir.Draw(dst, counter, atomic):
+            return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
         case kir.Compute(dst, op, args):
             words = ", ".join(_operand(arg, registers) for arg in args)
             verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"

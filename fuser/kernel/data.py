@@ -131,6 +131,23 @@ class StAsync:
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """`dst` = how many numbers were drawn from `counter` in this launch before this one: 0, 1, ...
+
+    An addition of 1, relaxed at gpu scope, and an ordinary store of what was there before.  Where
+    it is not `atomic`, a load, an addition and a store: CTAs may draw one number twice.
+    Blocks: never.
+    Orders: nothing.
+    Needs:  the first thread of a role, and no other thread of the CTA that draws; `dst` a slot of
+            one i32, in the CTA's own shared memory.
+    """
+
+    dst: Slot
+    counter: str
+    atomic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Ordinary loads of a tile into registers, `width` elements per access.
 

@@ -59,6 +59,8 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
     for m in kernel.barriers:
         where = "" if m.offset is None else f" at={m.offset}"
         yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}{where}"
+    for name in kernel.counters:
+        yield f"  counter {name}"
     for semaphore in kernel.semaphores:
         yield f"  semaphore {semaphore.name}: count={semaphore.count}"
 
@@ -104,6 +106,12 @@ def line(stmt: kir.Stmt) -> str:
             note = f"  # {_request(circular)}" if circular else ""
             note += f"  # unrolled {stmt.unroll} times" if stmt.unroll > 1 else ""
             return f"for {index} in 0..{stop}{note}"
+        case kir.Loop(index):
+            return f"loop {index}"
+        case kir.Fetch(var, src):
+            return f"let {var} = fetch({place(src)})"
+        case kir.Leave(var, stop):
+            return f"leave if {stop} <= {var}"
         case kir.IfThenElse(condition):
             return f"if {condition}"
         case kir.Role(name, first_warp, warps):
@@ -127,6 +135,8 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
         case kir.StAsync(dst, src, barrier, slot, width):
             return f"{place(dst)} <~ st_async({src.name}, width={width}) on {barrier.name}[{slot}]"
+        case kir.Draw(dst, counter, atomic):
+            return f"{place(dst)} = draw({counter}{'' if atomic else ', not atomic'})"
         case kir.AtomicAdd(dst, src):
             return f"{place(dst)} += atomic_add({src.name})"
         case kir.Wgmma(acc, a, _, accumulate, b_transposed, a_transposed):

@@ -181,6 +181,8 @@ class Plan:
     awaited: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
     """Per warp, the event of its part of each wgmma, with the one that stands for all parts."""
 
+    drawing: dict[int, int] = field(default_factory=dict)
+    """Which agent of a CTA draws numbers."""
     elections: list[Election] = field(default_factory=list)
     integers: dict[tuple[str, int], bool] = field(default_factory=dict)
     """Whether an integer of a semaphore elects CTAs."""

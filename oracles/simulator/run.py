@@ -275,9 +275,12 @@ class Run:
                 self._note(agent, event)
                 self.joins.grid_sync(agent, event, semaphore, number)
                 return False
+            case kir.Draw() | kir.Fetch():
+                self.memory.number(agent, event, stmt)
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
-                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare()
+                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare() | kir.Loop()
+                | kir.Leave()
             ):  # fmt: skip
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True

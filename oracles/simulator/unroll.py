@@ -95,9 +95,11 @@ class Event:
     index, other : int
         Slot of the shared buffer, and of a second one.
     slot, parity : int
-        Slot of the mbarrier and the parity waited for; index and turn of a semaphore.
+        Slot of the mbarrier and the parity waited for; index and turn of a semaphore; a number that
+        is drawn or fetched.
     extra : int
-        Rank of the CTA it reaches or a mask of ranks (-1: its own); whether to accumulate.
+        Rank of the CTA it reaches or a mask of ranks (-1: its own); whether to accumulate; among
+        how many CTAs a number is drawn.
     origin, limit : tuple of int
         Of the global box (origin also of a Coordinate).
     team : Team
@@ -167,8 +169,10 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
     match stmt:
         case kir.Let(_, value) | kir.Assign(_, value) | kir.ForLoop(_, value):
             node.value = compile_expr(value)
-        case kir.IfThenElse(value):
+        case kir.IfThenElse(value) | kir.Leave(_, value):
             node.value = compile_expr(value)
+        case kir.Draw(slot) | kir.Fetch(_, slot):
+            _references(node, slot)
         case kir.MBarrierArrive(_, slot, _, cta):
             node.slot, node.extra = compile_expr(slot), compile_expr(-1 if cta is None else cta)
         case (
@@ -305,6 +309,8 @@ class _Walk:
     env: Env
     where: Position
     out: list[Event]
+    drawn: int = 0
+    fetched: int = 0
 
     def body(
         self,
@@ -314,8 +320,9 @@ class _Walk:
         role: int,
         *,
         elected: bool,
-    ) -> None:
-        env, outer = self.env, dict[str, int | None]()
+    ) -> bool:
+        """Execute a body; tell whether the loop around it was left."""
+        env, outer, left = self.env, dict[str, int | None](), False
         for node in nodes:
             match node.stmt:
                 case kir.Let(var):
@@ -330,6 +337,30 @@ class _Walk:
                         here = (*trip, (index.name, i))
                         self.body(node.body, here, team, role, elected=elected)
                     _restore(env, index.name, shadowed)
+                case kir.Loop(index):
+                    shadowed, i = env.get(index.name), 0
+                    if not any(isinstance(below.stmt, kir.Leave) for below in node.body):
+                        raise BadExpression(f"line {node.line}: nothing ends this loop")
+                    env[index.name] = 0
+                    while not self.body(
+                        node.body, (*trip, (index.name, i)), team, role, elected=elected
+                    ):
+                        i += 1
+                        env[index.name] = i
+                    _restore(env, index.name, shadowed)
+                case kir.Leave(var):
+                    if env[var.name] >= _of(node.value, env):
+                        left = True
+                        break
+                case kir.Fetch(var):
+                    outer.setdefault(var.name, env.get(var.name))
+                    env[var.name] = number = drawn_number(env, self.fetched)
+                    self.fetched += 1
+                    self._numbered(node, number, trip, team, elected=elected)
+                case kir.Draw():
+                    number = drawn_number(env, self.drawn)
+                    self.drawn += 1
+                    self._numbered(node, number, trip, team, elected=elected)
                 case kir.IfThenElse():
                     branch = node.body if _of(node.value, env) else node.orelse
                     self.body(branch, trip, team, role, elected=elected)
@@ -351,6 +382,15 @@ class _Walk:
                     self.out.append(_event(node, env, trip, team, elected=elected))
         for name, value in outer.items():
             _restore(env, name, value)
+        return left
+
+    def _numbered(
+        self, node: Node, number: int, trip: tuple[tuple[str, int], ...], team: Team,
+        *, elected: bool,
+    ) -> None:  # fmt: skip
+        event = _event(node, self.env, trip, team, elected=elected)
+        event.parity, event.extra = number, self.env[kir.GRID.name]
+        self.out.append(event)
 
     def _elected(self, per: kir.Per, role: int) -> bool:
         if not self.where.lane0:
@@ -362,6 +402,18 @@ class _Walk:
                 return role in self.where.groups
             case kir.Per.WARP:
                 return True
+
+
+def drawn_number(env: Mapping[str, int], n: int) -> int:
+    """Return the n-th number that a CTA draws.
+
+    The last CTA is taken to be twice as fast as each other one: any way to deal numbers out is an
+    execution in which each is drawn once and those of a CTA rise.
+    """
+    block, grid = env[kir.BLOCK.name], env[kir.GRID.name]
+    if block < grid - 1:
+        return n * (grid + 1) + block
+    return n // 2 * (grid + 1) + block + n % 2
 
 
 def _carried_out(node: Node) -> set[str]:

@@ -19,6 +19,7 @@ from litmus import (
     destinations,
     distributed,
     divisions,
+    drawn,
     flags,
     found,
     grid,
@@ -64,7 +65,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    sent,
+    sent, drawn,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

@@ -11,7 +11,7 @@ from math import prod
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
-from fuser.kernel.validate.place import Place, boxes
+from fuser.kernel.validate.place import Place, boxes, number
 from fuser.kernel.validate.sync import IN_ELECT, alone, mbarrier, neighbour
 
 TMA_BOX = 256
@@ -65,6 +65,15 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.AtomicAdd(dst, src):
             yield from _access(place, src, dst, 1, whole=True)
             yield from _written(dst, kernel)
+        case kir.Draw(dst, counter):
+            yield from known(place, dst)
+            yield from number(dst.buffer)
+            if place.threads != {place.first_warp * kir.WARP}:
+                yield f" is executed by {place.who}; draw by one: put it inside Elect(Per.ROLE)"
+            if counter not in kernel.counters:
+                yield f" draws from {counter}; add it to Kernel.counters"
+            if dst.cta is not None:
+                yield ": a number is stored in the own CTA; drop cta"
         case kir.Compute(dst, _, args):
             yield from dealt(place, dst.layout)
             yield from _operands(kernel, dst, args)

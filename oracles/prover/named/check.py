@@ -45,7 +45,7 @@ class Named:
 
 def decide(kernel: kir.Kernel, *, policy: str, rlimit: int) -> tuple[Named, ...]:
     """Decide each named invariant of which there is anything to ask in a kernel."""
-    asked = Asked(Possible(facts(kernel), rlimit), _reach(kernel))
+    asked = Asked(Possible(facts(kernel), rlimit), reach(kernel))
     programs = [Program(kernel, kind) for kind in kinds(kernel, 1)]
     found = []
     for room in (drain, operands, results):
@@ -69,7 +69,7 @@ def decide(kernel: kir.Kernel, *, policy: str, rlimit: int) -> tuple[Named, ...]
     return tuple(found)
 
 
-def _reach(kernel: kir.Kernel) -> int:
+def reach(kernel: kir.Kernel) -> int:
     """Return how far an await may stand from what it covers: a group an iteration, at least."""
     keeps = [stmt.keep for stmt in kernel.walk() if isinstance(stmt, kir.AsyncAwait)]
     slots = [buffer.slots for buffer in kernel.buffers]

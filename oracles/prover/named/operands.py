@@ -125,7 +125,7 @@ def check(asked: Asked, programs: list[Program], *, strict: bool = False) -> Non
     Unless `strict`, one warp's arrival may stand for all four that wgmma has started together.
     """
     operands = _operands(programs[0].kernel)
-    rings = _Rings(asked, programs, strict=strict)
+    rings = Rings(asked, programs, strict=strict)
     for program in programs:
         for point in program.points:
             for stmt, slot in operands:
@@ -133,8 +133,13 @@ def check(asked: Asked, programs: list[Program], *, strict: bool = False) -> Non
                     rings.read(Read(program, point, slot))
 
 
-class _Rings(Order):
-    """The fills and waits of a kernel, and the questions about them."""
+class Rings(Order):
+    """The fills and waits of a kernel, and the questions about them.
+
+    Where `counted`, fills have positions even if there is only one slot.
+    """
+
+    counted = False
 
     def __init__(self, asked: Asked, programs: list[Program], *, strict: bool) -> None:
         super().__init__(asked, programs)
@@ -318,7 +323,7 @@ class _Rings(Order):
         """Ask that a fill by threads is complete, and its threads join the readers."""
         program, filler, slots = read.program, fill.program, fill.slot.buffer.slots
         copies = isinstance(fill.point.stmt, kir.CpAsync)
-        own = self._filled(fill) if copies or slots > 1 else None
+        own = self._filled(fill) if copies or slots > 1 or self.counted else None
         if own is None and (copies or slots > 1):
             raise UndecidedError(f"{fill.point.where}: its slot is no position of a ring")
 

@@ -71,6 +71,7 @@ class Memory:
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
+        self._drawing: dict[int, int] = {}
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self.slots: list[dict[str, Array]] = []
@@ -434,6 +435,30 @@ class Memory:
             self.machine.finish(flight, WRITE_DONE)
 
         self._start(flight, finish)
+
+    def number(self, agent: Agent, event: Event, stmt: kir.Draw | kir.Fetch) -> None:
+        """Put a number that is drawn into its slot, or look at it there."""
+        drawn = isinstance(stmt, kir.Draw)
+        slot = stmt.dst if isinstance(stmt, kir.Draw) else stmt.src
+        if drawn and (agent.mult > 1 or self._drawing.setdefault(agent.cta, agent.by) != agent.by):
+            raise Violation("collective", "several threads of a CTA draw numbers, made for one")
+        if isinstance(stmt, kir.Draw) and not stmt.atomic and event.extra > 1:
+            raise Violation("WAW", f"two CTAs may draw number {event.parity} at once")
+        if slot.cta is not None or slot.buffer.slot_nbytes != 4:
+            raise Violation("bounds", f"{slot.buffer.name} holds no integer of the own CTA")
+        check_slot(slot, event.index, 4)
+        atoms = self.whole(slot, event.index, agent.cta)
+        touch = self.shadow.write if drawn else self.shadow.read
+        self.checked += 1
+        self.report(touch(atoms, agent.by, agent.now, agent.clock))
+        self.through(slot.buffer, atoms, writes=drawn)
+        place = self.slots[agent.cta][slot.buffer.name][event.index]
+        if drawn:
+            place[0] = event.parity
+        elif int(place[0]) != event.parity:
+            says = f"it reads {int(place[0])}, and this is the turn of number {event.parity}"
+            raise Violation("RAW", says)
+        self.log.append(Step(agent.name, agent.by, event, atoms, drawn))
 
     def store_async(self, agent: Agent, event: Event, stmt: kir.StAsync) -> None:
         """Start to store this thread's part of a fragment in a slot of a CTA of the cluster."""
