@@ -126,6 +126,7 @@ LEGAL: dict[str, kir.Kernel] = {
     "multicast": clustered(one(load(multicast=3))),
     "remote arrive": clustered(kir.MBarrierArrive(BAR, 0, kir.Scope.CLUSTER, 1)),
     "remote slot": clustered(role(zero(), kir.Store(kir.Slot(SY, 0, 1), ACC, 2))),
+    "remote st.async": clustered(role(zero(), kir.StAsync(kir.Slot(SY, 0, 1), ACC, BAR, 0, 2))),
     "cluster barrier": clustered(kir.ClusterArrive(), kir.ClusterWait()),
     "wgmma": kernel(product()),
     "wgmma, a in registers": kernel(

@@ -13,7 +13,7 @@ from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, plan
 from fuser.codegen.roles import SECOND, merged
 from fuser.codegen.sync import last_arriving, sync_line
-from fuser.codegen.tile import tile_line
+from fuser.codegen.tile import slot, tile_line
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
@@ -46,9 +46,9 @@ def parameters(kernel: kir.Kernel) -> list[str]:
 
 
 def counters(kernel: kir.Kernel) -> list[str]:
-    """Names of the parameters that point to integers in global memory, 0 between launches."""
+    """Names of the parameters that point to integers in global memory, 0 when a launch starts."""
     drawn = [TICKET] if kernel.residency == "ticket" else []
-    return [*(s.name for s in kernel.semaphores), *drawn]
+    return [*(s.name for s in kernel.semaphores), *drawn, *kernel.counters]
 
 
 def shared_bytes(kernel: kir.Kernel) -> int:
@@ -97,10 +97,12 @@ def _needed(kernel: kir.Kernel) -> list[str]:
     found: set[str | None] = set()
     for stmt in kernel.walk():
         match stmt:
-            case kir.AtomicAdd():
+            case kir.AtomicAdd() | kir.Draw():
                 found.add("atomic")
             case kir.CpAsync():
                 found.add("cp_async")
+            case kir.StAsync():
+                found.add("st_async")
             case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
                 found.add(asynchronous.get(kind))
             case kir.Mma():
@@ -195,6 +197,14 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}for (int {index} = 0; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
+            case kir.Loop(index, inner):
+                yield f"{pad}for (int {index} = 0;; ++{index}) {{"
+                yield from _body(writer, inner, (*path, 0))
+                yield f"{pad}}}"
+            case kir.Fetch(var, src):
+                yield f"{pad}const int {var} = *({slot(src)});"
+            case kir.Leave(var, stop):
+                yield f"{pad}if ({var} >= {spell(stop)}) break;"
             case kir.IfThenElse(when, then, orelse):
                 yield f"{pad}if ({condition(when, writer.lets)}) {{"
                 yield from _body(writer, then, (*path, 0))

@@ -77,10 +77,11 @@ def _mbarrier_line(stmt: kir.OnMBarrier) -> str:
             return f"mbarrier::init<{barrier.slots}>({name}, {barrier.arrivals});"
         case kir.MBarrierInvalidate(barrier):
             return f"mbarrier::invalidate<{barrier.slots}>({name});"
-        case kir.MBarrierArrive(_, slot, scope, cta):
-            if cta is None:
-                return f"mbarrier::arrive_{scope.value}({name} + {spell(slot)});"
-            return f"mbarrier::arrive_remote({name} + {spell(slot)}, {spell(cta)});"
+        case kir.MBarrierArrive(_, slot, scope, cta, count):
+            verb = scope.value if cta is None else "remote"
+            where = "" if cta is None else f", {spell(cta)}"
+            where += "" if count == 1 else f", {count}"
+            return f"mbarrier::arrive_{verb}({name} + {spell(slot)}{where});"
         case kir.MBarrierArriveExpectTx(_, slot, nbytes):
             return f"mbarrier::arrive_expect_tx({name} + {spell(slot)}, {nbytes});"
         case kir.MBarrierExpectTx(_, slot, nbytes):

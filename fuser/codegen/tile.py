@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser.codegen.expr import REGISTER, literal, spell
 from fuser.codegen.registers import Registers
 from fuser.dtype import DType
@@ -54,6 +56,8 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
                 _unchanged(stmt, src, DType.F32)
             which = layout(stmt, src.layout)
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
+        case kir.Draw(dst, counter, atomic):
+            return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
         case kir.Compute(dst, op, args):
             words = ", ".join(_operand(arg, registers) for arg in args)
             verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
@@ -81,6 +85,10 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             which = f"{layout(stmt, dealt)}, {width}"
             ends = f"{_at(stmt, dst, kernel)}, {_at(stmt, src, kernel)}"
             return f"cp_async::load<{which}>({ends}, tid);"
+        case kir.StAsync(dst, src, barrier, number, width):
+            here, peer = replace(dst, cta=None), "" if dst.cta is None else f", {spell(dst.cta)}"
+            ends = f"{_at(stmt, here, kernel)}, {names[src]}, {barrier.name} + {spell(number)}"
+            return f"st_async::store<{layout(stmt, src.layout)}, {width}>({ends}, tid{peer});"
         case kir.TmaLoad(dst, box, barrier, number, multicast):
             ends = f"{slot(dst)}, {_map(kernel, box, dst)}, {barrier.name} + {spell(number)}"
             if multicast is None:

@@ -107,6 +107,47 @@ class CpAsync:
 
 
 @dataclass(frozen=True, slots=True)
+class StAsync:
+    """Start storing a tile of registers into a slot of a CTA of the cluster, its own or another.
+
+    `width` elements at a time, by each thread those it has.  `barrier` is of the CTA whose slot it
+    is.  The registers may be used again at once.
+    Blocks: never.
+    Orders: on finish `dst` is written (generic proxy, but asynchronous: a fence between it and the
+            wait covers nothing), then the bytes count as complete on the running phase of
+            `barrier[slot]`, a release at cluster scope of these writes alone: who waits for what
+            another CTA stores does so at that scope.
+    Needs:  a cluster of 2 CTAs or more; accesses of 4, 8 or 16 bytes; exactly the threads that the
+            tile is dealt to; nobody reads or writes the slot meanwhile, whose CTA has not ended.
+
+    Source: PTX ISA, "st.async".
+    """
+
+    dst: Slot
+    src: Fragment
+    barrier: MBarrier
+    slot: Expr
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """`dst` = how many numbers were drawn from `counter` in this launch before this one: 0, 1, ...
+
+    An addition of 1, relaxed at gpu scope, and an ordinary store of what was there before.  Where
+    it is not `atomic`, a load, an addition and a store: CTAs may draw one number twice.
+    Blocks: never.
+    Orders: nothing.
+    Needs:  the first thread of a role, and no other thread of the CTA that draws; `dst` a slot of
+            one i32, in the CTA's own shared memory.
+    """
+
+    dst: Slot
+    counter: str
+    atomic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Ordinary loads of a tile into registers, `width` elements per access.
 

@@ -135,19 +135,23 @@ class MBarrierInvalidate:
 
 @dataclass(frozen=True, slots=True)
 class MBarrierArrive:
-    """Count one arrival per executing thread on the running phase of `barrier[slot]`.
+    """Count `count` arrivals per executing thread on the running phase of `barrier[slot]`.
 
     With `cta`, on the barrier of that CTA of the cluster, by its rank; `scope` is then CLUSTER.
     Blocks: never.
     Orders: what *its own thread* did before, and what that thread has observed through a barrier,
-            before what follows a wait for that phase (release at `scope`).
-    Needs:  the phase to have an arrival left.
+            before what follows a wait for that phase (release at `scope`): of others for whom it
+            counts, only that.
+    Needs:  the phase to have as many arrivals left, all of one phase.
+
+    Source: PTX ISA, "mbarrier.arrive", operand count.
     """
 
     barrier: MBarrier
     slot: Expr
     scope: Scope = Scope.CTA
     cta: Expr | None = None
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
     for m in kernel.barriers:
         where = "" if m.offset is None else f" at={m.offset}"
         yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}{where}"
+    for name in kernel.counters:
+        yield f"  counter {name}"
     for semaphore in kernel.semaphores:
         yield f"  semaphore {semaphore.name}: count={semaphore.count}"
 
@@ -104,6 +106,12 @@ def line(stmt: kir.Stmt) -> str:
             note = f"  # {_request(circular)}" if circular else ""
             note += f"  # unrolled {stmt.unroll} times" if stmt.unroll > 1 else ""
             return f"for {index} in 0..{stop}{note}"
+        case kir.Loop(index):
+            return f"loop {index}"
+        case kir.Fetch(var, src):
+            return f"let {var} = fetch({place(src)})"
+        case kir.Leave(var, stop):
+            return f"leave if {stop} <= {var}"
         case kir.IfThenElse(condition):
             return f"if {condition}"
         case kir.Role(name, first_warp, warps):
@@ -125,6 +133,10 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~+ tma_reduce({place(src)})"
         case kir.CpAsync(dst, src, _, width):
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
+        case kir.StAsync(dst, src, barrier, slot, width):
+            return f"{place(dst)} <~ st_async({src.name}, width={width}) on {barrier.name}[{slot}]"
+        case kir.Draw(dst, counter, atomic):
+            return f"{place(dst)} = draw({counter}{'' if atomic else ', not atomic'})"
         case kir.AtomicAdd(dst, src):
             return f"{place(dst)} += atomic_add({src.name})"
         case kir.Wgmma(acc, a, _, accumulate, b_transposed, a_transposed):
@@ -186,8 +198,9 @@ def _sync_line(stmt: kir.Sync) -> str:
             return f"mbarrier_init({barrier.name}, {barrier.arrivals})"
         case kir.MBarrierInvalidate(barrier):
             return f"mbarrier_invalidate({barrier.name})"
-        case kir.MBarrierArrive(barrier, slot, scope, cta):
+        case kir.MBarrierArrive(barrier, slot, scope, cta, count):
             where = "" if cta is None else f", cta={cta}"
+            where += "" if count == 1 else f", count={count}"
             return f"mbarrier_arrive({barrier.name}[{slot}], {scope.value}{where})"
         case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):
             return f"mbarrier_arrive_expect_tx({barrier.name}[{slot}], {nbytes})"

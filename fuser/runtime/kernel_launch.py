@@ -98,6 +98,7 @@ class Prepared:
             name: torch.zeros(many, dtype=torch.int32, device="cuda")
             for name, many in counts(kernel, values).items()
         }
+        self._drawn = kernel.counters
         cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
         device = torch.device("cuda", torch.cuda.current_device())
         self._bound = BoundKernel(
@@ -122,7 +123,9 @@ class Prepared:
         self._bound.room(name, "u4")[0] = value
 
     def launch(self) -> None:
-        """Launch on torch's current stream; nothing is reset before or after."""
+        """Launch on torch's current stream; only what CTAs draw numbers from is reset before."""
+        for name in self._drawn:
+            self.counters[name].zero_()
         self._bound.start(torch.cuda.current_stream().cuda_stream)
 
 

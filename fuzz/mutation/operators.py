@@ -319,6 +319,9 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
             for other in (nbytes - 16, nbytes + 16, nbytes // 2, nbytes * 2):
                 if other > 0:
                     yield f"expect {other}", replace(stmt, nbytes=other), "H08"
+        case kir.MBarrierArrive(count=times) if times > 1:
+            for other in (times - 1, times + 1):
+                yield f"arrive for {other}", replace(stmt, count=other), "H09"
         case kir.BlockSync(_, threads) | kir.NamedArrive(_, threads):
             for other in (threads - kir.WARP, threads + kir.WARP):
                 if 0 < other <= kernel.threads:

@@ -393,7 +393,7 @@ def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
 def _groups(kernel: kir.Kernel, asked: Ablation) -> list[_Unit]:
     """Return the syncs that only make sense together: of one mbarrier, of one kind of groups."""
     # A copy that completes on a barrier cannot do without it.
-    copied = {stmt.barrier for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad)}
+    copied = {stmt.barrier for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad | kir.StAsync)}
     groups: dict[tuple[str, str | int | Expr], list[int]] = {}
     for n, stmt in asked.syncs.items():
         match stmt:

@@ -89,7 +89,8 @@ class Machine:
         if step.op in (Op.INIT, Op.INVALIDATE):
             barriers.life(st, step)
         for slot, _, _ in step.lands:
-            if not barriers.alive(st, i, slot, step) and self.policy == "strict":
+            engine = not isinstance(step.stmt, kir.StAsync)
+            if not barriers.alive(st, i, slot, step) and engine and self.policy == "strict":
                 says = f"no fence_mbarrier_init behind the init of {self.plan.slot_name(slot)}"
                 self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:

@@ -78,6 +78,8 @@ class Access:
     barrier: bool = False
     any_lane: bool = False
     """Whether each element may be any lane's of the warp, which only the hardware knows."""
+    number: int = -1
+    """Of a number that was drawn: the how many-th of its CTA is put there, or expected."""
     whole: int = 0
     """Of a wgmma's read: the event by which an arrival of any warp of its warpgroup releases it."""
 
@@ -100,7 +102,7 @@ class Step:
     grants: int = 0
     """Events that an await, or the end of an operation, makes known."""
     lands: tuple[tuple[int, int, int], ...] = ()
-    """Of a TMA load: barrier slot, bytes and event in each CTA that it writes."""
+    """Of a TMA load, or a `StAsync`: barrier slot, bytes and event in each CTA that it writes."""
     mates: tuple[list[int], ...] = ()
     """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup; of a change
     of registers: those of the change before."""

@@ -23,7 +23,7 @@ to go another way cannot exist, and for the step to all trip counts.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
@@ -34,7 +34,7 @@ from fuser.expr import substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
-from oracles.prover import launches, sites
+from oracles.prover import drawn, launches, sites
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases, plainer
 from oracles.prover.clock import GaveUpError, Tell, limited
@@ -208,8 +208,18 @@ def prove(
     return REMEMBERED.keep(kernel, policy, rlimit, verdict)
 
 
-def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
-    """Judge a kernel without looking at what was judged before."""
+def _judged(
+    kernel: kir.Kernel, policy: str, rlimit: int, written: kir.Kernel | None = None
+) -> Verdict:
+    """Judge a kernel without looking at what was judged before.
+
+    What is `written` may be judged by another kernel that stands for it.
+    """
+    if drawn.subject(kernel):
+        try:
+            return _by_numbers(kernel, policy, rlimit)
+        except UnsupportedError as error:
+            return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     if misplaced := _misplaced(kernel):
         return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
     if not launches.exist(kernel):
@@ -224,7 +234,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
             if refuted.status is Status.FAIL or not divided.findings:
                 return refuted
             findings = refuted.findings
-        covered = _covered(kernel, rlimit)
+        covered = _covered(written or kernel, rlimit)
     except (UnsupportedError, ZeroDivisionError) as error:
         if divided.findings:
             return Verdict(ORACLE, Status.FAIL, divided.checked, divided.findings)
@@ -240,6 +250,37 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if checked == divided.checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+
+
+def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
+    """Judge a kernel whose CTAs draw the numbers of their tiles.
+
+    Raises
+    ------
+    UnsupportedError
+        If what stands for it, by `drawn`, would not.
+    """
+    split = drawn.split(kernel)
+    if split.twice is not None:
+        says = "for every launch: two CTAs may draw one number, which is loaded and then stored"
+        twice = Finding("WAW", line(split.twice), says)
+        return Verdict(ORACLE, Status.FAIL, 1, (twice,))
+    first = _judged(split.followed, policy, rlimit, written=split.by_one)
+    first = replace(first, findings=tuple(_there(f, split.lines) for f in first.findings))
+    if first.status is not Status.PASS:
+        return first
+    asked, says = drawn.numbers(split.counted, rlimit)
+    if says:
+        return replace(first, status=Status.UNKNOWN, reason=says, confirmed=())
+    return replace(first, checked=first.checked + asked)
+
+
+def _there(finding: Finding, lines: Mapping[int, tuple[int, str]]) -> Finding:
+    """Return a finding with the lines that those of another kernel stand for."""
+    if not finding.lines or any(n not in lines for n in finding.lines):
+        return finding
+    where = " | ".join(lines[n][1] for n in finding.lines)
+    return replace(finding, where=where, lines=tuple(lines[n][0] for n in finding.lines))
 
 
 def _covered(kernel: kir.Kernel, rlimit: int) -> values.Covered:
@@ -470,7 +511,7 @@ def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
     It is the followed execution with the fewest trips in every loop, for a reader or a replay; None
     if few trips show nothing.
     """
-    return teller.witness(kernel, policy=policy)
+    return None if drawn.subject(kernel) else teller.witness(kernel, policy=policy)
 
 
 def witness_trips(verdict: Verdict) -> set[int]:

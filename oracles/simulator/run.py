@@ -171,10 +171,10 @@ class Run:
                     return self._note(agent, event, "gives up")
                 passed = phases.wait(agent, barrier, event.parity, scope)
                 return passed and self._note(agent, event, barrier.state)
-            case kir.MBarrierArrive(ring, _, scope, cta):
+            case kir.MBarrierArrive(ring, _, scope, cta, times):
                 target = agent.cta if cta is None else machine.peer(agent, event.extra)
                 barrier = phases.barrier(ring, event.slot, target)
-                phases.arrive(agent, barrier, 0, scope, event)
+                phases.arrive(agent, barrier, 0, scope, event, times)
                 self._note(agent, event, barrier.state)
             case kir.MBarrierArriveExpectTx(ring, _, nbytes):
                 barrier = phases.barrier(ring, event.slot, agent.cta)
@@ -197,6 +197,10 @@ class Run:
                 self.memory.tma_store(agent, event, stmt)
             case kir.CpAsync():
                 self.memory.cp_async(agent, event, stmt)
+            case kir.StAsync():
+                if self._multiplies:
+                    self.cores.access(agent, stmt)
+                self.memory.store_async(agent, event, stmt)
             case kir.CpAsyncMBarrierArrive():
                 self.memory.arrive_after(agent, event, stmt)
                 self._note(agent, event)
@@ -258,9 +262,12 @@ class Run:
                 self._note(agent, event)
                 self.joins.grid_sync(agent, event, semaphore, number)
                 return False
+            case kir.Draw() | kir.Fetch():
+                self.memory.number(agent, event, stmt)
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
-                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare()
+                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare() | kir.Loop()
+                | kir.Leave()
             ):  # fmt: skip
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True

@@ -19,6 +19,7 @@ from litmus import (
     destinations,
     distributed,
     divisions,
+    drawn,
     flags,
     found,
     grid,
@@ -42,6 +43,8 @@ from litmus import (
     rules,
     rules_phases,
     rules_turns,
+    sent,
+    several,
     sizes,
     slices,
     spaces,
@@ -61,7 +64,8 @@ _MODULES = (
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
-    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes,
+    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
+    sent, drawn,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

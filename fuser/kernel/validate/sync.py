@@ -41,8 +41,13 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         ):
             if not 0 <= number < NAMED:
                 yield f" joins at barrier {number}; a CTA has 0..{NAMED - 1}"
-        case kir.MBarrierArrive(_, _, scope, cta):
+        case kir.MBarrierArrive(barrier, _, scope, cta, count):
             yield from _remote(place, scope, cta)
+            if not 1 <= count <= barrier.arrivals:
+                yield (
+                    f" counts {count} arrivals; {barrier.name} takes {barrier.arrivals} a phase: "
+                    f"count 1..{barrier.arrivals}"
+                )
         case kir.MBarrierArriveExpectTx(_, _, nbytes) | kir.MBarrierExpectTx(_, _, nbytes):
             if not 0 <= nbytes < BYTES:
                 yield f" expects {nbytes} bytes; a phase takes 0..{BYTES - 1}"

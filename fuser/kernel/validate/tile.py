@@ -11,7 +11,7 @@ from math import prod
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
-from fuser.kernel.validate.place import Place, boxes
+from fuser.kernel.validate.place import Place, boxes, number
 from fuser.kernel.validate.sync import (
     IN_ELECT,
     alone,
@@ -26,7 +26,7 @@ TMA_BOX = 256
 TMA_ROW = 16
 """Rows of a box, and what a store writes, are multiples of so many bytes."""
 CP_ASYNC = (4, 8, 16)
-"""Bytes that one cp.async copies."""
+"""Bytes that one cp.async copies, or one st.async stores."""
 ACCESS = (1, 2, 4, 8, 16)
 """Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
 OPS = ("add", "maximum", "minimum")
@@ -55,6 +55,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from known(place, src)
             yield from dealt(place, layout)
             yield from _cp_async(dst, src, layout, width)
+        case kir.StAsync(dst, src, barrier, slot):
+            yield from mbarrier(barrier, slot, kernel)
+            yield from _access(place, src, dst, stmt.width, whole=True)
+            yield from _st_async(place, stmt)
         case kir.Load(dst, src, width):
             yield from _access(place, dst, src, width, whole=False)
             if stmt.matrix:
@@ -68,6 +72,15 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.AtomicAdd(dst, src):
             yield from _access(place, src, dst, 1, whole=True)
             yield from _written(dst, kernel)
+        case kir.Draw(dst, counter):
+            yield from known(place, dst)
+            yield from number(dst.buffer)
+            if place.threads != {place.first_warp * kir.WARP}:
+                yield f" is executed by {place.who}; draw by one: put it inside Elect(Per.ROLE)"
+            if counter not in kernel.counters:
+                yield f" draws from {counter}; add it to Kernel.counters"
+            if dst.cta is not None:
+                yield ": a number is stored in the own CTA; drop cta"
         case kir.Compute(dst, _, args):
             yield from dealt(place, dst.layout)
             yield from _operands(kernel, dst, args)
@@ -212,6 +225,22 @@ def _cp_async(dst: kir.Slot, src: kir.Box, layout: kir.Layout, width: int) -> It
         yield (
             f": box {src.shape}, slot {buffer.shape} and layout {layout.shape} differ; make them "
             "the same"
+        )
+
+
+def _st_async(place: Place, stmt: kir.StAsync) -> Iterable[str]:
+    nbytes, layout = stmt.width * stmt.dst.buffer.dtype.nbytes, stmt.src.layout
+    if nbytes not in CP_ASYNC:
+        yield f" stores {nbytes} bytes at a time; st.async takes 4, 8 or 16: change width"
+    if place.kernel.cluster == 1:
+        yield (
+            " reaches into a cluster, but the kernel has no clusters; set Kernel.cluster, or use "
+            "Store and MBarrierArrive"
+        )
+    if layout.threads != len(place.threads) or layout.deal is kir.Deal.EACH_WARP:
+        yield (
+            f": {place.who} execute it, {stmt.src.name} is dealt to {layout.threads} "
+            f"({layout.deal.value}); its bytes count once where each element has one thread"
         )
 
 

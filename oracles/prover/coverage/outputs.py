@@ -181,6 +181,8 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.CpAsync(slot, box, layout, width):
             ends = (*_generic(site, layout, slot, width), *_generic(site, layout, box, width))
             return [*ends, _executed(site, layout, "the copy")]
+        case kir.StAsync(dst, src, _, _, width):
+            return [*_generic(site, src.layout, dst, width), _held(site, src)]
         case kir.Load(dst, src, width):
             return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
         case kir.Store(dst, src, width):
@@ -338,7 +340,7 @@ def _generic(
         _claim("bounds", layout.vector % width == 0, f"{width} does not divide the vector"),
         _claim("coverage", fits, f"a tile of {shape} for a layout of {layout.shape}"),
     ]
-    copies = isinstance(site.stmt, kir.CpAsync)
+    copies = isinstance(site.stmt, kir.CpAsync | kir.StAsync)
     moved = CP_ASYNC if copies else ACCESS
     nbytes = width * (ref.tensor if isinstance(ref, kir.Box) else ref.buffer).dtype.nbytes
     exists = nbytes in moved or (shape[-1] == 1 and not copies)
@@ -395,7 +397,7 @@ def _unread(sites: tuple[Site, ...]) -> list[Finding]:
     used: list[kir.Slot] = []
     for site in sites:
         match site.stmt:
-            case kir.TmaLoad(dst) | kir.CpAsync(dst):
+            case kir.TmaLoad(dst) | kir.CpAsync(dst) | kir.StAsync(dst):
                 filled.append((site, dst))
             case kir.Store():
                 pass

@@ -195,13 +195,16 @@ _WORDS = {
     kir.CpAsync: Words(
         "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
     ),
+    kir.StAsync: Words(
+        "the st.async", "{dst} <~ st_async({src}) on {barrier}", "asynchronous store"
+    ),
     kir.Wgmma: Words(
         "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
     ),
     kir.Load: Words("the load", "{dst} = load({src})"),
     kir.Store: Words("the store", "{dst} = store({src})"),
     kir.AtomicAdd: Words("the atomic addition", ""),
-    kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive"),
+    kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive{times}"),
     kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
     kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
     kir.CpAsyncMBarrierArrive: Words("the arrival", "{barrier} arrive once the copies are done"),
@@ -264,6 +267,7 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
         "left": tile(getattr(stmt, "a", None), "a"),
         "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",
         "nbytes": getattr(stmt, "nbytes", 0),
+        "times": f" for {times}" if (times := getattr(stmt, "count", 1)) > 1 else "",
         "once": "" if getattr(stmt, "retry", True) else ", once",
         "which": "the last" if values.get("last") else "one",
     }  # fmt: skip

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from math import prod
 
+from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.code import Do
@@ -363,13 +364,15 @@ def execute(step: Step) -> bool:
             _tma_store(step, dst, src)
         case kir.CpAsync(dst, src):
             _cp_async(step, dst, src)
+        case kir.StAsync() as stmt:
+            _st_async(step, stmt)
         case kir.MBarrierInit(barrier):
             initialise(step, barrier)
         case kir.MBarrierInvalidate(barrier):
             invalidate(step, barrier)
-        case kir.MBarrierArrive(barrier, _, scope, to):
-            cta = -1 if to is None else step.value("cta")
-            Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope)
+        case kir.MBarrierArrive(barrier, _, scope, to, each):
+            if (cta := _cta(step, to)) >= 0:
+                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
             Visit(step, barrier, _at(step, barrier)).arrive(nbytes)
         case kir.MBarrierExpectTx(barrier, _, nbytes):
@@ -414,6 +417,17 @@ def execute(step: Step) -> bool:
 def _at(step: Step, barrier: kir.MBarrier, cta: int = -1) -> Where:
     """Return the slot of a barrier that a statement means, in its own CTA unless it says so."""
     return (step.cta if cta < 0 else cta), barrier.name, step.value("bar")
+
+
+def _cta(step: Step, rank: Expr | None) -> int:
+    """Return the CTA that a statement reaches, its own unless it says so; -1 if there is none."""
+    cta, many = step.cta if rank is None else step.value("cta"), step.world.kernel.cluster
+    if rank is not None:
+        step.findings.ask()
+    if rank is not None and not 0 <= cta < many:
+        step.wrong(Rule.BOUNDS, f"reaches for CTA {cta} of a cluster of {many}")
+        return -1
+    return cta
 
 
 def _converge(step: Step) -> None:
@@ -475,8 +489,8 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
         if (there := _box(step, place.tensor)) is not None:
             Access(step, there, writes).judge()
         return
-    cta = step.cta if place.cta is None else step.value("cta")
-    at = step.slot(place.buffer, step.value("slot"), cta)
+    cta = _cta(step, place.cta)
+    at = step.slot(place.buffer, step.value("slot"), cta) if cta >= 0 else None
     if at is None:
         return
     event = Access(step, at, writes).judge()
@@ -509,6 +523,30 @@ def _cp_async(step: Step, dst: kir.Slot, src: kir.Box) -> None:
         step.state.fly(end, step.cta, step.site.index)
 
 
+def _st_async(step: Step, stmt: kir.StAsync) -> None:
+    registers(step)
+    world, site, buffer = step.world, step.site, stmt.dst.buffer
+    step.findings.ask()
+    if world.kernel.cluster == 1:
+        step.wrong(Rule.COLLECTIVE, "reaches into a cluster, and the kernel has none")
+    if stmt.src.layout.threads != len(site.place.threads):
+        says = f"{len(site.place.threads)} threads, {stmt.src.name} is dealt to others"
+        step.wrong(Rule.COLLECTIVE, f"is executed by {says}")
+    if not world.accesses.touch(site, step.agent):
+        return
+    cta = _cta(step, stmt.dst.cta)
+    at = step.slot(buffer, step.value("slot"), cta) if cta >= 0 else None
+    if at is None:
+        return
+    end = Access(step, at, writes=True, engine=True).judge()
+    step.state.fly(end, cta, site.index)
+    if world.accesses.collide(site, step.agent):
+        step.wrong(Rule.WAW, "threads of one store share bytes", earlier=site)
+    visit = Visit(step, stmt.barrier, _at(step, stmt.barrier, cta))
+    nbytes = world.accesses.count(site, step.agent) * buffer.dtype.nbytes
+    visit.deliver(nbytes, step.not_of_memory | bit(end), end, far=cta != step.cta)
+
+
 def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
     step.alone(Rule.WAW, "is issued", " at once")
     a, box, index = step.a, stmt.src, step.value("slot")
@@ -519,7 +557,10 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         read = bit(Access(step, there, writes=False, proxy=True, engine=True).judge())
     ctas = [step.cta]
     if stmt.multicast is not None:
-        mask = step.value("cast")
+        mask, all_of_them = step.value("cast"), (1 << step.world.kernel.cluster) - 1
+        step.findings.ask()
+        if not mask or mask & ~all_of_them:
+            step.wrong(Rule.BOUNDS, f"multicast by {mask}, its cluster has mask {all_of_them}")
         ctas = [cta for cta in range(step.world.kernel.cluster) if mask >> cta & 1]
     for cta in ctas:
         end = _launched(step, stmt.dst, index, cta, writes=True)

@@ -463,7 +463,8 @@ class Access:
             before += f" by {world.code.kinds[entry.agent]}"
         if of != self.where and of[0] >= 0:
             after += f", on bytes of {spot(of, world.ctas)},"
-        if same or isinstance(step.site.stmt, kir.CpAsync) or not words(step.site.stmt).engine:
+        threads = isinstance(step.site.stmt, kir.CpAsync | kir.StAsync)
+        if same or threads or not words(step.site.stmt).engine:
             after += f" by {step.a.kind}"
         return before, after
 

@@ -251,8 +251,9 @@ class Visit:
         raises: bool = False,
         releases: int = -1,
         scope: kir.Scope = kir.Scope.CTA,
+        each: int = 1,
     ) -> None:
-        """Count an arrival of each thread, and have the phase expect bytes for each.
+        """Count the arrivals of each thread, and have the phase expect bytes for each.
 
         If it `raises`, the phase is first made to wait for one arrival more of each; `releases` is
         what the arrival releases, if not what the threads know, and `scope` how far.
@@ -281,14 +282,15 @@ class Visit:
         if raises:
             self._announce(phase)
             phase.pending += a.kind.count
-        if phase.pending < a.kind.count:
+        comes = each * a.kind.count
+        if phase.pending < comes:
             says = (
-                f"{a.kind.count} arrivals on {self.name}, whose phase "
+                f"{comes} arrivals on {self.name}, whose phase "
                 f"{phase.count} has {phase.pending} of {phase.arrivals} left"
             )
             step.wrong(Rule.ARRIVALS, says)
         released = a.mine | a.cumulative if releases < 0 else releases
-        phase.pending = max(0, phase.pending - a.kind.count)
+        phase.pending = max(0, phase.pending - comes)
         phase.before |= released
         if not raises:
             phase.announced = tuple(e for e in phase.announced if not knows(released, e))
@@ -316,11 +318,15 @@ class Visit:
         event = step.own_event("announced", self.where)
         phase.announced = tuple(sorted({*phase.announced, event}))
 
-    def deliver(self, nbytes: int, facts: int, end: int) -> None:
-        """Let a copy count its bytes as complete on the running phase."""
+    def deliver(self, nbytes: int, facts: int, end: int, *, far: bool = False) -> None:
+        """Let a copy count its bytes as complete on the running phase.
+
+        If it is `far` they are released at the scope of the cluster, to who waits at that.
+        """
         step, phase = self.step, self.phase
         if phase is None:
             return
+        phase.remote |= far
         self._in_phase(phase, "the bytes of ")
         phase.nbytes -= nbytes
         phase.before |= facts

@@ -149,6 +149,8 @@ class World:
                         there = {cta}
                     case kir.MBarrierArrive(cta=to) | kir.TmaLoad(multicast=to) if to is not None:
                         there = {*range(self.ctas)}
+                    case kir.StAsync():
+                        there = {*range(self.ctas)}
                     case _:
                         pass
                 out |= {(cta, barrier.name) for cta in there}
@@ -685,6 +687,12 @@ class Accesses:
             assert spread is not None, "asked of ordinary accesses only"
             found = self._holders[site.index] = self._overlaps.touching(spread)
         return agent % self._kinds in found
+
+    def count(self, site: Site, agent: int) -> int:
+        """Return how many elements of a tile threads of a kind hold, each of one thread."""
+        spread = self.spreads[site.index]
+        assert spread is not None, "asked of accesses by threads only"
+        return self._overlaps.count(spread, agent % self._kinds)
 
     def writers(self, site: Site, cta: int) -> int:
         """Return the kinds of threads that hold a part of an ordinary access's tile, as a set."""

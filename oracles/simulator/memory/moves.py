@@ -71,6 +71,7 @@ class Memory:
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
+        self._drawing: dict[int, int] = {}
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self.slots: list[dict[str, Array]] = []
@@ -268,16 +269,22 @@ class Memory:
             self._live[atoms], self._opaque[atoms] = live, True
             self.log.append(Step(agent.name, agent.by, event, atoms, True))
 
-    def _between_lanes(self, agent: Agent, deal: Deal, atoms: Index, *, writes: bool) -> None:
-        """Order between the lanes that one clock stands for, where deals may differ."""
+    def _between_lanes(
+        self, agent: Agent, deal: Deal, atoms: Index, *, writes: bool, waited: bool = False
+    ) -> None:
+        """Order between the lanes that one clock stands for, where deals may differ.
+
+        What each lane has `waited` for by itself is not kept.
+        """
         if not self.geometry.atoms.mixed or agent.mult == 1:
             return
         how = self._deals.setdefault(deal, len(self._deals))
         if agent.by not in self._lanes:
             self._lanes[agent.by] = LaneShadow(self.atoms_each * self.machine.ctas)
         found = self._lanes[agent.by].touch(
-            atoms, how, agent.now, agent.joined, writes=writes, alike=not deal.any_lane
-        )
+            atoms, how, agent.now, agent.joined,
+            writes=writes, alike=not deal.any_lane, keep=not waited,
+        )  # fmt: skip
         deals = list(self._deals) if found else []
         for kind, other, atom in found:
             if self.geometry.atoms.lanes_differ(deals[other], deal):
@@ -421,6 +428,65 @@ class Memory:
             place[inside] = ops.encode(buffer.dtype, values)
             self._log(flight, "finished")
             self.machine.finish(flight, WRITE_DONE)
+
+        self._start(flight, finish)
+
+    def number(self, agent: Agent, event: Event, stmt: kir.Draw | kir.Fetch) -> None:
+        """Put a number that is drawn into its slot, or look at it there."""
+        drawn = isinstance(stmt, kir.Draw)
+        slot = stmt.dst if isinstance(stmt, kir.Draw) else stmt.src
+        if drawn and (agent.mult > 1 or self._drawing.setdefault(agent.cta, agent.by) != agent.by):
+            raise Violation("collective", "several threads of a CTA draw numbers, made for one")
+        if isinstance(stmt, kir.Draw) and not stmt.atomic and event.extra > 1:
+            raise Violation("WAW", f"two CTAs may draw number {event.parity} at once")
+        if slot.cta is not None or slot.buffer.slot_nbytes != 4:
+            raise Violation("bounds", f"{slot.buffer.name} holds no integer of the own CTA")
+        check_slot(slot, event.index, 4)
+        atoms = self.whole(slot, event.index, agent.cta)
+        touch = self.shadow.write if drawn else self.shadow.read
+        self.checked += 1
+        self.report(touch(atoms, agent.by, agent.now, agent.clock))
+        self.through(slot.buffer, atoms, writes=drawn)
+        place = self.slots[agent.cta][slot.buffer.name][event.index]
+        if drawn:
+            place[0] = event.parity
+        elif int(place[0]) != event.parity:
+            says = f"it reads {int(place[0])}, and this is the turn of number {event.parity}"
+            raise Violation("RAW", says)
+        self.log.append(Step(agent.name, agent.by, event, atoms, drawn))
+
+    def store_async(self, agent: Agent, event: Event, stmt: kir.StAsync) -> None:
+        """Start to store this thread's part of a fragment in a slot of a CTA of the cluster."""
+        buffer, layout, machine = stmt.dst.buffer, stmt.src.layout, self.machine
+        if machine.kernel.cluster == 1:
+            raise Violation("collective", "st.async reaches into a cluster, which has one CTA here")
+        threads = 1 if event.elected else kir.WARP * event.team.warps
+        if layout.threads != threads:
+            says = f"st.async by {threads} threads of a tile dealt to {layout.threads}"
+            raise Violation("collective", says)
+        values, deal = register(agent, stmt.src), _deal(agent, event, buffer, layout)
+        inside = self.geometry.in_slot(stmt.dst, layout, deal.lo, deal.hi)
+        if not inside.size:
+            return
+        size = buffer.dtype.nbytes
+        if stmt.width * size not in (4, 8, 16) or layout.shape != buffer.shape:
+            raise Violation("bounds", f"st.async stores 4, 8 or 16 bytes, not {stmt.width * size}")
+        check_slot(stmt.dst, event.index, stmt.width * size)
+        cta = agent.cta if stmt.dst.cta is None else machine.peer(agent, event.extra)
+        barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
+        self.phases.use(agent, barrier)
+        flight = machine.issue(agent, event, shared=True, cta=cta)
+        machine.columns.parts.published[flight.by] = True
+        atoms = self._atoms(deal, cta)
+        self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
+        if cta == agent.cta:
+            self._between_lanes(agent, deal, atoms, writes=True, waited=True)
+
+        def finish() -> None:
+            self.slots[cta][buffer.name][event.index][inside] = ops.encode(buffer.dtype, values)
+            machine.finish(flight, WRITE_DONE)
+            self.phases.complete(flight, barrier, inside.size * size)
+            self._log(flight, barrier.state)
 
         self._start(flight, finish)
 

@@ -318,10 +318,19 @@ class LaneShadow:
         self.write_at, self.read_at = np.zeros((2, atoms), np.int32)
 
     def touch(
-        self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
+        self,
+        atoms: Index,
+        how: int,
+        at: int,
+        joined: int,
+        *,
+        writes: bool,
+        alike: bool,
+        keep: bool = True,
     ) -> list[tuple[str, int, int]]:
         """Remember an access; return kind, deal and an atom of earlier ones that may race with it.
 
+        It is not remembered where it is not to be kept.
         Those are accesses under other deals (under this one too, if not `alike`: by the same
         lanes) since the time up to which all lanes have `joined`; deals that agree on who holds
         the bytes are for the caller to sort out.
@@ -331,6 +340,9 @@ class LaneShadow:
         out = self._apart(self.write_how, self.write_at, atoms, same, joined, kind)
         if writes:
             out += self._apart(self.read_how, self.read_at, atoms, same, joined, "WAR")
+        if not keep:
+            return out
+        if writes:
             self.write_how[atoms], self.write_at[atoms] = how, at
         else:
             self.read_how[atoms], self.read_at[atoms] = how, at

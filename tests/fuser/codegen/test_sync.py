@@ -17,6 +17,8 @@ SYNCS: list[kir.Sync] = [
     kir.MBarrierInvalidate(BAR),
     *(kir.MBarrierArrive(BAR, 0, scope) for scope in kir.Scope),
     kir.MBarrierArrive(BAR, 1, kir.Scope.CLUSTER, cta=1),
+    *(kir.MBarrierArrive(BAR, 0, scope, count=3) for scope in kir.Scope),
+    kir.MBarrierArrive(BAR, 1, kir.Scope.CLUSTER, cta=1, count=3),
     kir.MBarrierArriveExpectTx(BAR, 0, 16),
     kir.MBarrierExpectTx(BAR, 0, 16),
     *(kir.MBarrierWaitParity(BAR, 0, 0, scope) for scope in kir.Scope),

@@ -153,6 +153,17 @@ ROUND = kir.Fragment("round", DType.BF16, kir.Layout((64, 128), 8, 128))
         (kir.Load(ROUND, kir.Slot(S, 0), 8), kir.Store(kir.Slot(S, 1), ROUND, 4)),
         (kir.CpAsync(kir.Slot(S, 0), box(), ROUND.layout, 8),),
         (kir.CpAsync(kir.Slot(PLAIN, 0), box(), STRIPS, 2),),
+        (
+            kir.Load(ROUND, kir.Slot(S, 0), 8),
+            kir.StAsync(kir.Slot(S, 1, 1 - kir.RANK), ROUND, BAR, 0, 8),
+            kir.StAsync(kir.Slot(S, 1), ROUND, BAR, 1, 4),
+        ),
+        (
+            CLEAR,
+            kir.StAsync(kir.Slot(PLAIN, 1, kir.RANK), WIDE, BAR, 0, 2),
+            kir.Load(HALF, kir.Slot(PLAIN, 0), 2),
+            kir.StAsync(kir.Slot(S, 0), HALF, BAR, 1, 2),
+        ),
         (CLEAR, kir.AtomicAdd(box(Y), WIDE)),
         (
             CLEAR,

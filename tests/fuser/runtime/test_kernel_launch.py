@@ -10,10 +10,12 @@ from device_checks import check_counters, compare, finish, integers, output
 from kernels_matmul import SHAPES, matmul
 from litmus.dependents import copied
 from litmus.parts import tensor
+from litmus.suite import RECIPES as LITMUS
 
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.kernel.ir import LaunchSequence
 from fuser.runtime.kernel_launch import Prepared, check_tensors, launch_kernel, values_of
 
 POISON = ("FUSER_POISON_SMEM",)
@@ -205,3 +207,60 @@ def test_dependent_launches_hand_a_tile_on() -> None:
         launch_kernel(kernel, 1, {}, {"X": x, "Y": y})
     finish(kernel, "a row of dependent launches")
     assert all(torch.equal(tile, tiles[0]) for tile in tiles)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 5, 64])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one_lane_arrives_for_its_warp",
+        "one_lane_arrives_for_two_warps",
+        "one_lane_tells_of_a_tile_stored_by_all",
+        "one_lane_arrives_for_its_warp_in_a_cluster",
+    ],
+)
+def test_one_lane_arrives_for_several(name: str, n: int) -> None:
+    """A count that the hardware took for another one would hang, or free a slot too early."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x = integers(4 * n, 32, torch.float32, 1)
+    y = output(4 * n * kernel.cluster, 32, torch.float32)
+    launch_kernel(kernel, kernel.cluster, {"n": n}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    each = x.reshape(n, 1, 4, 32).expand(n, kernel.cluster, 4, 32)
+    compare(name, kernel, y, each.reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 2, 33])
+@pytest.mark.parametrize(
+    "name", ["tiles_sent_in_turns", "tiles_sent_between_meetings", "row_sums_of_a_cluster"]
+)
+def test_threads_store_into_a_peer(name: str, n: int) -> None:
+    """Tiles swap their places in a pair of CTAs; of the sums of rows each gets both."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(8 * n, 32, torch.float32, 1), output(8 * n, 32, torch.float32)
+    launch_kernel(kernel, 2, {"n": n}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    pairs = x.reshape(n, 2, 4, 32)
+    want = pairs.flip(1)
+    if name == "row_sums_of_a_cluster":
+        want = pairs + pairs.sum((1, 3), keepdim=True)
+    compare(name, kernel, y, want.reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", ["tile_sent_to_the_own_cta", "tile_sent_and_copied_out_by_an_engine"]
+)
+def test_threads_store_into_their_cluster(name: str) -> None:
+    """Into their own CTA; and into a peer, whose engine copies that out."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(8, 32, torch.float32, 1), output(8, 32, torch.float32)
+    launch_kernel(kernel, 2, {}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    want = x if name.endswith("own_cta") else x.reshape(2, 4, 32).flip(0).reshape(8, 32)
+    compare(name, kernel, y, want)

@@ -376,6 +376,11 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "arrives at another CTA at scope cta, which does not reach it; use Scope.CLUSTER",
         clustered(kir.MBarrierArrive(BAR, 0, kir.Scope.CTA, 1)),
     ),
+    "more arrivals than a phase has": (
+        "counts 2 arrivals; bar takes 1 a phase: count 1..1",
+        kernel(kir.MBarrierArrive(BAR, 0, count=2)),
+    ),
+    "no arrival": ("counts 0 arrivals", kernel(kir.MBarrierArrive(BAR, 0, count=0))),
 }
 
 
