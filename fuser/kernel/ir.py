@@ -184,6 +184,7 @@ Data = (
     | TmaLoad
     | TmaStore
     | TmaReduce
+    | TensorMapReplace
     | CpAsync
     | Load
     | Store
@@ -242,6 +243,8 @@ class Kernel:
     early : tuple of str
         Tensors that no launch before it on the stream writes, unless that has ended for sure when
         this one starts, such as weights.
+    maps : tuple of TensorMaps
+        Tensor maps that it writes; the launch lends memory for them.
     """
 
     name: str
@@ -263,6 +266,7 @@ class Kernel:
     registers: int = 0
     dependent: bool = False
     early: tuple[str, ...] = ()
+    maps: tuple[TensorMaps, ...] = ()
 
     @property
     def smem_bytes(self) -> int:

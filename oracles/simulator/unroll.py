@@ -111,6 +111,10 @@ class Event:
         Flat position of the box's origin, set with `below`.
     body : int
         Of a `LastArriving`: how many events its body is, which all other CTAs leave out.
+    map : int
+        Which tensor map of the CTA's own, -1 for none.
+    begin : tuple of int
+        The element at which that begins, or is taken to.
     """
 
     line: int
@@ -128,6 +132,8 @@ class Event:
     below: tuple[int, ...] | None = None
     base: int = 0
     body: int = 0
+    map: int = -1
+    begin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,8 @@ class Node:
     other: Value | None = None
     origin: tuple[Value, ...] = ()
     limit: tuple[Value, ...] = ()
+    map: Value | None = None
+    begin: tuple[Value, ...] = ()
     body: tuple[Node, ...] = ()
     orelse: tuple[Node, ...] = ()
 
@@ -188,15 +196,22 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
         case kir.TmaLoad(dst, src, _, slot, multicast):
             node.slot = compile_expr(slot)
             _references(node, dst, src)
+            _through(node, stmt.through)
             if multicast is not None:
                 node.extra = compile_expr(multicast)
             elif node.extra is not None and dst.cta is not None:
                 node.extra = _bit(node.extra)
             else:
                 node.extra = None
-        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
+        case kir.TmaStore(dst, src, through) | kir.TmaReduce(dst, src, through):
             _references(node, dst, src)
-        case kir.CpAsync(dst, src):
+            _through(node, through)
+        case kir.TensorMapReplace(dst, limit):
+            _through(node, dst)
+            node.limit = tuple(map(compile_expr, limit))
+        case kir.TensorMapAcquire(_, index):
+            node.map = compile_expr(index)
+        case kir.Copy(dst, src) | kir.CpAsync(dst, src):
             _references(node, dst, src)
         case kir.Load(_, place) | kir.Store(place):
             _references(node, place)
@@ -229,6 +244,11 @@ def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
             case kir.Box(_, origin, _, limit):
                 node.origin = tuple(compile_expr(e) for e in origin)
                 node.limit = tuple(compile_expr(e) for e in limit)
+
+
+def _through(node: Node, ref: kir.MapSlot | None) -> None:
+    if ref is not None:
+        node.map, node.begin = compile_expr(ref.index), tuple(map(compile_expr, ref.origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,4 +415,6 @@ def _event(
         tuple([value(env) for value in node.limit]),
         team,
         elected,
+        map=-1 if node.map is None else node.map(env),
+        begin=tuple([value(env) for value in node.begin]),
     )

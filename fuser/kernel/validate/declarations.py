@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.arch import SM_90A
+from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
+from fuser.kernel.tensor_map import template_of
 from fuser.kernel.text import line
 
 RESIDENCIES = ("any", "ticket", "co-resident")
@@ -29,6 +31,7 @@ def declarations(kernel: kir.Kernel) -> Iterable[str]:
     yield from _facts(kernel)
     yield from _names(kernel)
     yield from _tensors(kernel)
+    yield from _maps(kernel)
     yield from _memory(kernel)
     launched = {*kernel.params, kir.GRID}
     for condition in kernel.requires:
@@ -83,7 +86,9 @@ def _facts(kernel: kir.Kernel) -> Iterable[str]:
 
 def _names(kernel: kir.Kernel) -> Iterable[str]:
     groups: dict[str, list[str]] = {
-        "tensors or scalars": [t.name for t in kernel.tensors] + [s.name for s in kernel.scalars],
+        "tensors, scalars or tensor maps": [
+            one.name for of in (kernel.tensors, kernel.scalars, kernel.maps) for one in of
+        ],
         "shared buffers or mbarriers": [
             *(b.name for b in kernel.buffers),
             *(m.name for m in kernel.barriers),
@@ -138,6 +143,27 @@ def _tensors(kernel: kir.Kernel) -> Iterable[str]:
                 )
             if isinstance(expr, int) and expr < 0:
                 yield f"tensor {t.name} has {expr} in its shape; extents and strides are >= 0"
+
+
+def _maps(kernel: kir.Kernel) -> Iterable[str]:
+    for maps in kernel.maps:
+        tensor = maps.tensor
+        if maps.slots < 1:
+            yield f"{maps.name} has {maps.slots} tensor maps; use one or more"
+        if tensor not in kernel.tensors:
+            yield (
+                f"{maps.name} is of {tensor.name}, which the kernel does not declare; add it to "
+                "Kernel.tensors, with the same fields"
+            )
+        elif tensor.aligned * tensor.dtype.nbytes % SLOT:
+            yield (
+                f"{maps.name} is of {tensor.name}, aligned to {tensor.aligned} elements of "
+                f"{tensor.dtype.nbytes} bytes; a map begins at a multiple of {SLOT} bytes: align it"
+            )
+        try:
+            template_of(kernel, maps)
+        except ScheduleError as wrong:
+            yield str(wrong)
 
 
 def _memory(kernel: kir.Kernel) -> Iterable[str]:

@@ -204,6 +204,10 @@ def expressions(stmt: kir.Stmt) -> Iterator[Expr]:
                         yield from (*origin, *limit)
                     case kir.Slot(_, index, cta):
                         yield from (index,) if cta is None else (index, cta)
+                    case kir.MapSlot(_, index, origin):
+                        yield from (index, *origin)
+                    case tuple() as parts:
+                        yield from (part for part in parts if isinstance(part, Var | Op))
                     case _:
                         pass
 

@@ -46,6 +46,7 @@ from oracles.prover.reachability.path import (
     Kept,
     Note,
     Number,
+    Said,
     Served,
     Split,
     Tested,
@@ -261,6 +262,11 @@ class _Checker:
             case Compared(kind, left, right, answer):
                 test = normal(fold(kind, self._number(left, now), self._number(right, now)))
                 self._claim(step, test if answer else eq(test, 0), note)
+            case Said(agent, where, told, taken):
+                for said, meant in zip(told, taken, strict=True):
+                    put = tuple(now.get(("told", (where, v.name))) for v in named(said))
+                    same = eq(self._replaced(said, put), self._valued(meant, now, agent))
+                    self._claim(step, normal(same), note)
             case Served():
                 pass
 
@@ -416,6 +422,8 @@ def _said(note: Note) -> str:
             return f"{do.site.where}: {name} is {dict(zip(do.values, do.exprs, strict=True))[name]}"
         case Tested(_, expr, answer):
             return f"`{expr}` is {str(answer).lower()}"
+        case Said(_, where, told, taken):
+            return f"{where[1]}[{where[2]}] says {told}, which is {taken}"
         case Compared(kind, left, right, answer):
             return f"{left} {kind.value} {right} is {str(answer).lower()}"
         case _:

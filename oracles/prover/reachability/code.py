@@ -28,6 +28,7 @@ from oracles.prover.sites import (
     every,
     kinds,
     outcomes,
+    says,
     shared_tensors,
     touches,
 )
@@ -349,7 +350,8 @@ def compared(test: Condition) -> frozenset[int]:
 class Do:
     """Execute a statement; `values` are its control expressions by name.
 
-    `index` is that of a semaphore, `origin` and `limit` those of a box of a tensor that they share.
+    `index` is that of a semaphore, `origin` and `limit` those of a box of a tensor that they share,
+    `says` origin and limit of a tensor map that the kernel writes.
     """
 
     site: Site
@@ -358,6 +360,7 @@ class Do:
     index: Expr | None = None
     origin: tuple[Expr, ...] = ()
     limit: tuple[Expr, ...] = ()
+    says: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -437,7 +440,7 @@ class Code:
 CLUSTER = Var("number of the cluster")
 GROUP = Var("number of the CTAs that share a semaphore")
 UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
-POSITIONS = frozenset({"slot", "a", "bar", "parity"})
+POSITIONS = frozenset({"slot", "a", "bar", "parity", "map"})
 """Values of a statement that are found by a position in a ring."""
 
 
@@ -642,7 +645,27 @@ class _Assembler:
             origin, limit = (
                 tuple(self._plain(e, here) for e in p) for p in (box.origin, box.limit)
             )
-        self.out.append(Do(site, values, tuple(exprs.values()), index, origin, limit))
+        self.out.append(
+            Do(site, values, tuple(exprs.values()), index, origin, limit, self._said(site, here))
+        )
+
+    def _said(self, site: Site, here: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+        """Return what a tensor map says, as sums of multiples of the threads' variables."""
+        told = says(site.stmt)
+        if told is None:
+            return ()
+        found = tuple(self._plain(e, here) for e in (*told[0].origin, *told[1]))
+        for part in (part for e in found for part in linear(e)[1]):
+            match part:
+                case Var():
+                    moves = False
+                case Op(Kind.MUL, Var(), rest) | Op(Kind.MUL, rest, Var()):
+                    moves = any(v.name not in self.unknown for v in variables(rest))
+                case _:
+                    moves = any(v.name not in self.unknown for v in variables(part))
+            if moves:
+                raise UnsupportedError(f"{site.where}: a map of `{part}`, which is no multiple")
+        return found
 
     def _placed(self, expr: Expr) -> Expr:
         """Put a position that the length of a loop is a part of into a variable, and use that."""

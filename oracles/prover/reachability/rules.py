@@ -41,6 +41,7 @@ class Rule(Enum):
     GRID_JOINS = "axiom: CTAs at a grid barrier know what each of them knew"
     LAST_KNOWS = "axiom: the last-arriving CTA knows what each of the others knew"
     WAIT_ENDS = "axiom: the launches before have ended before what follows a wait for them"
+    MAP_FENCES = "axiom: a release carries writes of tensor maps to an acquire, which tells copies"
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
     WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
@@ -54,6 +55,7 @@ class Rule(Enum):
         "proxy",
     )
     PROXY_WRITER = "obligation: that fence is the writer's own", "proxy"
+    MAP = "obligation: a tensor map says what the copy through it takes it to say", "map"
     PHASE_BEHIND = "obligation: a wait starts after the phase before its own is complete", "parity"
     PHASE_LAPPED = (
         "obligation: a phase completes after every wait for the last one has returned",
@@ -201,6 +203,7 @@ _WORDS = {
     kir.Load: Words("the load", "{dst} = load({src})"),
     kir.Store: Words("the store", "{dst} = store({src})"),
     kir.AtomicAdd: Words("the atomic addition", ""),
+    kir.TensorMapReplace: Words("the write", ""),
     kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive"),
     kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
     kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
