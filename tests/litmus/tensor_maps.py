@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fuser.dtype import DType
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from litmus.parts import (
@@ -28,10 +29,13 @@ from litmus.parts import (
     kernel,
     legal,
     load,
+    m,
     n,
+    p,
     said,
     slots,
     store,
+    t,
     tensor,
     trips,
     wait,
@@ -135,6 +139,68 @@ def ring(
     return replace(made, maps=(own,))
 
 
+GROUP = "done write release acquire"
+"""What the load role does for each group, before its tiles."""
+
+
+def grouped(group: str = GROUP, *, maps: int = 2, use: str = "tell_done") -> kir.Kernel:
+    """Return a load role and one that uses its tiles: CTAs take groups of `m` tiles in turn.
+
+    Positions of the ring go on from group to group; each group has a map, written once.
+    """
+    extents, shape = (n, m * TILE[0], TILE[1]), (1, *TILE)
+    x, y = (kir.Tensor(name, DType.F32, extents, (m * NBYTES // 4, TILE[1], 1), 4) for name in "XY")
+    buffer = kir.Buffer("S", DType.F32, shape, 2, 0)
+    tile = kir.Fragment("x", DType.F32, kir.Layout(shape, 4, 32))
+    full, empty = kir.MBarrier("full", 1, 2), kir.MBarrier("empty", 32, 2)
+    done = kir.MBarrier("done", 32, maps)
+    own = kir.TensorMaps("maps", x, maps)
+    number = kir.BLOCK + t * kir.GRID
+    stop = (n - kir.BLOCK + kir.GRID - 1) // kir.GRID
+    at, last = kir.MapSlot(own, t % maps, (number, 0, 0)), (number + 1, *extents[1:])
+
+    def piece(of: kir.Tensor, limit: tuple[Expr, ...]) -> kir.Box:
+        return kir.Box(of, (number, k * TILE[0], 0), shape, limit)
+
+    def tiles(*body: kir.Stmt) -> kir.ForLoop:
+        return kir.ForLoop(k, m, (*body, kir.Assign(p, p + 1)))
+
+    words: dict[str, kir.Stmt] = {
+        "done": elect(wait(done, t % maps, t // maps + 1)),
+        "write": elect(kir.TensorMapReplace(at, last)),
+        "release": elect(kir.TensorMapRelease()),
+        "acquire": elect(kir.TensorMapAcquire(own, t % maps)),
+        "tell_done": kir.MBarrierArrive(done, t % maps),
+    }
+    fills = tiles(
+        elect(
+            wait(empty, p % 2, p // 2 + 1),
+            kir.MBarrierArriveExpectTx(full, p % 2, NBYTES),
+            kir.TmaLoad(kir.Slot(buffer, p % 2), piece(x, last), full, p % 2, through=at),
+        )
+    )
+    uses = tiles(
+        wait(full, p % 2, p // 2),
+        load(tile, kir.Slot(buffer, p % 2)),
+        kir.MBarrierArrive(empty, p % 2),
+        store(piece(y, extents), tile),
+    )
+    roles = (
+        kir.Role("load", 0, 1, (kir.Let(p, 0), kir.ForLoop(t, stop, (*said(group, words), fills)))),
+        kir.Role("use", 1, 1, (kir.Let(p, 0), kir.ForLoop(t, stop, (uses, *said(use, words))))),
+    )
+    made = kernel(
+        (init(full, empty, done), kir.BlockSync(0, 64), *roles),
+        threads=64,
+        buffers=(buffer,),
+        barriers=(full, empty, done),
+        tensors=(x, y),
+        params=(n, m),
+        requires=(m >= 1,),
+    )
+    return replace(made, maps=(own,))
+
+
 SENDS = "get drain sync put fence write release acquire sync_again send"
 
 
@@ -196,6 +262,13 @@ def once(*steps: tuple[str, str]) -> kir.Kernel:
 
 
 GRIDS = tuple(Run(grid, (("n", count),)) for grid, count in ((1, 2), (2, 5), (3, 4)))
+
+GROUPS = tuple(
+    Run(grid, (("n", groups), ("m", tiles)))
+    for grid, groups, tiles in ((1, 0, 1), (2, 3, 1), (1, 3, 3), (1, 4, 2))
+)
+SMALL = (Run(1, (("n", 3), ("m", 1))), Run(1, (("n", 5), ("m", 1))))
+"""Groups of one tile: with more of them, the ring alone holds the load role back."""
 
 LITMUS: tuple[Litmus, ...] = (
     legal(
@@ -523,5 +596,46 @@ LITMUS: tuple[Litmus, ...] = (
         "results_leave_through_a_map_each",
         "They may go where the last ones went.",
         launches=trips(2, 5),
+    ),
+    legal(
+        "a_map_for_each_group",
+        "H90",
+        grouped(),
+        "All copies through this map were used before the group that says so was done.",
+        launches=GROUPS,
+    ),
+    legal(
+        "one_map_for_groups_in_turn",
+        "H90",
+        grouped(maps=1),
+        "The group before is done.",
+        launches=GROUPS,
+    ),
+    broken(
+        "a_map_for_each_group_at_once",
+        "H90",
+        grouped("write release acquire", use=""),
+        "WAR",
+        "a_map_for_each_group",
+        "Copies of the group before last may still read the map.",
+        launches=SMALL,
+    ),
+    broken(
+        "a_map_for_each_group_told_of_too_early",
+        "H90",
+        grouped("write release acquire done"),
+        "WAR",
+        "a_map_for_each_group",
+        "The map is written before the group that had it is done.",
+        launches=SMALL,
+    ),
+    broken(
+        "a_map_for_each_group_not_acquired",
+        "H90",
+        grouped("done write release"),
+        "proxy",
+        "a_map_for_each_group",
+        "The tiles may be those of another group.",
+        launches=GROUPS[1:],
     ),
 )

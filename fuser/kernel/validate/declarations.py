@@ -86,9 +86,8 @@ def _facts(kernel: kir.Kernel) -> Iterable[str]:
 
 def _names(kernel: kir.Kernel) -> Iterable[str]:
     groups: dict[str, list[str]] = {
-        "tensors, scalars or tensor maps": [
-            one.name for of in (kernel.tensors, kernel.scalars, kernel.maps) for one in of
-        ],
+        "tensors or scalars": [t.name for t in kernel.tensors] + [s.name for s in kernel.scalars],
+        "tensor maps": [maps.name for maps in kernel.maps],
         "shared buffers or mbarriers": [
             *(b.name for b in kernel.buffers),
             *(m.name for m in kernel.barriers),
@@ -148,6 +147,8 @@ def _tensors(kernel: kir.Kernel) -> Iterable[str]:
 def _maps(kernel: kir.Kernel) -> Iterable[str]:
     for maps in kernel.maps:
         tensor = maps.tensor
+        if maps.name in {t.name for t in kernel.tensors}:
+            yield f"{kernel.name} has a tensor and tensor maps named {maps.name}; rename one"
         if maps.slots < 1:
             yield f"{maps.name} has {maps.slots} tensor maps; use one or more"
         if tensor not in kernel.tensors:

@@ -31,7 +31,7 @@ from itertools import combinations
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.arithmetic import UnsupportedError, linear, multiples
 from oracles.prover.inductive.classes import ALWAYS, Class, rotation
 from oracles.prover.inductive.groups import UnseenError, stand_for_all
 from oracles.prover.inductive.structure import Structures, reached
@@ -263,10 +263,11 @@ class _Checker:
                 test = normal(fold(kind, self._number(left, now), self._number(right, now)))
                 self._claim(step, test if answer else eq(test, 0), note)
             case Said(agent, where, told, taken):
-                for said, meant in zip(told, taken, strict=True):
-                    put = tuple(now.get(("told", (where, v.name))) for v in named(said))
-                    same = eq(self._replaced(said, put), self._valued(meant, now, agent))
-                    self._claim(step, normal(same), note)
+                put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
+                own = {str(n): e for (of, n), e in now.items() if of == agent}
+                for one, other in zip(told, taken, strict=True):
+                    for same in _same(_valued(one, put), _valued(other, own)):
+                        self._claim(step, normal(same), note)
             case Served():
                 pass
 
@@ -428,6 +429,19 @@ def _said(note: Note) -> str:
             return f"{left} {kind.value} {right} is {str(answer).lower()}"
         case _:
             return ""
+
+
+def _valued(expr: Expr, values: Mapping[str, Expr]) -> dict[object, Expr]:
+    """Return how often a sum has each product of what has no value, and 1."""
+    return {
+        part: sum((n * values.get(name, 1) for name, n in of.items()), start=0)
+        for part, of in multiples(expr, values.keys()).items()
+    }
+
+
+def _same(one: Mapping[object, Expr], other: Mapping[object, Expr]) -> list[Expr]:
+    """Return claims that two sums have as much of everything."""
+    return [eq(one.get(part, 0), other.get(part, 0)) for part in {**one, **other}]
 
 
 def solved(facts: list[Expr]) -> dict[Var, Expr]:

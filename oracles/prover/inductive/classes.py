@@ -102,7 +102,9 @@ class Class:
                 beside = self.members[other]
                 yield eq(self.members[number], beside)
                 yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
-        if number[0] == "told":  # in whichever loops its writer and its copies are
+        if isinstance(
+            number[0], tuple
+        ):  # of a tensor map, in whichever loops its writer and its copies are
             for other in self._own:
                 _, now = self.numbers[other]
                 there = fold(Kind.SUB, self.members[other], now)

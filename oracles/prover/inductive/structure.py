@@ -275,7 +275,7 @@ class Shape:
             for name in layout.moved_by(where)
         }
         for where, told in state.told.items():
-            out |= {("told", (where, name)): (name, value) for name, value in told.values}
+            out |= {(("told", where), name): (name, value) for name, value in told.values}
         walk = self._world.walk or ""
         for (name, _), one in self._semaphores.items():
             if one.at is not None:

@@ -67,7 +67,7 @@ from typing import NamedTuple
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import linear
+from oracles.prover.arithmetic import linear, poly
 from oracles.prover.reachability.code import (
     AtLeast,
     Branch,
@@ -341,8 +341,8 @@ class Form:
                 ):
                     if a.at <= last and _through(i, where):
                         taken = (substitute(e, now) for e in i.says)
-                        apart = (linear(e - other) for e, other in zip(said, taken, strict=True))
-                        beside.append(tuple((n, frozenset(parts.items())) for n, parts in apart))
+                        apart = (poly(e - other) for e, other in zip(said, taken, strict=True))
+                        beside.append(tuple(apart))
             out.append((where, told.site, tuple(beside)))
         return tuple(out)
 

@@ -19,7 +19,15 @@ from math import gcd
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import Function, UnsupportedError, carry, function, learn, linear
+from oracles.prover.arithmetic import (
+    Function,
+    UnsupportedError,
+    carry,
+    function,
+    learn,
+    linear,
+    multiples,
+)
 from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
@@ -655,16 +663,8 @@ class _Assembler:
         if told is None:
             return ()
         found = tuple(self._plain(e, here) for e in (*told[0].origin, *told[1]))
-        for part in (part for e in found for part in linear(e)[1]):
-            match part:
-                case Var():
-                    moves = False
-                case Op(Kind.MUL, Var(), rest) | Op(Kind.MUL, rest, Var()):
-                    moves = any(v.name not in self.unknown for v in variables(rest))
-                case _:
-                    moves = any(v.name not in self.unknown for v in variables(part))
-            if moves:
-                raise UnsupportedError(f"{site.where}: a map of `{part}`, which is no multiple")
+        for expr in found:
+            multiples(expr, {v.name for v in variables(expr)} - self.unknown)
         return found
 
     def _placed(self, expr: Expr) -> Expr:

@@ -24,7 +24,7 @@ from math import prod
 
 from fuser.expr import Expr, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.arithmetic import UnsupportedError, constant, poly
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.path import Kept, Said
 from oracles.prover.reachability.rules import Rule, said
@@ -575,7 +575,7 @@ def _write_map(step: Step, ref: kir.MapSlot) -> None:
     values = tuple((name, step.a.env[name]) for name in names)
     step.state.told[where] = Told(step.site.index, step.do.says, values)
     for name in names:
-        step.state.notes(Kept(("told", (where, name)), (step.agent, name)))
+        step.state.notes(Kept((("told", where), name), (step.agent, name)))
 
 
 def _goes_by_map(step: Step, ref: kir.MapSlot) -> int:
@@ -591,15 +591,14 @@ def _goes_by_map(step: Step, ref: kir.MapSlot) -> int:
     then: dict[Var, Expr] = {Var(n): v for n, v in told.values}
     step.findings.ask()
     for told_, taken in zip(told.says, step.do.says, strict=True):
-        apart, parts = linear(substitute(told_, then) - substitute(taken, known))
-        if parts:
-            says = f"nothing tells whether the map says {told_} where {taken} is meant"
-            step.findings.doubts(f"{step.site.where}: {says}")
-            return end
-        if apart:
+        is_, meant = substitute(told_, then), substitute(taken, known)
+        if apart := poly(is_ - meant):
+            says = f"the map says {is_}, not {meant}: {said(step.site, step.k)}"
             writer = step.world.code.sites[told.site]
-            says = f"the map says {substitute(told_, then)}, not {substitute(taken, known)}"
-            step.wrong(Rule.MAP, f"{says}: {said(step.site, step.k)}", earlier=writer)
+            if constant(apart) is None:
+                step.findings.doubts(f"{step.site.where}: nothing tells whether {is_} is {meant}")
+            else:
+                step.wrong(Rule.MAP, says, earlier=writer)
             return end
     step.state.notes(Said(step.agent, where, told.says, step.do.says))
     return end
