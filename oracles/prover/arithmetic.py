@@ -376,7 +376,7 @@ def multiples(expr: Expr, names: Collection[str]) -> dict[tuple[Atom, ...], dict
         rest = tuple(atom for atom in atoms if atom not in mine)
         if len(mine) > 1 or any(_named(atom) & {*names} for atom in rest):
             raise UnsupportedError(f"`{expr}` is no sum of multiples of {sorted(names)}")
-        out.setdefault(rest, {})[mine[0][0] if mine else ""] = n
+        out.setdefault(rest, {})[str(mine[0][0]) if mine else ""] = n
     return out
 
 

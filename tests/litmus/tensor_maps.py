@@ -273,38 +273,38 @@ SMALL = (Run(1, (("n", 3), ("m", 1))), Run(1, (("n", 5), ("m", 1))))
 LITMUS: tuple[Litmus, ...] = (
     legal(
         "a_map_for_each_tile",
-        "H90",
+        "H36",
         ring(),
         "Room in the ring means that the copy through this map has ended.",
     ),
     legal(
         "a_map_for_each_tile_but_the_last",
-        "H90",
+        "H36",
         ring(more=1),
         "Nobody asks for the last tile.",
     ),
     legal(
         "a_map_for_each_tile_in_each_cta",
-        "H90",
+        "H36",
         ring(ctas=kir.GRID),
         "Every CTA has maps of its own.",
         launches=GRIDS,
     ),
     legal(
         "one_map_for_a_ring_of_one",
-        "H90",
+        "H36",
         ring(stages=1, maps=1),
         "The next copy begins when the last one has been read.",
     ),
     legal(
         "more_maps_than_slots",
-        "H90",
+        "H36",
         ring(stages=2, maps=4),
         "A map is written anew later than it has to be.",
     ),
     broken(
         "one_map_for_a_ring_of_two",
-        "H90",
+        "H36",
         ring(maps=1),
         "WAR",
         "a_map_for_each_tile",
@@ -313,13 +313,13 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "one_map_for_a_ring_of_two_awaited",
-        "H90",
+        "H36",
         ring("room landed write release acquire expect fill", maps=1),
         "The load role waits for the last copy itself.",
     ),
     broken(
         "a_map_written_before_there_is_room",
-        "H90",
+        "H36",
         ring("write room release acquire expect fill"),
         "WAR",
         "a_map_for_each_tile",
@@ -328,7 +328,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_not_released",
-        "H90",
+        "H36",
         ring("room write acquire expect fill"),
         "proxy",
         "a_map_for_each_tile",
@@ -337,7 +337,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_not_acquired",
-        "H90",
+        "H36",
         ring("room write release expect fill"),
         "proxy",
         "a_map_for_each_tile",
@@ -346,7 +346,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_acquired_before_it_is_released",
-        "H90",
+        "H36",
         ring("room write acquire release expect fill"),
         "proxy",
         "a_map_for_each_tile",
@@ -355,7 +355,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_released_before_it_is_written",
-        "H90",
+        "H36",
         ring("room release write acquire expect fill"),
         "proxy",
         "a_map_for_each_tile",
@@ -364,7 +364,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_acquired_behind_the_copy",
-        "H90",
+        "H36",
         ring("room write release expect fill acquire"),
         "proxy",
         "a_map_for_each_tile",
@@ -373,7 +373,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "another_map_acquired",
-        "H90",
+        "H36",
         ring("room write release acquire_other expect fill"),
         "proxy",
         "a_map_for_each_tile",
@@ -382,7 +382,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_fenced_as_other_memory",
-        "H90",
+        "H36",
         ring("room write fence expect fill"),
         "proxy",
         "a_map_for_each_tile",
@@ -391,7 +391,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_that_nobody_writes",
-        "H90",
+        "H36",
         ring("room release acquire expect fill"),
         "RAW",
         "a_map_for_each_tile",
@@ -400,7 +400,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_of_the_tile_before",
-        "H90",
+        "H36",
         ring("room write release acquire expect fill_next", more=1),
         "map",
         "a_map_for_each_tile_but_the_last",
@@ -409,7 +409,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_that_ends_too_early",
-        "H90",
+        "H36",
         ring("room write release acquire expect fill_more", more=1),
         "map",
         "a_map_for_each_tile_but_the_last",
@@ -418,13 +418,13 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "one_map_for_all",
-        "H90",
+        "H36",
         ring("room expect fill_whole", maps=1, before="write_whole release acquire_first"),
         "Written once, acquired once.",
     ),
     broken(
         "one_map_for_all_not_acquired",
-        "H90",
+        "H36",
         ring("room expect fill_whole", maps=1, before="write_whole release"),
         "proxy",
         "one_map_for_all",
@@ -433,7 +433,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "maps_written_one_tile_ahead",
-        "H90",
+        "H36",
         ring(
             "room landed write_next release acquire expect fill",
             before="write_first release_first",
@@ -442,7 +442,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "maps_written_one_tile_ahead_at_once",
-        "H90",
+        "H36",
         ring("room write_next release acquire expect fill", before="write_first release_first"),
         "WAR",
         "maps_written_one_tile_ahead",
@@ -451,19 +451,19 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "maps_written_by_another_role",
-        "H90",
+        "H36",
         ring("heard acquire expect fill", other="room write release tell"),
         "Released by who wrote it, acquired by who copies.",
     ),
     legal(
         "maps_acquired_by_another_role",
-        "H90",
+        "H36",
         ring("heard expect fill", other="room write release acquire tell"),
         "The acquire precedes the copy, in the same CTA.",
     ),
     broken(
         "maps_of_another_role_not_heard_of",
-        "H90",
+        "H36",
         ring("room acquire expect fill", other="room_there write release tell"),
         "RAW WAR",
         "maps_written_by_another_role",
@@ -472,7 +472,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "maps_of_another_role_not_released",
-        "H90",
+        "H36",
         ring("heard acquire expect fill", other="room write tell"),
         "proxy",
         "maps_written_by_another_role",
@@ -481,7 +481,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "maps_told_of_before_the_release",
-        "H90",
+        "H36",
         ring("heard acquire expect fill", other="room write tell release"),
         "proxy",
         "maps_written_by_another_role",
@@ -490,7 +490,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "maps_acquired_by_who_does_not_tell",
-        "H90",
+        "H36",
         ring(
             "heard expect fill",
             use="acquire_by_all wait read free out",
@@ -503,31 +503,31 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "a_map_acquired_by_the_other_lanes_too",
-        "H90",
+        "H36",
         ring("room write release acquire_by_all expect fill"),
         "One of the threads that acquire is the one that copies.",
     ),
     legal(
         "a_map_written_by_one_warp_for_another",
-        "H90",
+        "H36",
         once(("write release", ""), ("", "acquire expect fill")),
         "The barrier orders the release before the acquire.",
     ),
     legal(
         "a_map_released_by_who_has_seen_it",
-        "H90",
+        "H36",
         once(("write", ""), ("", "release acquire expect fill")),
         "Who releases has observed the write.",
     ),
     legal(
         "a_map_acquired_by_one_warp_for_another",
-        "H90",
+        "H36",
         once(("write release acquire", ""), ("", "expect fill")),
         "The barrier orders the acquire before the copy.",
     ),
     broken(
         "a_map_acquired_by_one_warp_alone",
-        "H90",
+        "H36",
         once(("write release", ""), ("acquire", "expect fill")),
         "proxy",
         "a_map_acquired_by_one_warp_for_another",
@@ -535,7 +535,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_written_by_another_warp_unheard",
-        "H90",
+        "H36",
         once(("write release", "acquire expect fill")),
         "RAW WAR",
         "a_map_written_by_one_warp_for_another",
@@ -543,7 +543,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_written_by_two_warps",
-        "H90",
+        "H36",
         once(("write", "write"), ("", "release acquire expect fill")),
         "WAW",
         "a_map_written_by_one_warp_for_another",
@@ -551,19 +551,19 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "results_leave_through_a_map_each",
-        "H90",
+        "H36",
         leaving(),
         "The last store has read the map when its source is read (PTX ISA, wait_group.read).",
     ),
     legal(
         "results_leave_through_two_maps",
-        "H90",
+        "H36",
         leaving(maps=2, keep=1),
         "The last store but one has read its map.",
     ),
     broken(
         "results_leave_through_one_map_of_two_groups",
-        "H90",
+        "H36",
         leaving(maps=1, keep=1),
         "WAR",
         "results_leave_through_a_map_each",
@@ -572,7 +572,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_written_before_the_store_has_read_it",
-        "H90",
+        "H36",
         leaving("get write release acquire drain sync put fence sync_again send"),
         "WAR",
         "results_leave_through_a_map_each",
@@ -581,7 +581,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "results_leave_through_a_map_not_acquired",
-        "H90",
+        "H36",
         leaving(SENDS.replace("acquire ", "")),
         "proxy",
         "results_leave_through_a_map_each",
@@ -590,7 +590,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "results_leave_through_a_map_not_released",
-        "H90",
+        "H36",
         leaving(SENDS.replace("release ", "")),
         "proxy",
         "results_leave_through_a_map_each",
@@ -599,21 +599,21 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "a_map_for_each_group",
-        "H90",
+        "H36",
         grouped(),
         "All copies through this map were used before the group that says so was done.",
         launches=GROUPS,
     ),
     legal(
         "one_map_for_groups_in_turn",
-        "H90",
+        "H36",
         grouped(maps=1),
         "The group before is done.",
         launches=GROUPS,
     ),
     broken(
         "a_map_for_each_group_at_once",
-        "H90",
+        "H36",
         grouped("write release acquire", use=""),
         "WAR",
         "a_map_for_each_group",
@@ -622,7 +622,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_for_each_group_told_of_too_early",
-        "H90",
+        "H36",
         grouped("write release acquire done"),
         "WAR",
         "a_map_for_each_group",
@@ -631,7 +631,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     broken(
         "a_map_for_each_group_not_acquired",
-        "H90",
+        "H36",
         grouped("done write release"),
         "proxy",
         "a_map_for_each_group",

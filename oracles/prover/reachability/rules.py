@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.state import Where
-from oracles.prover.sites import Site
+from oracles.prover.sites import Site, says
 
 
 class Rule(Enum):
@@ -203,7 +203,8 @@ _WORDS = {
     kir.Load: Words("the load", "{dst} = load({src})"),
     kir.Store: Words("the store", "{dst} = store({src})"),
     kir.AtomicAdd: Words("the atomic addition", ""),
-    kir.TensorMapReplace: Words("the write", ""),
+    kir.TensorMapReplace: Words("the write", "{own} = tensor_map_replace"),
+    kir.TensorMapAcquire: Words("", "tensor_map_acquire({own})"),
     kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive"),
     kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
     kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
@@ -259,10 +260,13 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
         return str(ref.tensor.name if isinstance(ref, kir.Box) else getattr(ref, "name", ""))
 
     ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
+    used = says(stmt)
+    maps = stmt.maps if isinstance(stmt, kir.TensorMapAcquire) else used and used[0].maps
     parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
     known = parts | values | {
         "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
         "peer": peer,
+        "own": at(maps.name, "map") if maps else "",
         "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
         "left": tile(getattr(stmt, "a", None), "a"),
         "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",
