@@ -10,11 +10,14 @@ from device_checks import check_counters, compare, finish, integers, output
 from kernels_matmul import SHAPES, matmul
 from litmus.dependents import copied
 from litmus.parts import tensor
+from litmus.tensor_maps import grouped, leaving
 
+from fuser.codegen import cuda
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.runtime.kernel_launch import Prepared, check_tensors, launch_kernel, values_of
+from fuser.runtime.nvrtc import compile_cubin
 
 POISON = ("FUSER_POISON_SMEM",)
 SUMS = ("tma_ring", "specialized_ring", "store_ring")
@@ -205,3 +208,33 @@ def test_dependent_launches_hand_a_tile_on() -> None:
         launch_kernel(kernel, 1, {}, {"X": x, "Y": y})
     finish(kernel, "a row of dependent launches")
     assert all(torch.equal(tile, tiles[0]) for tile in tiles)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maps", [1, 2])
+@pytest.mark.parametrize(("grid", "n", "m"), [(1, 5, 1), (2, 7, 3), (3, 64, 2)])
+def test_tensor_maps_are_those_of_the_group(maps: int, grid: int, n: int, m: int) -> None:
+    """Each CTA writes its maps anew for every group, and its tiles are those of that group."""
+    x, y = integers(n * m * 4, 32, torch.float32, n), output(n * m * 4, 32, torch.float32)
+    kernel, what = grouped(maps=maps), f"{n} groups of {m} tiles, {maps} maps"
+    for _ in range(3):
+        launch_kernel(kernel, grid, {"n": n, "m": m}, {"X": x, "Y": y.tensor})
+    finish(kernel, what)
+    compare(what, kernel, y, x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maps", [1, 2])
+def test_results_leave_through_tensor_maps(maps: int) -> None:
+    """A store goes where the map says that was written last."""
+    x, y = integers(4 * 65, 32, torch.float32, 3), output(4 * 65, 32, torch.float32)
+    kernel = leaving(maps=maps, keep=maps - 1)
+    launch_kernel(kernel, 1, {"n": 65}, {"X": x, "Y": y.tensor})
+    finish(kernel, "stores through maps")
+    compare("stores through maps", kernel, y, x)
+
+
+def test_tensor_maps_compile() -> None:
+    """Every statement about them is an instruction that the assembler knows."""
+    for kernel in (grouped(), leaving(maps=2, keep=1)):
+        compile_cubin(cuda.source(kernel))
