@@ -35,12 +35,17 @@ def source(kernel: kir.Kernel) -> str:
 
 
 def parameters(kernel: kir.Kernel) -> list[str]:
-    """Names of the kernel's parameters, in the order of their declaration."""
+    """Names of the kernel's parameters, in order.
+
+    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, memory for tensor maps,
+    tensor maps.
+    """
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),
         *(s.name for s in kernel.scalars),
         *counters(kernel),
+        *(m.name for m in kernel.maps),
         *(m.name for m in maps_of(kernel)),
     ]
 
@@ -107,6 +112,8 @@ def _needed(kernel: kir.Kernel) -> list[str]:
                 found.add(asynchronous.get(kind))
             case kir.Mma():
                 found.add("mma")
+            case kir.TensorMapReplace() | kir.TensorMapRelease() | kir.TensorMapAcquire():
+                found.add("tensor_map")
             case kir.Reduce():
                 found.add("reduce")
             case kir.Wgmma() | kir.WgmmaFence():
@@ -137,6 +144,8 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         yield f"const {REGISTER[s.dtype]} {s.name}"
     for name in counters(kernel):
         yield f"{'uint32' if name == TICKET else 'int'}* {name}"
+    for own in kernel.maps:
+        yield f"TensorMap* {own.name}"
     for m in maps_of(kernel):
         yield f"const __grid_constant__ TensorMap {m.name}"
 
@@ -153,6 +162,7 @@ def _prologue(kernel: kir.Kernel) -> Iterator[str]:
         yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
     where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
     used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
+    used |= {kir.BLOCK} if kernel.maps else set()
     for var, value in where.items():
         if var in used:
             yield f"  const int {spell(var)} = {value};"

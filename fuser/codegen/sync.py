@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.codegen.expr import spell
+from fuser.codegen.expr import map_slot, spell
 from fuser.kernel import ir as kir
 
 
@@ -26,6 +26,10 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return f"{_GROUPS[kind]}::await{'_read' if read_only else ''}<{keep}>();"
         case kir.FenceAsyncProxy(space):
             return f"fence::async_proxy_{space.value}();"
+        case kir.TensorMapRelease():
+            return "tensor_map::release();"
+        case kir.TensorMapAcquire(maps, index):
+            return f"tensor_map::acquire({map_slot(maps, index)});"
         case kir.FenceMBarrierInit():
             return "fence::mbarrier_init();"
         case kir.ThreadFence(scope):

@@ -216,6 +216,7 @@ Data = (
     | TmaLoad
     | TmaStore
     | TmaReduce
+    | TensorMapReplace
     | CpAsync
     | StAsync
     | Load
@@ -280,6 +281,8 @@ class Kernel:
     early : tuple of str
         Tensors that no launch before it on the stream writes, unless that has ended for sure when
         this one starts, such as weights.
+    maps : tuple of TensorMaps
+        Tensor maps that it writes; the launch lends memory for them.
     """
 
     name: str
@@ -302,6 +305,7 @@ class Kernel:
     dependent: bool = False
     early: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
+    maps: tuple[TensorMaps, ...] = ()
 
     @property
     def smem_bytes(self) -> int:
@@ -385,6 +389,10 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
                         yield from (*origin, *limit)
                     case Slot(_, index, cta):
                         yield from (index,) if cta is None else (index, cta)
+                    case MapSlot(_, index, origin):
+                        yield from (index, *origin)
+                    case tuple() as parts:
+                        yield from (part for part in parts if isinstance(part, Var | Op))
                     case _:
                         pass
 

@@ -99,6 +99,10 @@ class Prepared:
             for name, many in counts(kernel, values).items()
         }
         self._drawn = kernel.counters
+        self._maps = {
+            maps.name: torch.full((grid * maps.slots, 128), 0xFF, dtype=torch.uint8, device="cuda")
+            for maps in kernel.maps
+        }
         cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
         device = torch.device("cuda", torch.cuda.current_device())
         self._bound = BoundKernel(
@@ -110,7 +114,7 @@ class Prepared:
             what=f"launch_kernel({kernel.name})",
             more=[*more],
         )
-        for name, tensor in {**self._kept, **self.counters}.items():
+        for name, tensor in {**self._kept, **self.counters, **self._maps}.items():
             self._bound.addresses[self._bound.word[name]] = tensor.data_ptr()
         for scalar in kernel.scalars:
             self._bound.scalar(scalar)[0] = scalars[scalar.name]

@@ -348,7 +348,14 @@ def _price(asked: Ablation, around: dict[int, tuple[str, ...]], unit: _Unit) -> 
 def cost(stmt: kir.Stmt) -> Cost:
     """Return the class of a sync."""
     match stmt:
-        case kir.FenceAsyncProxy() | kir.ThreadFence() | kir.WgmmaFence() | kir.FenceMBarrierInit():
+        case (
+            kir.FenceAsyncProxy()
+            | kir.ThreadFence()
+            | kir.WgmmaFence()
+            | kir.FenceMBarrierInit()
+            | kir.TensorMapRelease()
+            | kir.TensorMapAcquire()
+        ):
             return Cost.FENCE
         case (
             kir.MBarrierWaitParity()

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from fuser.expr import Var
+from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from oracles.explorer.groups import Groups, Registers, fragments
 from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.state import Access, Agent, Op, Step
+from oracles.explorer.state import Access, Agent, MapUse, Op, Step
 from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
 
 JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
@@ -153,6 +153,12 @@ class _Unroller:
                     step.flag |= 1
                 if space is not shared:
                     step.flag |= 2
+            case kir.TensorMapRelease():
+                use = MapUse((-1, "", -1), "")
+                self.step(Op.MAP, stmt, self.plan.event()).map = use
+            case kir.TensorMapAcquire(maps, index):
+                use = self.on_map(kir.MapSlot(maps, index, ()), ())
+                self.step(Op.MAP, stmt, self.plan.event()).map = use
             case kir.FenceMBarrierInit():
                 self.step(Op.INIT_FENCE, stmt)
             case kir.ThreadFence(scope):
@@ -409,6 +415,9 @@ class _Unroller:
                 self.tma_load(stmt)
             case kir.TmaStore() | kir.TmaReduce():
                 self.tma_store(stmt)
+            case kir.TensorMapReplace(ref, limit):
+                self.alone()
+                self.step(Op.MAP, stmt, self.plan.event()).map = self.on_map(ref, limit)
             case kir.CpAsync():
                 self.cp_async(stmt)
             case kir.StAsync():
@@ -676,6 +685,36 @@ class _Unroller:
             self.agent.cta, barrier.name, self.where, write=True, adds=3, base=base, barrier=True,
         )  # fmt: skip
 
+    def on_map(self, ref: kir.MapSlot, limit: tuple[Expr, ...], read: int = 0) -> MapUse:
+        """Return the use of a map of this CTA."""
+        index = value(ref.index, self.values)
+        what = f"{ref.maps.name}[{index}]"
+        if not 0 <= index < ref.maps.slots:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"{what} of {ref.maps.slots} maps")
+        first, end = (tuple(value(e, self.values) for e in of) for of in (ref.origin, limit))
+        return MapUse((self.agent.cta, ref.maps.name, index), what, (first, end), read)
+
+    def through(self, ref: kir.MapSlot, box: kir.Box, read: int) -> MapUse:
+        """Return the use of a map by a copy, of which it can go by.
+
+        Source: CUDA driver API, cuTensorMapEncodeTiled: extents of 1 or more, 16-byte addresses.
+        """
+        use = self.on_map(ref, box.limit, read)
+        extents = self.plan.extents[box.tensor.name]
+        for first, end, extent in zip(*use.says, extents, strict=True):
+            if not 0 <= first < end <= extent:
+                says = f"{use.what} is of elements {first} to {end - 1} of {extent}"
+                self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        steps = (value(e, self.values) for e in box.tensor.strides)
+        at = sum(first * step for first, step in zip(use.says[0], steps, strict=True))
+        if at * box.tensor.dtype.nbytes % 16:
+            says = f"{use.what} begins at element {at}, at no multiple of 16 bytes"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        origin = (value(e, self.values) for e in box.origin)
+        if any(o < first for o, first in zip(origin, use.says[0], strict=True)):
+            self.plan.refuse(Rule.MAP, "map", self.where, f"the box begins before {use.what}")
+        return use
+
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
         self.boxed(stmt.dst, stmt.src)
@@ -713,7 +752,10 @@ class _Unroller:
             read.engine, read.bit, read.issue = True, accesses[0].bit, issue
             plan.global_bits |= read.bit
             accesses.append(read)
-        self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses)).lands = tuple(lands)
+        step = self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses))
+        step.lands = tuple(lands)
+        if stmt.through is not None:
+            step.map = self.through(stmt.through, stmt.src, done)
 
     def tma_store(self, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         self.alone()
@@ -733,7 +775,9 @@ class _Unroller:
             accesses.append(target)
         plan.leaving.append((source.space, read, f"{source.what} being read by {self.where}"))
         self.groups[kir.AsyncKind.BULK].open.append((whole, read))
-        self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+        step = self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+        if stmt.through is not None:
+            step.map = self.through(stmt.through, stmt.dst, read)
 
     def cp_async(self, stmt: kir.CpAsync) -> None:
         for place in (stmt.dst, stmt.src):

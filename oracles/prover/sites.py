@@ -334,10 +334,26 @@ def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
     return found if isinstance(found, kir.MBarrier) else None
 
 
+def says(stmt: kir.Stmt) -> tuple[kir.MapSlot, tuple[Expr, ...]] | None:
+    """Return the map that a statement writes or copies through, and its limit, if it does."""
+    match stmt:
+        case kir.TensorMapReplace(ref, limit):
+            return ref, limit
+        case kir.TmaLoad(_, box, through=kir.MapSlot() as ref):
+            return ref, box.limit
+        case kir.TmaStore(box, _, kir.MapSlot() as ref):
+            return ref, box.limit
+        case kir.TmaReduce(box, _, kir.MapSlot() as ref):
+            return ref, box.limit
+        case _:
+            return None
+
+
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
     """Return the numbers that decide what a statement does: slots, parities, ranks."""
-    used = slots(stmt)
+    used, told = slots(stmt), says(stmt)
     out: dict[str, Expr] = {"slot": used[0].index} if used else {}
+    out |= {"map": told[0].index} if told is not None else {}
     match stmt:
         case kir.TmaLoad(_, _, _, slot, multicast):
             out["bar"] = slot
@@ -355,6 +371,8 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out |= {"bar": slot, "cta": cta}
         case kir.MBarrierWaitParity(_, slot, parity):
             out |= {"bar": slot, "parity": parity}
+        case kir.TensorMapAcquire(_, index):
+            out["map"] = index
         case _ if isinstance(stmt, kir.OnPhase):
             out["bar"] = stmt.slot
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):

@@ -195,6 +195,16 @@ class Run:
                 self.memory.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
                 self.memory.tma_store(agent, event, stmt)
+            case kir.TensorMapReplace(ref):
+                machine.alone(agent, ref.maps.name)
+                memory.maps.replace(agent, event, stmt)
+                self._note(agent, event)
+            case kir.TensorMapRelease():
+                memory.maps.release(agent)
+                self._note(agent, event)
+            case kir.TensorMapAcquire(maps):
+                memory.maps.acquire(agent, event, maps)
+                self._note(agent, event)
             case kir.CpAsync():
                 self.memory.cp_async(agent, event, stmt)
             case kir.StAsync():

@@ -94,6 +94,8 @@ class Event:
     the flat one of its origin, once bounds and alignment were found right; that is the same for
     every thread.  It stands in the role `team`, and single threads execute it if `elected`.
     `body` is how many events that of a `LastArriving` is, which all other CTAs leave out.
+    `map` is which tensor map of the CTA's own, -1 for none; `begin` the element at which that
+    begins, or is taken to.
     """
 
     line: int
@@ -111,6 +113,8 @@ class Event:
     below: tuple[int, ...] | None = None
     base: int = 0
     body: int = 0
+    map: int = -1
+    begin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,8 @@ class Node:
     other: Value | None = None
     origin: tuple[Value, ...] = ()
     limit: tuple[Value, ...] = ()
+    map: Value | None = None
+    begin: tuple[Value, ...] = ()
     body: tuple[Node, ...] = ()
     orelse: tuple[Node, ...] = ()
 
@@ -173,15 +179,22 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
         case kir.TmaLoad(dst, src, _, slot, multicast):
             node.slot = compile_expr(slot)
             _references(node, dst, src)
+            _through(node, stmt.through)
             if multicast is not None:
                 node.extra = compile_expr(multicast)
             elif node.extra is not None and dst.cta is not None:
                 node.extra = _bit(node.extra)
             else:
                 node.extra = None
-        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
+        case kir.TmaStore(dst, src, through) | kir.TmaReduce(dst, src, through):
             _references(node, dst, src)
-        case kir.CpAsync(dst, src):
+            _through(node, through)
+        case kir.TensorMapReplace(dst, limit):
+            _through(node, dst)
+            node.limit = tuple(map(compile_expr, limit))
+        case kir.TensorMapAcquire(_, index):
+            node.map = compile_expr(index)
+        case kir.Copy(dst, src) | kir.CpAsync(dst, src):
             _references(node, dst, src)
         case kir.StAsync(dst, _, _, slot):
             node.slot = compile_expr(slot)
@@ -217,6 +230,11 @@ def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
             case kir.Box(_, origin, _, limit):
                 node.origin = tuple(compile_expr(e) for e in origin)
                 node.limit = tuple(compile_expr(e) for e in limit)
+
+
+def _through(node: Node, ref: kir.MapSlot | None) -> None:
+    if ref is not None:
+        node.map, node.begin = compile_expr(ref.index), tuple(map(compile_expr, ref.origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,4 +442,6 @@ def _event(
         tuple([value(env) for value in node.limit]),
         team,
         elected,
+        map=-1 if node.map is None else node.map(env),
+        begin=tuple([value(env) for value in node.begin]),
     )

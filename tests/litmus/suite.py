@@ -49,6 +49,7 @@ from litmus import (
     slices,
     spaces,
     sums,
+    tensor_maps,
     threads,
     unrolled,
     vectors,
@@ -65,7 +66,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    sent, drawn,
+    sent, drawn, tensor_maps,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
@@ -74,7 +75,7 @@ LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.
 RECIPES = {one.name: one.kernel for one in LITMUS if not one.refused}
 """What the file offers to `python -m oracles`, and to `python -m fuzz.crosscheck --of`."""
 
-_SPANS = (1, 17), (20, 27), (30, 35), (40, 46), (50, 55), (60, 65), (70, 76), (80, 85)
+_SPANS = (1, 17), (20, 27), (30, 36), (40, 46), (50, 55), (60, 65), (70, 76), (80, 85)
 ROWS = frozenset(f"H{number:02}" for first, last in _SPANS for number in range(first, last + 1))
 """Rows of the table of hazards that a kernel can express."""
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from fuser.expr import Kind, eq, fold, variables
+from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
@@ -30,6 +30,7 @@ from oracles.prover.sites import (
     fixed_grid,
     read,
     reads,
+    says,
     slots,
     touches,
     unknown,
@@ -122,15 +123,32 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        inside = tuple(loop.index < loop.stop for loop in site.loops)
+        inside = tuple(within(site))
         if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
+        told = says(site.stmt)
+        if told is not None:
+            first = site.plain(told[0].origin[axis])
+            for low, high in ((0, first), (first, start), (first + 1, bound)):
+                if not known.at_most(low, high, *inside, *site.guards):
+                    return f"of its map, from {first} to {bound}, {low} may exceed {high}"
         if isinstance(site.stmt, kir.TmaLoad):
             continue  # what lies before the tensor is 0, as is what lies behind it
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
             return f"origin {origin} may be negative"
     return ""
+
+
+def within(site: Site) -> Iterator[Expr]:
+    """Yield what holds of the loop indices of a site: of a quotient, also what it is made of."""
+    for loop in site.loops:
+        yield loop.index < loop.stop
+        match loop.stop:
+            case Op(Kind.FLOORDIV, whole, by):
+                yield fold(Kind.LE, (loop.index + 1) * by, whole)
+            case _:
+                pass
 
 
 TMA_SHARED = 128
@@ -175,9 +193,9 @@ def _dead(site: Site, known: Known) -> bool:
 def _wrong(site: Site) -> list[Claim]:
     match site.stmt:
         case kir.TmaLoad(slot, box):
-            return _bulk(slot, box)
+            return _bulk(site.stmt, slot, box)
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
-            return [*_bulk(slot, box), *_tensor_store(site, box.tensor)]
+            return [*_bulk(site.stmt, slot, box), *_tensor_store(site, box.tensor)]
         case kir.CpAsync(slot, box, layout, width):
             ends = (*_generic(site, layout, slot, width), *_generic(site, layout, box, width))
             return [*ends, _executed(site, layout, "the copy")]
@@ -226,15 +244,24 @@ def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
     ]
 
 
-def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
+def _bulk(
+    stmt: kir.TmaLoad | kir.TmaStore | kir.TmaReduce, slot: kir.Slot, box: kir.Box
+) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
-    nbytes = tensor.dtype.nbytes
+    nbytes, told = tensor.dtype.nbytes, stmt.through is not None
+    ends = () if stmt.through is None else (stmt.through.origin[-1], box.limit[-1])
+    cut = [
+        e
+        for e in ends
+        if e != tensor.extents[-1] and (not isinstance(e, int) or e * nbytes % TMA_ROW)
+    ]
     row, whole = box.shape[-1] * nbytes, prod(box.shape) * nbytes
     unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
     odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
     sizes = f"a box of {whole} bytes, a slot of {buffer.slot_nbytes}"
     claims = (
-        (box.limit == tensor.extents, "the engine clips at the extents only"),
+        (told or box.limit == tensor.extents, "the engine clips at the extents only"),
+        (not cut, f"a map from or to {cut}, no multiple of {TMA_ROW} bytes for sure"),
         (whole == buffer.slot_nbytes, sizes),
         (max(box.shape) <= TMA_BOX, f"more than {TMA_BOX} elements an axis"),
         (not odd, f"a slot starts at byte {odd}, no multiple of {unit}"),

@@ -102,6 +102,13 @@ class Class:
                 beside = self.members[other]
                 yield eq(self.members[number], beside)
                 yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
+        if isinstance(
+            number[0], tuple
+        ):  # of a tensor map, in whichever loops its writer and its copies are
+            for other in self._own:
+                _, now = self.numbers[other]
+                there = fold(Kind.SUB, self.members[other], now)
+                yield eq(shift, there)
         if number[0] == "turn":
             yield fold(Kind.LE, 0, self.members[number])
             yield eq(Op(Kind.MOD, shift, SLOTS), 0)

@@ -32,6 +32,7 @@ from oracles.simulator.memory.access import (
     check_width,
     settle_box,
 )
+from oracles.simulator.memory.maps import Maps
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
@@ -72,6 +73,7 @@ class Memory:
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
         self._drawing: dict[int, int] = {}
+        self.maps = Maps()
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self.slots: list[dict[str, Array]] = []
@@ -327,6 +329,8 @@ class Memory:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
         check_copy(view, event, box, stmt.dst)
+        if stmt.through is not None:
+            self.maps.read(flight, stmt.through, view, WRITE_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(flight.issuer, box, writes=False)
         buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
@@ -364,6 +368,8 @@ class Memory:
         view = self.geometry.views[name]
         check_copy(view, event, box, stmt.src)
         check_chunks(view, event, box)
+        if stmt.through is not None:
+            self.maps.read(flight, stmt.through, view, READ_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(agent, box, writes=True)
         buffer, atoms = stmt.src.buffer, self.whole(stmt.src, event.index, agent.cta)
@@ -540,7 +546,8 @@ class Memory:
         self, event: Event, box: kir.Box
     ) -> tuple[tuple[slice, ...] | None, tuple[slice, ...]]:
         """Return the part of a box inside its tensor, as slices of the tensor and of the tile."""
-        extents = self.geometry.views[box.tensor.name].extents
+        # of a map that the kernel writes, the limit is what it says
+        extents = event.limit if event.map >= 0 else self.geometry.views[box.tensor.name].extents
         inside, here = [], []
         for o, n, extent in zip(event.origin, box.shape, extents, strict=True):
             lo, hi = max(0, o), min(o + n, extent)

@@ -473,6 +473,8 @@ def _unwritten(c: Conflict, two: Event) -> str:
 
 def _unfenced(c: Conflict, one: Event, two: Event) -> str:
     """Say where a proxy fence is missing: with the writer, or behind an acquire of another CTA."""
+    if isinstance(one.stmt, kir.TensorMapReplace):
+        return _unacquired(c, one, two)
     if c.cta(one) != c.cta(two):
         takes = [e for e in c.log.events[: two.number] if e.agent == two.agent and e.waits]
         after = f"line {takes[-1].site.line}" if takes else "the acquire"
@@ -483,6 +485,16 @@ def _unfenced(c: Conflict, one: Event, two: Event) -> str:
     if there:
         return f"{named(there[-1])} does not do for {missing}"
     return f"none; missing is {missing}"
+
+
+def _unacquired(c: Conflict, one: Event, two: Event) -> str:
+    """Say which fence of tensor maps is missing between a write and a copy."""
+    there = [e for e in c.before(two) if isinstance(e.stmt, kir.TensorMapAcquire)]
+    if there:
+        return f"{named(there[-1])} does not do for the copy {_between(c, one, two)}"
+    released = any(isinstance(e.stmt, kir.TensorMapRelease) for e in c.before(two))
+    missing = "tensor_map_acquire" if released else "tensor_map_release"
+    return f"none; missing is a {missing} {_between(c, one, two)}"
 
 
 def _unjoined(c: Conflict, sync: Event, agent: int, where: str) -> str:
