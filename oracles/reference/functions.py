@@ -35,7 +35,7 @@ _MOVES = {
     "roll", "scatter", "select", "select_scatter", "slice", "slice_scatter", "split",
     "split_with_sizes", "squeeze", "stack", "t", "take", "transpose", "tril", "triu", "unbind",
     "unfold", "unsqueeze", "view", "new_empty", "empty_like", "new_empty_strided", "diag_embed",
-    "unsafe_split", "_reshape_alias", "real",
+    "unsafe_split", "_reshape_alias", "real", "broadcast_in_dim",
 }  # fmt: skip
 """Operations that move elements, or make room for them."""
 _PICKS = {
@@ -251,12 +251,13 @@ class _Errors(TorchDispatchMode):
             return tree_map(_lifted, func(*args, **kwargs))
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
-        if name in _MOVES:
+        adds = name == "index_put" and (*args, kwargs.get("accumulate"))[3]
+        if name in _MOVES and not adds and "reduce" not in func._overloadname:
             return self._moved(func, args, kwargs)
         result = self._computed(func, name, args, kwargs)
-        if result is NotImplemented and func in decomposition_table:
+        if result is NotImplemented and (func in decomposition_table or func._can_decompose()):
             with self:
-                result = decomposition_table[func](*args, **kwargs)
+                result = decomposition_table.get(func, func.decompose)(*args, **kwargs)
         if result is NotImplemented and all(map(_known, tree_leaves((args, kwargs)))):
             return self._exactly(func, name, args, kwargs)
         if result is NotImplemented:
@@ -311,15 +312,17 @@ class _Errors(TorchDispatchMode):
         return type(parts[0])(joined(*each) for each in zip(*parts, strict=True))
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if name in ("_to_copy", "to"):
-            dtype = kwargs.get("dtype") or args[0].dtype
+        if name in ("_to_copy", "to", "convert_element_type"):
+            said = next((leaf for leaf in args[1:] if isinstance(leaf, torch.dtype)), None)
+            dtype = said or kwargs.get("dtype") or args[0].dtype
             return self._wrapped(_cast(args[0], dtype), dtype)
         if name == "_local_scalar_dense":
             return self._exactly(func, name, args, kwargs)
         if name == "full_like":
             return Bounded(_number(args[1], args[0]), kwargs.get("dtype") or args[0].dtype)
         if name == "var":
-            x, dims, less = args
+            x, dims = args[:2]
+            less = (*args[2:], kwargs.get("correction", 1))[0]
             with self:
                 off = x - x.mean(dims, keepdim=True)
                 return (off * off).sum(dims) / max(prod(x.shape[axis] for axis in dims) - less, 0)
@@ -472,7 +475,7 @@ def _cast(x: Bounded | torch.Tensor, dtype: torch.dtype) -> Estimate:
 def _number(value: Any, like: Bounded) -> Estimate:
     one = torch.as_tensor(float(value), dtype=torch.float64)
     return Estimate(
-        like.estimate.dtype, one.expand(like.shape), ZERO, torch.zeros((), dtype=torch.bool)
+        like.estimate.dtype, one.expand(like.shape).clone(), ZERO, torch.zeros((), dtype=torch.bool)
     )
 
 
