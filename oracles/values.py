@@ -41,8 +41,8 @@ LOOSEST = (DType.F8E5M2, DType.F8E4M3, DType.F32, DType.F16, DType.BF16, DType.I
 class Data(Enum):
     """What inputs are filled with."""
 
-    INTEGERS = "small integers"
     FLOATS = "random floats"
+    INTEGERS = "small integers"
 
 
 def search(
@@ -101,7 +101,8 @@ def search(
         if found.status is not Status.PASS:
             break
         first += each
-    return replace(answer, reason=f"{answer.reason}; values expected of {', of '.join(within)}")
+    says = f"; {each} more of ".join(within)
+    return replace(answer, reason=f"{answer.reason}; values as expected of {says}")
 
 
 def arithmetic(kernels: Sequence[kir.Kernel], ctas: int) -> Arithmetic:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
 from fuser.fusion.ir import AttrValue, IterDomain, IterType
-from oracles.reference.estimate import ZERO, Estimate, contractible, convert, rounded
+from oracles.reference.estimate import Estimate, contractible, convert, rounded
 from oracles.reference.evaluate import Expected, estimate_of, expected_of
 from oracles.reference.rows import ROWS, times
 from oracles.reference.sums import Partials, multiply_sum
@@ -34,10 +34,10 @@ _MOVES = {
     "index_select", "lift_fresh", "narrow", "permute", "repeat", "repeat_interleave", "resize",
     "roll", "scatter", "select", "select_scatter", "slice", "slice_scatter", "split",
     "split_with_sizes", "squeeze", "stack", "t", "take", "transpose", "tril", "triu", "unbind",
-    "unfold", "unsqueeze", "view", "new_empty", "empty_like", "new_empty_strided", "diag_embed",
-    "unsafe_split", "_reshape_alias", "real", "broadcast_in_dim",
+    "unfold", "unsqueeze", "view", "diag_embed", "unsafe_split", "_reshape_alias", "real",
+    "broadcast_in_dim",
 }  # fmt: skip
-"""Operations that move elements, or make room for them."""
+"""Operations that move elements."""
 _PICKS = {
     "argmax", "argmin", "argsort", "cummax", "cummin", "kthvalue", "max", "median", "min", "sort",
     "topk",
@@ -318,8 +318,12 @@ class _Errors(TorchDispatchMode):
             return self._wrapped(_cast(args[0], dtype), dtype)
         if name == "_local_scalar_dense":
             return self._exactly(func, name, args, kwargs)
-        if name == "full_like":
-            return Bounded(_number(args[1], args[0]), kwargs.get("dtype") or args[0].dtype)
+        if name in ("full_like", "empty_like", "new_empty", "new_empty_strided"):
+            value = args[1] if name == "full_like" else float("nan")
+            made = func(*tree_map(_meta, args), **tree_map(_meta, kwargs))
+            if made.dtype.is_floating_point:
+                return Bounded(_number(value, made), made.dtype)
+            return torch.full(made.shape, value if name == "full_like" else 0, dtype=made.dtype)
         if name == "var":
             x, dims = args[:2]
             less = (*args[2:], kwargs.get("correction", 1))[0]
@@ -472,11 +476,8 @@ def _cast(x: Bounded | torch.Tensor, dtype: torch.dtype) -> Estimate:
     return convert(estimate, into)
 
 
-def _number(value: Any, like: Bounded) -> Estimate:
-    one = torch.as_tensor(float(value), dtype=torch.float64)
-    return Estimate(
-        like.estimate.dtype, one.expand(like.shape).clone(), ZERO, torch.zeros((), dtype=torch.bool)
-    )
+def _number(value: Any, like: torch.Tensor) -> Estimate:
+    return Estimate(_held(like.dtype), torch.full(like.shape, float(value), dtype=torch.float64))
 
 
 def _operand(leaf: Any, held: DType, key: str) -> Estimate:
