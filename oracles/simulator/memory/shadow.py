@@ -207,6 +207,8 @@ class SharedShadow:
         whether there has been any.
     reads : array of int, atoms x components
         Time of each component's last read; grows with the clocks.
+    used : array of bool, one per atom
+        Whether anybody has read it.
     """
 
     def __init__(self, atoms: int, parts: Parts, *, strict: bool) -> None:
@@ -215,10 +217,12 @@ class SharedShadow:
         self.write_by, self.also_by = np.zeros((2, atoms), np.intp)
         self.write_at, self.also_at = np.zeros((2, atoms), np.int32)
         self.reads = np.zeros((atoms, parts.generic.size), np.int32)
+        self.used = np.zeros(atoms, np.bool_)
         self.paired = False
 
     def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
         """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
+        self.used[atoms] = True
         writers = self._writers(atoms)
         when = writers[0][1]
         if not when.all():
