@@ -387,6 +387,10 @@ def judge_end(run: Run) -> None:
             _error(run, agent.block, "collective", agent.name, says)
             break
     _in_flight(run)
+    for flight, slot in run.memory.unread():
+        where = f"CTA {run.blocks[flight.cta]}, {place(flight.name, flight.event)}"
+        says = f"nothing reads {slot} in this launch"
+        run.findings.append(Finding("unread", where, says, severity="warning"))
     for (name, index), counter in sorted(run.joins.counters.items()):
         run.checked += 1
         if counter.value:

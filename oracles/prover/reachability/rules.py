@@ -102,7 +102,8 @@ class Violation:
     """An obligation that does not hold.
 
     `trips` is the smallest number of trips that shows it, `k` the iteration (-1 outside of loops);
-    `event` is the earlier one of the two events, -1 if there is none.
+    `event` is the earlier one of the two events, -1 if there is none; `look` is where a reader is
+    to look first, where that is known.
     """
 
     rule: Rule
@@ -114,6 +115,7 @@ class Violation:
     earlier: Site | None = None
     event: int = -1
     severity: str = "error"
+    look: str = ""
 
 
 class Findings:

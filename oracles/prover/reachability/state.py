@@ -811,6 +811,13 @@ class Events:
         """The writes of all tensor maps."""
         return sum(self.maps.values())
 
+    def agent(self, number: int) -> int:
+        """Return which threads an event of threads is of, for words."""
+        places = (place for place, known in self.numbers.items() if known == number)
+        _, agent = next(places).rest
+        assert isinstance(agent, int), "the statement and the threads"
+        return agent
+
     def engine(self, state: State, a: Agent, where: Where, site: int) -> int:
         """Return the number of an operation in flight, the first that is not in use."""
         busy = {entry.event for entry in state.memory.get(where, ())} | {*a.in_flight()}

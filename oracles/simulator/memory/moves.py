@@ -8,7 +8,7 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -70,6 +70,7 @@ class Memory:
         atoms = self.atoms_each * machine.ctas
         self.strict = strict
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
+        self._loaded: dict[tuple[int, int, int], Flight] = {}
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
         self._drawing: dict[int, int] = {}
@@ -302,8 +303,21 @@ class Memory:
         self.checked += 1
         self.report(trouble)
         self.through(buffer, atoms, writes=writes)
+        if writes:
+            self._loaded.setdefault((id(flight.event.stmt), flight.cta, flight.event.index), flight)
         note = f"issued by {flight.issuer.name}"
         self.log.append(Step(flight.name, flight.by, flight.event, atoms, writes, note))
+
+    def unread(self) -> Iterator[tuple[Flight, str]]:
+        """Yield a copy into each slot that nobody has read, one for each statement."""
+        told = set[int]()
+        for (stmt_id, cta, index), flight in self._loaded.items():
+            stmt = flight.event.stmt
+            assert isinstance(stmt, kir.TmaLoad | kir.CpAsync), "these fill slots"
+            used = self.shadow.used[self.whole(stmt.dst, index, cta)].any()
+            if stmt_id not in told and not used:
+                told.add(stmt_id)
+                yield flight, f"{stmt.dst.buffer.name}[{index}]"
 
     # --- tensor copies --------------------------------------------------------------------------
 
