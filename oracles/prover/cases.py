@@ -12,14 +12,13 @@ it then, which is more than launches can have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from itertools import product
 from math import lcm, prod
-from typing import TypeVar, cast
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import (
     UnsupportedError,
@@ -31,11 +30,14 @@ from oracles.prover.arithmetic import (
 )
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
-from oracles.prover.sites import AMONG_CTAS, Site, controls, facts
+from oracles.prover.rolled import Rolled, inlined, mapped, rolled
+from oracles.prover.sites import AMONG_CTAS, Site, controls, facts, shared_tensors
 from oracles.prover.solver import Known
 
 CASES = 64
 """Cases of a kernel that are judged at most."""
+NEGATIVE = 9
+"""How far below 0 something may be that becomes a parameter."""
 RLIMIT = 200_000
 """Work of z3 to find that no launch is in a case."""
 TRIED = 11
@@ -49,37 +51,46 @@ class Case:
     kernel: kir.Kernel
     first: int
     step: int
+    origin: tuple[int, ...]
+    """Which statement of the kernel each of the case's is."""
 
     def told(self, closed: Closed, sites: Sequence[Site]) -> Closed:
         """Return what was found, in the words of the kernel whose sites are given."""
 
         def own(v: Violation) -> Violation:
-            earlier = None if v.earlier is None else sites[v.earlier.index]
+            earlier = None if v.earlier is None else sites[self.origin[v.earlier.index]]
             trips = self.first + self.step * v.trips
-            return replace(v, later=sites[v.later.index], earlier=earlier, trips=trips)
+            return replace(v, later=sites[self.origin[v.later.index]], earlier=earlier, trips=trips)
 
         violations, warnings = (tuple(map(own, of)) for of in (closed.violations, closed.warnings))
         return replace(closed, violations=violations, warnings=warnings)
 
 
-def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
-    """Return kernels whose launches together are those of a kernel; none if that is no help."""
-    plain = _inlined(kernel)
-    kernel = _equated(_decided(plain))
-    used = _used(kernel)
-    required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
-    places = _places(kernel)
-    splits = (_split(var, used, required) for var in kernel.params if var not in places)
+@lru_cache(maxsize=8)
+def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
+    """Return kernels whose launches together are those of a kernel; none if that is no help.
+
+    Of CTAs that have nothing to do with each other each may be `alone`: what it makes of a
+    parameter and its number is a parameter then, of which another CTA knows nothing.
+    """
+    plain = plainer(kernel)
+    made = _equated(plain.kernel)
+    if alone:
+        made = _apart(made)
+    used = _used(made)
+    required = [expr for expr in made.requires if kir.GRID not in variables(expr)]
+    places = _places(made)
+    splits = (_split(var, used, required) for var in made.params if var not in places)
     found = [split for split in splits if split is not None]
     if not found:
-        return () if kernel is plain else (Case(kernel, 0, 1),)
+        return () if made is kernel else (Case(made, 0, 1, plain.origin),)
     if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
         return ()
-    known = Known(facts(kernel), RLIMIT)
+    known = Known(facts(made), RLIMIT)
     out: list[Case] = []
     for values in product(*(split.values() for split in found)):
         meant = {split.base: value for split, value in zip(found, values, strict=True)}
-        case = _case(kernel, meant)
+        case = _case(made, meant, plain.origin)
         claims = [eq(base, value) for base, value in meant.items()]
         if 0 in case.kernel.requires or known.gives(eq(claims[0], 0), *claims[1:]):
             continue
@@ -89,14 +100,63 @@ def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
     return tuple(out)
 
 
-def plainer(kernel: kir.Kernel) -> tuple[kir.Kernel, ...]:
-    """Return a kernel that does the same in every launch, in fewer words, if there is one."""
-    inlined = _inlined(kernel)
-    made = _decided(inlined)
-    return () if made is inlined else (made,)
+def _apart(kernel: kir.Kernel) -> kir.Kernel:
+    """Put a parameter in place of what a CTA makes of one and its number, such as `n - BLOCK * 4`.
+
+    That is every use of that parameter for which there is a number, too.
+    """
+    if kernel.cluster > 1 or _places(kernel) or shared_tensors(kernel):
+        return kernel
+    own = frozenset({*kernel.params, kir.BLOCK, kir.GRID})
+    sums = {form for expr in _used(kernel) for form in _sums(expr, own)}
+    known = Known(facts(kernel), RLIMIT)
+    for var in kernel.params:
+        mine = {form for form in sums if var in dict(form) or kir.BLOCK in dict(form)}
+        if not any(kir.BLOCK in dict(form) for form in mine):
+            continue
+        whole = {_over(dict(form), var) for form in mine}
+        if len(whole) != 1 or None in whole:
+            continue
+        (parts,) = whole
+        rest = sum((n * part for part, n in parts or ()), start=0)
+        for below in range(NEGATIVE):
+            if known.gives(fold(Kind.LE, 0, var + rest + below)):
+                return _case(kernel, {var: Var(f"{var + rest}") - below - rest}).kernel
+    return kernel
 
 
-def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
+def _sums(expr: Expr, own: frozenset[Var]) -> Iterator[frozenset[tuple[Var, int]]]:
+    """Yield the sums of multiples of some variables that an expression is made of."""
+    _, parts = linear(expr)
+    mine = frozenset(
+        (part, n) for part, n in parts.items() if isinstance(part, Var) and part in own
+    )
+    if mine:
+        yield mine
+    for part in parts:
+        if isinstance(part, Op):
+            yield from _sums(part.a, own)
+            yield from _sums(part.b, own)
+
+
+def _over(parts: Mapping[Var, int], var: Var) -> tuple[tuple[Var, int], ...] | None:
+    """Return what is beside a variable in a sum, for one of it; None if that is no number."""
+    times = parts.get(var, 0)
+    if not times or any(n % times for n in parts.values()):
+        return None
+    return tuple(sorted(((v, n // times) for v, n in parts.items() if v != var), key=str))
+
+
+@lru_cache(maxsize=8)
+def plainer(kernel: kir.Kernel) -> Rolled:
+    """Return a kernel that does the same in every launch, in fewer words; or itself."""
+    first = inlined(kernel)
+    found = rolled(_decided(first))
+    made = _decided(found.kernel)
+    return replace(found, kernel=kernel if made is first else made)
+
+
+def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr], origin: tuple[int, ...] = ()) -> Case:
     """Return a kernel with numbers, or sums with new parameters, in place of some of its own."""
     new = dict.fromkeys(v for e in meant.values() for v in sorted(variables(e), key=str))
     counts = frozenset({*kernel.params, *new})
@@ -113,7 +173,7 @@ def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
     made = replace(made, params=tuple(dict.fromkeys((*kept, *new))), requires=asked)
     sums = [linear(value) for value in meant.values()]
     step = max((n for _, parts in sums for n in parts.values()), default=0)
-    return Case(made, max(constant for constant, _ in sums), step)
+    return Case(made, max(constant for constant, _ in sums), step, origin)
 
 
 # --- which parameters, and how they repeat --------------------------------------------------------
@@ -235,41 +295,6 @@ def _alone(expr: Expr, var: Var) -> Iterator[Expr]:
         yield from _alone(expr.b, var)
 
 
-def _inlined(kernel: kir.Kernel) -> kir.Kernel:
-    """Put the values of lets in place, but for what assignments change."""
-    moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-
-    def made(body: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> tuple[kir.Stmt, ...]:
-        lets, out = dict(outer), []
-        for stmt in body:
-            here, inner = dict(lets), dict(lets)
-            new: kir.Stmt
-            match stmt:
-                case kir.Let(var, value):
-                    value = substitute(value, here)
-                    lets.pop(var, None)
-                    if not variables(value) & moved and var not in moved:
-                        lets[var] = value
-                    new = replace(stmt, value=value)
-                case kir.ForLoop(index, stop):
-                    inner.pop(index, None)
-                    new = replace(stmt, stop=substitute(stop, here))
-                case kir.IfThenElse(test):
-                    new = replace(stmt, condition=substitute(test, here))
-                case kir.Role() | kir.Elect():
-                    new = stmt
-                case _:
-                    new = mapped(stmt, partial(_put, here))
-            out.append(kir.inside(new, partial(made, outer=inner)))
-        return tuple(out)
-
-    return replace(kernel, body=made(kernel.body, {}))
-
-
-def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
-    return substitute(expr, lets)
-
-
 def _decided(kernel: kir.Kernel) -> kir.Kernel:
     """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch.
 
@@ -344,22 +369,3 @@ def _equated(kernel: kir.Kernel) -> kir.Kernel:
                 value = sum((n * other for other, n in rest.items()), start=-times * constant)
                 return _equated(_case(kernel, {var: value}).kernel)
     return kernel
-
-
-Node = TypeVar("Node")
-
-
-def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
-    """Change all expressions in a part of a kernel."""
-    match node:
-        case Var() | Op():
-            return cast(Node, change(node))
-        case tuple():
-            return cast(Node, tuple(mapped(one, change) for one in node))
-        case _ if is_dataclass(node) and not isinstance(node, type):
-            parts = {f.name: getattr(node, f.name) for f in fields(node)}
-            made = {name: mapped(part, change) for name, part in parts.items()}
-            new = {name: part for name, part in made.items() if part is not parts[name]}
-            return replace(node, **new) if new else node
-        case _:
-            return node

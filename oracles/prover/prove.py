@@ -247,7 +247,7 @@ def _covered(kernel: kir.Kernel, rlimit: int) -> outputs.Covered:
     first = outputs.covered(kernel, rlimit=rlimit)
     if not first.reason or first.findings:
         return first
-    for parts in (plainer(kernel), tuple(case.kernel for case in cases(kernel))):
+    for parts in ((plainer(kernel).kernel,), tuple(case.kernel for case in cases(kernel))):
         each = [outputs.covered(part, rlimit=rlimit) for part in parts]
         if each and not any(one.reason or one.findings for one in each):
             return outputs.Covered(sum(one.checked for one in each), ())
@@ -265,7 +265,9 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    for judge in (fixpoint.judge, _by_cases):
+    judges = (fixpoint.judge, _by_cases)
+    joined = len(plainer(kernel).origin) < sum(1 for _ in kernel.walk())
+    for judge in reversed(judges) if joined else judges:
         try:
             closed = judge(kernel, policy=policy)
         except UnsupportedError as error:
@@ -279,7 +281,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
                 # where lengths depend on each other, what was found may be of lengths that do not
-                loose = judge is fixpoint.judge and cases(kernel)
+                loose = judge is fixpoint.judge and cases(kernel, alone=True)
                 shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
                 return shown, launch
         elif not closed.reason:
@@ -294,7 +296,7 @@ def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
     """Judge the order of events in each case of a kernel; None if that decides nothing."""
     done: list[fixpoint.Closed] = []
     known = sites.every(kernel)
-    for case in cases(kernel):
+    for case in cases(kernel, alone=True):
         try:
             one = fixpoint.judge(case.kernel, policy=policy)
         except UnsupportedError:
@@ -399,6 +401,9 @@ def _confirmed(
     The named invariants are asked before; without each that has a subject there is no PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
+    plain = plainer(kernel).kernel
+    if plain is not kernel and any(one.answer is not Answer.PROVED for one in known):
+        known = named.decide(plain, policy=policy, rlimit=rlimit)
     checked += sum(one.questions for one in known)
     if rest := [one for one in known if one.answer is not Answer.PROVED]:
         reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)
