@@ -245,13 +245,17 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
 def _covered(kernel: kir.Kernel, rlimit: int) -> outputs.Covered:
     """Judge what is written; where that is not told, by a plainer kernel, and by all its cases."""
     first = outputs.covered(kernel, rlimit=rlimit)
-    if not first.reason or first.findings:
+    if not first.reason or _errors(first):
         return first
     for parts in ((plainer(kernel).kernel,), tuple(case.kernel for case in cases(kernel))):
         each = [outputs.covered(part, rlimit=rlimit) for part in parts]
-        if each and not any(one.reason or one.findings for one in each):
-            return outputs.Covered(sum(one.checked for one in each), ())
+        if each and not any(one.reason or _errors(one) for one in each):
+            return outputs.Covered(sum(one.checked for one in each), first.findings)
     return first
+
+
+def _errors(covered: outputs.Covered) -> list[Finding]:
+    return [finding for finding in covered.findings if finding.severity == "error"]
 
 
 def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:

@@ -6,13 +6,15 @@ is a quotient, so that "some iteration stores it" needs no quantifier: the remai
 is one that the loop reaches, and the guards hold for it.  Different values are different tiles.
 So z3 is asked whether there are extents, and an element, that not exactly one of the stores has.
 
-Of an index in quotients and remainders by numbers, each remainder by their common multiple is a
+Of several indices, all but one have to have few values: each of them is a store of its own.  Of an
+index in quotients and remainders by numbers, each remainder by their common multiple is a
 store of its own, in which they are linear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, minimum, substitute, variables
@@ -23,16 +25,17 @@ from oracles.prover.solver import Known
 
 MOST = 12
 """Stores that are asked of together."""
+FEW = 4
+"""Values of an index, or CTAs, that are stores of their own beside another index."""
 
 
 def partitioned(found: Iterable[tuple[Site, kir.Box]], tensor: kir.Tensor, known: Known) -> bool:
     """Whether each element of a tensor is in one box of one of these stores, in every launch."""
     point = [Var(f"element along axis {axis}") for axis in range(len(tensor.extents))]
-    alone = known.gives(eq(kir.GRID, 1))
     claims: list[Expr] = []
     for site, box in found:
-        some = _stored(site, box, point, alone=alone)
-        if some is None:
+        some = _stored(site, box, point, known)
+        if some is None or len(claims) > MOST:
             return False
         claims += some
     if len(claims) > MOST:
@@ -44,30 +47,42 @@ def partitioned(found: Iterable[tuple[Site, kir.Box]], tensor: kir.Tensor, known
     return known.gives(eq(total, 1), *inside)
 
 
-def _stored(site: Site, box: kir.Box, point: list[Var], *, alone: bool) -> list[Expr] | None:
+def _stored(site: Site, box: kir.Box, point: list[Var], known: Known) -> list[Expr] | None:
     """Return when an element is stored, for all parts of a store; None if that is not known."""
-    own = {kir.BLOCK: 0} if alone else {}
-    ends: dict[Var, Expr] = {loop.index: loop.stop for loop in site.loops}
-    if not alone:
-        ends[kir.BLOCK] = kir.GRID
-    if len(ends) > 1:
+    ends: dict[Var, Expr] = {loop.index: loop.stop for loop in site.loops} | {kir.BLOCK: kir.GRID}
+    inside = [*(index < end for index, end in ends.items()), *site.guards]
+    facts, few = [*inside, *site.span(box)], list[Var]()
+    out: list[Expr] = []
+    for index, end in ends.items():
+        if len(ends) - len(few) > 1 or known.at_most(end, 1):
+            few += [index] if known.at_most(end, FEW) else []
+    left = [index for index in ends if index not in few]
+    if len(left) > 1:
         return None
-    facts = [substitute(e, own) for e in (*site.guards, *site.span(box), *ends.values())]
-    guards, span = facts[: len(site.guards)], facts[len(site.guards) :]
-    start, limit = span[: len(point)], span[len(point) : 2 * len(point)]
-    if not ends:
-        return [_within(guards, start, limit, box, point)]
-    ((index, _),) = ends.items()
-    inside = [*guards, index < span[-1]]
-    period = lcm(*(by for e in (*inside, *start, *limit) for by in _divisors(e, index)))
+    for values in product(range(FEW), repeat=len(few)):
+        own = dict(zip(few, values, strict=True))
+        now = [substitute(e, own) for e in facts]
+        held, start = now[: len(inside)], now[len(inside) :]
+        if 0 in held or any(known.gives(eq(e, 0)) for e in held):
+            continue
+        parts = held, start[: len(point)], start[len(point) :]
+        some = _along(left[0], parts, box, point) if left else [_within(*parts, box, point)]
+        if some is None:
+            return None
+        out += some
+    return out
+
+
+def _along(
+    index: Var, facts: tuple[list[Expr], list[Expr], list[Expr]], box: kir.Box, point: list[Var]
+) -> list[Expr] | None:
+    """Return when an element is stored for some value of an index; None if that is not known."""
+    period = lcm(*(by for some in facts for e in some for by in _divisors(e, index)))
     turn = Var(f"{index} by {period}")
     out: list[Expr] = []
     for rest in range(period):
         here: dict[Var, Expr] = {index: fold(Kind.MUL, period, turn) + rest}
-        parts = [
-            [spread(substitute(e, here), frozenset({turn})) for e in some]
-            for some in (inside, start, limit)
-        ]
+        parts = [[spread(substitute(e, here), frozenset({turn})) for e in some] for some in facts]
         found = _solved(parts[1], box, point, turn)
         if found is None:
             return None
