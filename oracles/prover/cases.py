@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import product
 from math import lcm, prod
 
@@ -23,14 +23,13 @@ from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import (
     UnsupportedError,
     cycle,
-    function,
     linear,
     replace_tree,
-    spread,
 )
+from oracles.prover.plain import given
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
-from oracles.prover.rolled import Rolled, inlined, mapped, rolled
+from oracles.prover.rolled import plainer
 from oracles.prover.sites import AMONG_CTAS, Site, controls, facts, shared_tensors
 from oracles.prover.solver import Known
 
@@ -40,8 +39,6 @@ NEGATIVE = 9
 """How far below 0 something may be that becomes a parameter."""
 RLIMIT = 200_000
 """Work of z3 to find that no launch is in a case."""
-TRIED = 11
-"""Values of variables for which two expressions are compared before z3 is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
     parameter and its number is a parameter then, of which another CTA knows nothing.
     """
     plain = plainer(kernel)
-    made = _equated(plain.kernel)
+    made = plain.kernel
     if alone:
         made = _apart(made)
     used = _used(made)
@@ -121,7 +118,7 @@ def _apart(kernel: kir.Kernel) -> kir.Kernel:
         rest = sum((n * part for part, n in parts or ()), start=0)
         for below in range(NEGATIVE):
             if known.gives(fold(Kind.LE, 0, var + rest + below)):
-                return _case(kernel, {var: Var(f"{var + rest}") - below - rest}).kernel
+                return given(kernel, {var: Var(f"{var + rest}") - below - rest})
     return kernel
 
 
@@ -147,33 +144,11 @@ def _over(parts: Mapping[Var, int], var: Var) -> tuple[tuple[Var, int], ...] | N
     return tuple(sorted(((v, n // times) for v, n in parts.items() if v != var), key=str))
 
 
-@lru_cache(maxsize=8)
-def plainer(kernel: kir.Kernel) -> Rolled:
-    """Return a kernel that does the same in every launch, in fewer words; or itself."""
-    first = inlined(kernel)
-    found = rolled(_decided(first))
-    made = _decided(found.kernel)
-    return replace(found, kernel=kernel if made is first else made)
-
-
-def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr], origin: tuple[int, ...] = ()) -> Case:
-    """Return a kernel with numbers, or sums with new parameters, in place of some of its own."""
-    new = dict.fromkeys(v for e in meant.values() for v in sorted(variables(e), key=str))
-    counts = frozenset({*kernel.params, *new})
-
-    def changed(expr: Expr) -> Expr:
-        for old, new in meant.items():
-            expr = replace_tree(expr, old, new)
-        return spread(expr, counts)
-
-    gone = {base for base in meant if isinstance(base, Var)}
-    kept = tuple(var for var in kernel.params if var not in gone)
-    made = mapped(replace(kernel, params=()), changed)
-    asked = tuple(e for e in made.requires if not isinstance(e, int) or not e)
-    made = replace(made, params=tuple(dict.fromkeys((*kept, *new))), requires=asked)
+def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr], origin: tuple[int, ...]) -> Case:
+    """Return the launches in which parameters are certain numbers, or sums with an unknown."""
     sums = [linear(value) for value in meant.values()]
     step = max((n for _, parts in sums for n in parts.values()), default=0)
-    return Case(made, max(constant for constant, _ in sums), step, origin)
+    return Case(given(kernel, meant), max(constant for constant, _ in sums), step, origin)
 
 
 # --- which parameters, and how they repeat --------------------------------------------------------
@@ -293,79 +268,3 @@ def _alone(expr: Expr, var: Var) -> Iterator[Expr]:
     elif isinstance(expr, Op):
         yield from _alone(expr.a, var)
         yield from _alone(expr.b, var)
-
-
-def _decided(kernel: kir.Kernel) -> kir.Kernel:
-    """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch.
-
-    A sum that is equal to a part of it, such as `n // 2 + (n + 1) // 2`, is that part.
-    """
-    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
-    inside |= {s.var for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)}
-    own = {*kernel.params, kir.BLOCK, kir.GRID} - inside
-    known = Known(facts(kernel), RLIMIT)
-
-    @cache
-    def settled(expr: Expr) -> Expr:
-        if not isinstance(expr, Op):
-            return expr
-        a, b = settled(expr.a), settled(expr.b)
-        if (a, b) != (expr.a, expr.b):
-            expr = fold(expr.kind, a, b)
-        if not isinstance(expr, Op) or not variables(expr) <= own:
-            return expr
-        match expr.kind:
-            case Kind.MIN | Kind.MAX as kind if known.at_most(a, b):
-                return a if kind is Kind.MIN else b
-            case Kind.MIN | Kind.MAX as kind if known.at_most(b, a):
-                return b if kind is Kind.MIN else a
-            case Kind.ADD | Kind.SUB:
-                parts = (part for part in _parts(a, b) if _alike(expr, part))
-                return next((part for part in parts if known.same(expr, part)), expr)
-            case Kind.LT | Kind.LE | Kind.EQ if known.gives(expr):
-                return 1
-            case Kind.LT | Kind.LE | Kind.EQ if known.gives(eq(expr, 0)):
-                return 0
-            case _:
-                return expr
-
-    body = mapped(kernel.body, settled)
-    return kernel if body == kernel.body else replace(kernel, body=body)
-
-
-def _parts(*exprs: Expr) -> Iterator[Expr]:
-    """Yield expressions and what they are made of, but for numbers."""
-    for expr in exprs:
-        if isinstance(expr, Op):
-            yield from _parts(expr.a, expr.b)
-        if not isinstance(expr, int):
-            yield expr
-
-
-def _alike(a: Expr, b: Expr) -> bool:
-    """Whether two expressions are equal for some numbers: z3 need not be asked where not."""
-    names = sorted(v.name for v in variables(a))
-    left, right = function(a), function(b)
-    try:
-        return all(
-            left(at) == right(at)
-            for seed in range(TRIED)
-            for at in [{name: (seed * 7 + 5 * i) % (TRIED + i) for i, name in enumerate(names)}]
-        )
-    except ZeroDivisionError:
-        return False
-
-
-def _equated(kernel: kir.Kernel) -> kir.Kernel:
-    """Put sums of other parameters in place of those that are required to be equal to them."""
-    for condition in kernel.requires:
-        if not isinstance(condition, Op) or condition.kind is not Kind.EQ:
-            continue
-        constant, parts = linear(condition.a - condition.b)
-        for var, times in parts.items():
-            rest = {other: -times * n for other, n in parts.items() if other != var}
-            counts = all(n >= 0 for n in (-times * constant, *rest.values()))
-            if abs(times) == 1 and counts and parts.keys() <= set(kernel.params):
-                value = sum((n * other for other, n in rest.items()), start=-times * constant)
-                return _equated(_case(kernel, {var: value}).kernel)
-    return kernel

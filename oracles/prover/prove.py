@@ -36,7 +36,7 @@ from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.cases import cases, plainer
+from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import divisions, outputs
 from oracles.prover.inductive import check as inductive
@@ -46,6 +46,7 @@ from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
+from oracles.prover.rolled import plainer
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 

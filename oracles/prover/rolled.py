@@ -13,16 +13,16 @@ number to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
 from itertools import pairwise
 from random import Random
-from typing import TypeVar, cast
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import function, linear, poly
+from oracles.prover.plain import decided, equated, inlined, mapped
 from oracles.prover.sites import facts, fixed_grid
 from oracles.prover.solver import Known
 
@@ -53,6 +53,15 @@ class Rolled:
 
     kernel: kir.Kernel
     origin: tuple[int, ...]
+
+
+@lru_cache(maxsize=8)
+def plainer(kernel: kir.Kernel) -> Rolled:
+    """Return a kernel that does the same in every launch, in fewer words; or itself."""
+    first = inlined(kernel)
+    found = rolled(decided(equated(first)))
+    made = decided(found.kernel)
+    return replace(found, kernel=kernel if made is first else made)
 
 
 def rolled(kernel: kir.Kernel) -> Rolled:
@@ -312,8 +321,6 @@ class _Roller:
 
     def _join(self, first: _Run, second: _Run, assumed: tuple[Expr, ...]) -> Piece | None:
         """Return two runs as one loop, where that is what they are."""
-        if len(first.inner) != len(second.inner):
-            return None
         loop = None
         if first.loop is not None and first.index is not None:
             more = second.count if second.index is None else second.count > NEXT
@@ -421,6 +428,9 @@ class _Roller:
         match a, b:
             case (int() | Var() | Op(), int() | Var() | Op()):
                 return self._equal(a, b, assumed)
+            case (tuple((Piece(), *_)), tuple((Piece(), *_))) if not self._matching(a, b):
+                left, right = self._resolved(a, assumed), self._resolved(b, assumed)
+                return self._matching(left, right) and self._same(left, right, assumed)
             case (tuple(), tuple()):
                 pairs = zip(a, b, strict=False)
                 return len(a) == len(b) and all(self._same(x, y, assumed) for x, y in pairs)
@@ -440,6 +450,24 @@ class _Roller:
                 return all(self._same(x, y, assumed) for x, y in parts)
             case _:
                 return False
+
+    @staticmethod
+    def _matching(a: Body, b: Body) -> bool:
+        """Whether two bodies have statements of the same sorts."""
+        return [type(p.stmt) for p in a] == [type(p.stmt) for p in b]
+
+    def _resolved(self, body: Body, assumed: tuple[Expr, ...]) -> Body:
+        """Return a body without guards that hold, and without what others guard."""
+        out: list[Piece] = []
+        for piece in body:
+            match piece.stmt:
+                case kir.IfThenElse(test) if self._holds(test, assumed):
+                    out += self._resolved(piece.bodies[0], assumed)
+                case kir.IfThenElse(test) if self._holds(eq(test, 0), assumed):
+                    out += self._resolved(piece.bodies[1], assumed)
+                case _:
+                    out.append(piece)
+        return tuple(out)
 
     def _equal(self, a: Expr, b: Expr, assumed: tuple[Expr, ...]) -> bool:
         return poly(a) == poly(b) or self._holds(eq(a, b), assumed)
@@ -587,60 +615,3 @@ def _parts(*exprs: Expr) -> list[Expr]:
             found[expr] = None
             todo += [expr.a, expr.b] if isinstance(expr, Op) else []
     return sorted(found, key=lambda e: len(str(e)))
-
-
-# --- values in place ------------------------------------------------------------------------------
-
-
-def inlined(kernel: kir.Kernel) -> kir.Kernel:
-    """Put the values of lets in place, but for what assignments change."""
-    moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-
-    def made(body: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> tuple[kir.Stmt, ...]:
-        lets, out = dict(outer), []
-        for stmt in body:
-            here, inner = dict(lets), dict(lets)
-            new: kir.Stmt
-            match stmt:
-                case kir.Let(var, value):
-                    value = substitute(value, here)
-                    lets.pop(var, None)
-                    if not variables(value) & moved and var not in moved:
-                        lets[var] = value
-                    new = replace(stmt, value=value)
-                case kir.ForLoop(index, stop):
-                    inner.pop(index, None)
-                    new = replace(stmt, stop=substitute(stop, here))
-                case kir.IfThenElse(test):
-                    new = replace(stmt, condition=substitute(test, here))
-                case kir.Role() | kir.Elect():
-                    new = stmt
-                case _:
-                    new = mapped(stmt, partial(_valued, here))
-            out.append(kir.inside(new, partial(made, outer=inner)))
-        return tuple(out)
-
-    return replace(kernel, body=made(kernel.body, {}))
-
-
-def _valued(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
-    return substitute(expr, lets)
-
-
-Node = TypeVar("Node")
-
-
-def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
-    """Change all expressions in a part of a kernel."""
-    match node:
-        case Var() | Op():
-            return cast(Node, change(node))
-        case tuple():
-            return cast(Node, tuple(mapped(one, change) for one in node))
-        case _ if is_dataclass(node) and not isinstance(node, type):
-            parts = {f.name: getattr(node, f.name) for f in fields(node)}
-            made = {name: mapped(part, change) for name, part in parts.items()}
-            new = {name: part for name, part in made.items() if part is not parts[name]}
-            return replace(node, **new) if new else node
-        case _:
-            return node
