@@ -126,6 +126,7 @@ def decided(kernel: kir.Kernel) -> kir.Kernel:
             expr = fold(expr.kind, a, b)
         if not isinstance(expr, Op) or not variables(expr) <= own:
             return expr
+        a, b = expr.a, expr.b  # of a sum with 0 the other part is left, which may be a minimum
         match expr.kind:
             case Kind.MIN | Kind.MAX as kind if known.at_most(a, b):
                 return a if kind is Kind.MIN else b

@@ -22,7 +22,7 @@ UP_TO = 60
 
 def walked(*stops: Expr, requires: tuple[Expr, ...] = ()) -> kir.Kernel:
     """Return a kernel of a loop for each end."""
-    loops = (kir.ForLoop(k, stop, (kir.BlockSync(0, 32),)) for stop in stops)
+    loops = (kir.ForLoop(k, stop, (kir.BlockSync(i, 32),)) for i, stop in enumerate(stops))
     return kernel(tuple(loops), tensors=(XN, YN), params=(n, m), requires=requires)
 
 
