@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
-from math import lcm, prod
+from itertools import product, takewhile
+from math import gcd, lcm, prod
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, variables
 from fuser.kernel import ir as kir
@@ -26,7 +26,7 @@ from oracles.prover.arithmetic import (
     linear,
     replace_tree,
 )
-from oracles.prover.plain import given
+from oracles.prover.plain import given, mapped
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.rolled import plainer
@@ -35,6 +35,10 @@ from oracles.prover.solver import Known
 
 CASES = 64
 """Cases of a kernel that are judged at most."""
+BLOCKS = 4
+"""CTAs of a launch that are told apart one by one."""
+LEAST = 4
+"""Up to which value it is asked whether a parameter is never less."""
 NEGATIVE = 9
 """How far below 0 something may be that becomes a parameter."""
 RLIMIT = 200_000
@@ -73,17 +77,20 @@ def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
     plain = plainer(kernel)
     made = plain.kernel
     if alone:
-        made = _apart(made)
+        made = _bounded(_apart(made))
     used = _used(made)
     required = [expr for expr in made.requires if kir.GRID not in variables(expr)]
     places = _places(made)
     splits = (_split(var, used, required) for var in made.params if var not in places)
     found = [split for split in splits if split is not None]
+    known = Known(facts(made), RLIMIT)
+    if alone and _independent(made) and any(kir.BLOCK in variables(expr) for expr in used):
+        few = known.at_most(kir.GRID, BLOCKS)
+        found += [_Split(kir.BLOCK, BLOCKS, 0)] if few else []
     if not found:
         return () if made is kernel else (Case(made, 0, 1, plain.origin),)
     if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
         return ()
-    known = Known(facts(made), RLIMIT)
     out: list[Case] = []
     for values in product(*(split.values() for split in found)):
         meant = {split.base: value for split, value in zip(found, values, strict=True)}
@@ -97,51 +104,82 @@ def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
     return tuple(out)
 
 
-def _apart(kernel: kir.Kernel) -> kir.Kernel:
-    """Put a parameter in place of what a CTA makes of one and its number, such as `n - BLOCK * 4`.
+def _bounded(kernel: kir.Kernel) -> kir.Kernel:
+    """Require what follows of the least values of parameters, such as from `GRID == min(n, 2)`."""
+    known = Known(facts(kernel), RLIMIT)
+    more = []
+    for var in kernel.params:
+        lows = takewhile(known.gives, (fold(Kind.LE, low, var) for low in range(1, LEAST + 1)))
+        more += list(lows)[-1:]
+    new = tuple(fact for fact in more if fact not in kernel.requires)
+    return replace(kernel, requires=(*kernel.requires, *new)) if new else kernel
 
-    That is every use of that parameter for which there is a number, too.
-    """
-    if kernel.cluster > 1 or _places(kernel) or shared_tensors(kernel):
+
+def _independent(kernel: kir.Kernel) -> bool:
+    """Whether no CTA has to do with another one."""
+    among = any(isinstance(stmt, AMONG_CTAS) for stmt in kernel.walk())
+    return kernel.cluster == 1 and not among and not shared_tensors(kernel)
+
+
+def _apart(kernel: kir.Kernel) -> kir.Kernel:
+    """Put a parameter in place of what a CTA makes of others and its number: `n - BLOCK * 4`."""
+    if not _independent(kernel):
         return kernel
     own = frozenset({*kernel.params, kir.BLOCK, kir.GRID})
-    sums = {form for expr in _used(kernel) for form in _sums(expr, own)}
+    sums = dict.fromkeys(form for expr in _used(kernel) for form in _sums(expr, own))
     known = Known(facts(kernel), RLIMIT)
-    for var in kernel.params:
-        mine = {form for form in sums if var in dict(form) or kir.BLOCK in dict(form)}
-        if not any(kir.BLOCK in dict(form) for form in mine):
-            continue
-        whole = {_over(dict(form), var) for form in mine}
-        if len(whole) != 1 or None in whole:
-            continue
-        (parts,) = whole
-        rest = sum((n * part for part, n in parts or ()), start=0)
-        for below in range(NEGATIVE):
-            if known.gives(fold(Kind.LE, 0, var + rest + below)):
-                return given(kernel, {var: Var(f"{var + rest}") - below - rest})
-    return kernel
+    new: dict[Sum, Expr] = {}
+    for form in sums:
+        whole = sum((n * part for part, n in form), start=0)
+        least = (n for n in range(NEGATIVE) if known.gives(fold(Kind.LE, 0, whole + n)))
+        if (below := next(least, None)) is not None:
+            new[form] = Var(f"{whole + below}") - below
+    made = replace(kernel, body=mapped(kernel.body, lambda expr: _summed(expr, own, new)))
+    params = tuple(v for value in new.values() for v in variables(value))
+    meant = (eq(value, sum((n * part for part, n in form), start=0)) for form, value in new.items())
+    requires = (*kernel.requires, *meant)
+    return replace(made, params=(*kernel.params, *params), requires=requires) if new else kernel
 
 
-def _sums(expr: Expr, own: frozenset[Var]) -> Iterator[frozenset[tuple[Var, int]]]:
-    """Yield the sums of multiples of some variables that an expression is made of."""
+Sum = tuple[tuple[Expr, int], ...]
+"""Variables with what each is multiplied with, by name; the first with no less than 1."""
+
+
+def _sum_of(parts: Mapping[Expr, int], own: frozenset[Var]) -> tuple[Sum, int]:
+    """Return the sum of a CTA's number and parameters that some parts are a multiple of."""
+    mine = sorted(((part, n) for part, n in parts.items() if part in own), key=str)
+    by = gcd(*(n for _, n in mine))
+    if kir.BLOCK not in parts or len(mine) < 2:
+        return (), 0
+    by = by if next(n for part, n in mine if part != kir.BLOCK) > 0 else -by
+    return tuple((part, n // by) for part, n in mine), by
+
+
+def _sums(expr: Expr, own: frozenset[Var]) -> Iterator[Sum]:
+    """Yield the sums of a CTA's number and parameters in an expression."""
     _, parts = linear(expr)
-    mine = frozenset(
-        (part, n) for part, n in parts.items() if isinstance(part, Var) and part in own
-    )
-    if mine:
-        yield mine
+    form, _ = _sum_of(parts, own)
+    if form:
+        yield form
     for part in parts:
         if isinstance(part, Op):
             yield from _sums(part.a, own)
             yield from _sums(part.b, own)
 
 
-def _over(parts: Mapping[Var, int], var: Var) -> tuple[tuple[Var, int], ...] | None:
-    """Return what is beside a variable in a sum, for one of it; None if that is no number."""
-    times = parts.get(var, 0)
-    if not times or any(n % times for n in parts.values()):
-        return None
-    return tuple(sorted(((v, n // times) for v, n in parts.items() if v != var), key=str))
+def _summed(expr: Expr, own: frozenset[Var], new: Mapping[Sum, Expr]) -> Expr:
+    """Put other expressions in place of sums."""
+    constant, parts = linear(expr)
+    form, by = _sum_of(parts, own)
+    total: Expr = constant
+    if form in new:
+        total = total + by * new[form]
+    for part, n in parts.items():
+        if form not in new or part not in own:
+            if isinstance(part, Op):
+                part = fold(part.kind, _summed(part.a, own, new), _summed(part.b, own, new))
+            total = total + n * part
+    return total
 
 
 def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr], origin: tuple[int, ...]) -> Case:
@@ -156,7 +194,7 @@ def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr], origin: tuple[int, ...
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """A parameter, or what stands for it, from where on it goes by periods."""
+    """A parameter, or what stands for it, from where on it goes by periods; 0 if it ends there."""
 
     base: Expr
     threshold: int
