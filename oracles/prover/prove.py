@@ -270,11 +270,18 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    judges = (fixpoint.judge, _by_cases)
-    joined = len(plainer(kernel).origin) < sum(1 for _ in kernel.walk())
-    for judge in reversed(judges) if joined else judges:
+    parts: fixpoint.Closed | None = None
+    if joined := _repeats(kernel.body):
+        parts = _by_cases(kernel, policy=policy)  # fewer loops are told sooner
+        if parts is not None and not parts.violations and not parts.reason:
+            return parts, None
+    for whole in (True, False):
         try:
-            closed = judge(kernel, policy=policy)
+            closed = (
+                fixpoint.judge(kernel, policy=policy) if whole
+                else parts if joined
+                else _by_cases(kernel, policy=policy)
+            )  # fmt: skip
         except UnsupportedError as error:
             first = first or error
             continue
@@ -286,7 +293,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
                 # where lengths depend on each other, what was found may be of lengths that do not
-                loose = judge is fixpoint.judge and cases(kernel, alone=True)
+                loose = whole and cases(kernel, alone=True)
                 shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
                 return shown, launch
         elif not closed.reason:
@@ -295,6 +302,38 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         raise first
     assert first is not None, "a kernel is judged or refused"
     return first, None
+
+
+def _repeats(body: tuple[kir.Stmt, ...]) -> bool:
+    """Whether statements stand there twice in a row, or a loop in a loop: parts of one, it may be.
+
+    That is to be seen at once; whether they are (`rolled`) takes longer than most proofs.
+    """
+    each = [_leaves((stmt,)) for stmt in body]
+    for at, stmt in enumerate(body):
+        own = each[at]
+        behind = [sort for one in each[at + 1 :] for sort in one]
+        before = [sort for one in each[:at] for sort in one]
+        match stmt:
+            case kir.ForLoop(_, _, inner) if own:
+                steps = (n for n in range(1, len(own)) if own == own[:n] * (len(own) // n))
+                alone = len(inner) == 1 and isinstance(inner[0], kir.ForLoop)
+                beside = own in (behind[: len(own)], before[-len(own) :])
+                if alone or beside or next(steps, 0):
+                    return True
+            case kir.IfThenElse(_, then, orelse) if orelse and _leaves(then) == _leaves(orelse):
+                return True
+            case _:
+                pass
+        if any(map(_repeats, kir.bodies(stmt))):
+            return True
+    return False
+
+
+def _leaves(body: tuple[kir.Stmt, ...]) -> list[type]:
+    """Return the sorts of statements in a body, but for those that only say who and how often."""
+    left = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+    return [type(stmt) for stmt in kir.walk(body) if not isinstance(stmt, left)]
 
 
 def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
@@ -406,9 +445,9 @@ def _confirmed(
     The named invariants are asked before; without each that has a subject there is no PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
-    plain = plainer(kernel).kernel
-    if plain is not kernel and any(one.answer is not Answer.PROVED for one in known):
-        known = named.decide(plain, policy=policy, rlimit=rlimit)
+    if any(one.answer is not Answer.PROVED for one in known):
+        plain = plainer(kernel).kernel
+        known = known if plain is kernel else named.decide(plain, policy=policy, rlimit=rlimit)
     checked += sum(one.questions for one in known)
     if rest := [one for one in known if one.answer is not Answer.PROVED]:
         reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)

@@ -249,7 +249,9 @@ class _Roller:
 
     def body(self, body: Body, assumed: tuple[Expr, ...]) -> Body:
         """Return a body with as few runs as can be seen."""
-        out = [made for piece in body for made in self._inner(piece, assumed)]
+        made = (one for piece in body for one in self._inner(piece, assumed))
+        idle = kir.ForLoop | kir.IfThenElse | kir.Elect
+        out = [one for one in made if any(one.bodies) or not isinstance(one.stmt, idle)]
         at = 0
         while at < len(out):
             for start, end, made in self._joined(out, at, assumed):
