@@ -26,7 +26,7 @@ from oracles.prover.arithmetic import (
     linear,
     replace_tree,
 )
-from oracles.prover.plain import given, mapped
+from oracles.prover.plain import given, inlined, mapped
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.rolled import plainer
@@ -88,7 +88,7 @@ def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
         few = known.at_most(kir.GRID, BLOCKS)
         found += [_Split(kir.BLOCK, BLOCKS, 0)] if few else []
     if not found:
-        return () if made is kernel else (Case(made, 0, 1, plain.origin),)
+        return () if made is inlined(kernel) else (Case(made, 0, 1, plain.origin),)
     if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
         return ()
     out: list[Case] = []

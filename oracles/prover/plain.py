@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import TypeVar, cast
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
@@ -38,6 +38,7 @@ def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
             return node
 
 
+@lru_cache(maxsize=8)
 def inlined(kernel: kir.Kernel) -> kir.Kernel:
     """Put the values of lets in place, but for what assignments change."""
     moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}

@@ -446,8 +446,7 @@ def _confirmed(
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
     if any(one.answer is not Answer.PROVED for one in known):
-        plain = plainer(kernel).kernel
-        known = known if plain is kernel else named.decide(plain, policy=policy, rlimit=rlimit)
+        known = named.decide(plainer(kernel).kernel, policy=policy, rlimit=rlimit)
     checked += sum(one.questions for one in known)
     if rest := [one for one in known if one.answer is not Answer.PROVED]:
         reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)

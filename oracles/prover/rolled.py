@@ -57,11 +57,9 @@ class Rolled:
 
 @lru_cache(maxsize=8)
 def plainer(kernel: kir.Kernel) -> Rolled:
-    """Return a kernel that does the same in every launch, in fewer words; or itself."""
-    first = inlined(kernel)
-    found = rolled(decided(equated(first)))
-    made = decided(found.kernel)
-    return replace(found, kernel=kernel if made is first else made)
+    """Return a kernel that does the same in every launch, in fewer words; `inlined` at least."""
+    found = rolled(decided(equated(inlined(kernel))))
+    return replace(found, kernel=decided(found.kernel))
 
 
 def rolled(kernel: kir.Kernel) -> Rolled:
