@@ -29,7 +29,7 @@ from oracles.prover.arithmetic import (
 from oracles.prover.plain import given, inlined, mapped
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
-from oracles.prover.rolled import plainer
+from oracles.prover.rolled import Rolled, cut, plainer
 from oracles.prover.sites import AMONG_CTAS, Site, controls, facts, shared_tensors
 from oracles.prover.solver import Known
 
@@ -78,6 +78,18 @@ def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
     made = plain.kernel
     if alone:
         made = _bounded(_apart(made))
+    out: list[Case] = []
+    for part in _by_order(Rolled(made, plain.origin)):
+        found = _split_up(part, alone=alone)
+        if found is None or len(out) + len(found) > CASES:
+            return ()
+        out += found
+    return () if [case.kernel for case in out] == [inlined(kernel)] else tuple(out)
+
+
+def _split_up(given: Rolled, *, alone: bool) -> list[Case] | None:
+    """Return a kernel by all that parameters may be; None if that is too much."""
+    made = given.kernel
     used = _used(made)
     required = [expr for expr in made.requires if kir.GRID not in variables(expr)]
     places = _places(made)
@@ -88,20 +100,56 @@ def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
         few = known.at_most(kir.GRID, BLOCKS)
         found += [_Split(kir.BLOCK, BLOCKS, 0)] if few else []
     if not found:
-        return () if made is inlined(kernel) else (Case(made, 0, 1, plain.origin),)
+        return [Case(made, 0, 1, given.origin)]
     if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
-        return ()
+        return None
     out: list[Case] = []
     for values in product(*(split.values() for split in found)):
         meant = {split.base: value for split, value in zip(found, values, strict=True)}
-        case = _case(made, meant, plain.origin)
+        case = _case(made, meant, given.origin)
         claims = [eq(base, value) for base, value in meant.items()]
         if 0 in case.kernel.requires or known.gives(eq(claims[0], 0), *claims[1:]):
             continue
         out.append(case)
         if len(out) > CASES:
-            return ()
-    return tuple(out)
+            return None
+    return out
+
+
+def _by_order(found: Rolled) -> list[Rolled]:
+    """Return a kernel by which one of two parameters is less, if any two are compared."""
+    kernel = found.kernel
+    pair = next((p for expr in _used(kernel) for p in _compared(expr, kernel.params)), None)
+    if pair is None or set(pair) & _places(kernel):
+        return [found]
+    (x, y), known = pair, Known(facts(kernel), RLIMIT)
+    more = Var(f"{x} beyond {y}"), Var(f"{y} beyond {x}")
+    out = []
+    for claim, meant in (
+        (eq(x, y), {x: y}), (y < x, {x: y + more[0] + 1}), (x < y, {y: x + more[1] + 1}),
+    ):  # fmt: skip
+        if not known.gives(eq(claim, 0)):
+            lengths = frozenset().union(*map(variables, meant.values()))
+            made = given(kernel, meant)
+            out.append(
+                cut(made, found.origin, lengths) if len(lengths) > 1 else Rolled(made, found.origin)
+            )
+    return out
+
+
+def _compared(expr: Expr, params: Sequence[Var]) -> Iterator[tuple[Var, Var]]:
+    """Yield two parameters whose difference an expression compares with a number."""
+    if not isinstance(expr, Op):
+        return
+    if expr.kind in (Kind.MIN, Kind.MAX, Kind.LT, Kind.LE, Kind.EQ):
+        match list(linear(expr.a - expr.b)[1].items()):
+            case [(Var() as x, 1 | -1 as n), (Var() as y, 1 | -1 as other)] if n == -other:
+                if x in params and y in params:
+                    yield x, y
+            case _:
+                pass
+    yield from _compared(expr.a, params)
+    yield from _compared(expr.b, params)
 
 
 def _bounded(kernel: kir.Kernel) -> kir.Kernel:

@@ -21,7 +21,7 @@ from random import Random
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import function, linear, poly
+from oracles.prover.arithmetic import function, linear, poly, tree
 from oracles.prover.plain import decided, equated, inlined, mapped
 from oracles.prover.sites import facts, fixed_grid
 from oracles.prover.solver import Known
@@ -79,6 +79,34 @@ def rolled(kernel: kir.Kernel) -> Rolled:
     joined = _Roller(plain).body(body, ())
     made = replace(plain, body=_built(joined))
     return same if joined == _without_lets(first) else Rolled(made, tuple(_numbers(joined)))
+
+
+def cut(kernel: kir.Kernel, origin: tuple[int, ...], lengths: frozenset[Var]) -> Rolled:
+    """Cut loops to the sum of two lengths in two, in the order in which others have these."""
+    body = _pieces(kernel.body, iter(origin))
+    ends = [linear(p.stmt.stop)[1] for p in _every(body) if isinstance(p.stmt, kir.ForLoop)]
+    alone = (part for end in ends if len(end) == 1 for part in end if part in lengths)
+    first = next(alone, min(lengths, key=str))
+    roller = _Roller(kernel)
+
+    def parts(body: Body, assumed: tuple[Expr, ...]) -> Iterator[Piece]:
+        for piece in body:
+            stmt, within = piece.stmt, assumed
+            if isinstance(stmt, kir.ForLoop):
+                within = (*assumed, stmt.index < stmt.stop)
+                if linear(stmt.stop)[1] == dict.fromkeys(lengths, 1):
+                    inner = piece.bodies[0]
+                    for start, end in ((0, first), (first, stmt.stop - first)):
+                        end = tree(poly(end))
+                        held = (*assumed, stmt.index < end)
+                        own = _put(inner, stmt.index, start + stmt.index)
+                        own = tuple(parts(roller.resolved(own, held), held))
+                        yield _ending(replace(piece, bodies=(own,)), end)
+                    continue
+            yield replace(piece, bodies=tuple(tuple(parts(b, within)) for b in piece.bodies))
+
+    made = tuple(parts(body, ()))
+    return Rolled(replace(kernel, body=_built(made)), tuple(_numbers(made)))
 
 
 # --- pieces ---------------------------------------------------------------------------------------
@@ -429,7 +457,7 @@ class _Roller:
             case (int() | Var() | Op(), int() | Var() | Op()):
                 return self._equal(a, b, assumed)
             case (tuple((Piece(), *_)), tuple((Piece(), *_))) if not self._matching(a, b):
-                left, right = self._resolved(a, assumed), self._resolved(b, assumed)
+                left, right = self.resolved(a, assumed), self.resolved(b, assumed)
                 return self._matching(left, right) and self._same(left, right, assumed)
             case (tuple(), tuple()):
                 pairs = zip(a, b, strict=False)
@@ -456,15 +484,15 @@ class _Roller:
         """Whether two bodies have statements of the same sorts."""
         return [type(p.stmt) for p in a] == [type(p.stmt) for p in b]
 
-    def _resolved(self, body: Body, assumed: tuple[Expr, ...]) -> Body:
+    def resolved(self, body: Body, assumed: tuple[Expr, ...]) -> Body:
         """Return a body without guards that hold, and without what others guard."""
         out: list[Piece] = []
         for piece in body:
             match piece.stmt:
                 case kir.IfThenElse(test) if self._holds(test, assumed):
-                    out += self._resolved(piece.bodies[0], assumed)
+                    out += self.resolved(piece.bodies[0], assumed)
                 case kir.IfThenElse(test) if self._holds(eq(test, 0), assumed):
-                    out += self._resolved(piece.bodies[1], assumed)
+                    out += self.resolved(piece.bodies[1], assumed)
                 case _:
                     out.append(piece)
         return tuple(out)

@@ -23,6 +23,7 @@ from litmus import (
     found,
     grid,
     in_place,
+    lengths,
     lives,
     matmul,
     mbarriers,
@@ -61,7 +62,7 @@ _MODULES = (
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
-    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes,
+    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, lengths,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
