@@ -119,15 +119,18 @@ def _split_up(given: Rolled, *, alone: bool) -> list[Case] | None:
 def _by_order(found: Rolled) -> list[Rolled]:
     """Return a kernel by which one of two parameters is less, if any two are compared."""
     kernel = found.kernel
-    pair = next((p for expr in _used(kernel) for p in _compared(expr, kernel.params)), None)
-    if pair is None or set(pair) & _places(kernel):
+    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)} | _places(kernel)
+    params = [var for var in kernel.params if var not in inside]
+    pair = next((p for expr in _used(kernel) for p in _compared(expr, params)), None)
+    if pair is None:
         return [found]
     (x, y), known = pair, Known(facts(kernel), RLIMIT)
     more = Var(f"{x} beyond {y}"), Var(f"{y} beyond {x}")
     out = []
-    for claim, meant in (
+    ways: tuple[tuple[Expr, dict[Expr, Expr]], ...] = (
         (eq(x, y), {x: y}), (y < x, {x: y + more[0] + 1}), (x < y, {y: x + more[1] + 1}),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for claim, meant in ways:
         if not known.gives(eq(claim, 0)):
             lengths = frozenset().union(*map(variables, meant.values()))
             made = given(kernel, meant)

@@ -124,9 +124,13 @@ def _pieces(body: tuple[kir.Stmt, ...], numbers: Iterator[int]) -> Body:
 def _built(body: Body) -> tuple[kir.Stmt, ...]:
     out = []
     for piece in body:
-        inner = iter(piece.bodies)
-        out.append(kir.inside(piece.stmt, lambda _, inner=inner: _built(next(inner))))
+        inner = map(_built, piece.bodies)
+        out.append(kir.inside(piece.stmt, partial(_next, inner)))
     return tuple(out)
+
+
+def _next(bodies: Iterator[tuple[kir.Stmt, ...]], _: tuple[kir.Stmt, ...]) -> tuple[kir.Stmt, ...]:
+    return next(bodies)
 
 
 def _numbers(body: Body) -> Iterator[int]:
@@ -230,8 +234,7 @@ def _counted(body: Body, var: Var, value: Expr | None) -> tuple[Body, Expr | Non
                 if parts != {HERE: 1}:
                     raise _OpenError
                 made = replace(stmt, stop=put(stop))
-                now = {HERE: value + index * more}
-                inner = mapped(inner, lambda e, now=now: substitute(e, now))
+                inner = _put(inner, HERE, value + index * more)
                 out.append(Piece(made, piece.number, (inner,)))
                 value = value + more * maximum(made.stop, 0)
             case _:
@@ -275,9 +278,9 @@ class _Roller:
 
     def body(self, body: Body, assumed: tuple[Expr, ...]) -> Body:
         """Return a body with as few runs as can be seen."""
-        made = (one for piece in body for one in self._inner(piece, assumed))
+        each = (one for piece in body for one in self._inner(piece, assumed))
         idle = kir.ForLoop | kir.IfThenElse | kir.Elect
-        out = [one for one in made if any(one.bodies) or not isinstance(one.stmt, idle)]
+        out = [one for one in each if any(one.bodies) or not isinstance(one.stmt, idle)]
         at = 0
         while at < len(out):
             for start, end, made in self._joined(out, at, assumed):
