@@ -27,6 +27,7 @@ from litmus import (
     found,
     grid,
     in_place,
+    lengths,
     lives,
     matmul,
     mbarriers,
@@ -69,7 +70,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    sent, drawn, tensor_maps,
+    lengths, sent, drawn, tensor_maps,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

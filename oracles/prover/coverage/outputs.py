@@ -23,6 +23,7 @@ from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
 from oracles.prover.coverage import partition
 from oracles.prover.coverage.values import Budget, Covered, TooManyError, defined, iterations, small
+from oracles.prover.rolled import plainer
 from oracles.prover.sites import (
     Site,
     adds,
@@ -71,12 +72,26 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         if tensor.name in kernel.outputs:
             checked += 1
             wrong_tiles = partition.judge(kernel, found, tensor, known)
-            if wrong_tiles:
+            if wrong_tiles and _alone(kernel, tensor, rlimit):
                 reasons.append(wrong_tiles)
     if reasons and not any(f.severity == "error" for f in findings):
         shown = refuted(kernel, found)
         findings += [] if shown is None else [shown]
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
+
+
+def _alone(kernel: kir.Kernel, tensor: kir.Tensor, rlimit: int) -> str:
+    """Judge the stores to an output alone, whose loops may be one where all else is left out."""
+    structure = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        box = writes(stmt)
+        stores = box is not None and box.tensor == tensor
+        return None if stores or isinstance(stmt, structure | kir.LastArriving) else []
+
+    plain = plainer(kernel.rewrite(rule)).kernel
+    (same,) = (one for one in plain.tensors if one.name == tensor.name)
+    return partition.judge(plain, read(plain), same, Known(facts(plain), rlimit))
 
 
 def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:

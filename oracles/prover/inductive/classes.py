@@ -79,7 +79,9 @@ class Class:
         else:
             shift = Var(f"shift {a.kind.index} {name}")
         if loop is not None and loop.unknown is not None:
-            self._loops.setdefault(loop.unknown, shift)
+            first = self._loops.setdefault(loop.unknown, shift)
+            if first != shift:  # rings that rotate by themselves, in one loop
+                yield eq(shift, first)
         self.members[a.kind.index, name] = fold(Kind.ADD, shift, value)
         self.defines.setdefault(shift, (a.kind.index, name))
         yield eq(shift, 0)

@@ -448,6 +448,8 @@ class Code:
 CLUSTER = Var("number of the cluster")
 GROUP = Var("number of the CTAs that share a semaphore")
 UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
+DEALT = 8
+"""Iterations of a loop that make a round even if no other loop goes by the same unknown."""
 POSITIONS = frozenset({"slot", "a", "bar", "parity", "map"})
 """Values of a statement that are found by a position in a ring."""
 
@@ -735,7 +737,7 @@ class _Assembler:
         if len(parts) != 1 or constant < 0:
             return 1
         ((count, by),) = parts.items()
-        return by if len(self.code.lengths.get(count, ())) > 1 else 1
+        return by if len(self.code.lengths.get(count, ())) > 1 or by <= DEALT else 1
 
     def _rounds(
         self,
