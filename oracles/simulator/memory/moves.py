@@ -313,7 +313,7 @@ class Memory:
         told = set[int]()
         for (stmt_id, cta, index), flight in self._loaded.items():
             stmt = flight.event.stmt
-            assert isinstance(stmt, kir.TmaLoad | kir.CpAsync), "these fill slots"
+            assert isinstance(stmt, kir.TmaLoad | kir.CpAsync | kir.StAsync), "these fill slots"
             used = self.shadow.used[self.whole(stmt.dst, index, cta)].any()
             if stmt_id not in told and not used:
                 told.add(stmt_id)
