@@ -138,10 +138,10 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        inside = tuple(within(site))
+        told = says(site.stmt)
+        inside = tuple(within(site, quotients=told is not None))
         if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
-        told = says(site.stmt)
         if told is not None:
             first = site.plain(told[0].origin[axis])
             for low, high in ((0, first), (first, start), (first + 1, bound)):
@@ -155,12 +155,12 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
     return ""
 
 
-def within(site: Site) -> Iterator[Expr]:
-    """Yield what holds of the loop indices of a site: of a quotient, also what it is made of."""
+def within(site: Site, *, quotients: bool) -> Iterator[Expr]:
+    """Yield what holds of the loop indices of a site: also that `(i + 1) * y <= x` below x // y."""
     for loop in site.loops:
         yield loop.index < loop.stop
         match loop.stop:
-            case Op(Kind.FLOORDIV, whole, by):
+            case Op(Kind.FLOORDIV, whole, by) if quotients:
                 yield fold(Kind.LE, (loop.index + 1) * by, whole)
             case _:
                 pass
