@@ -388,8 +388,13 @@ def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
         for stmt in body:
             depth[lines[id(stmt)]] = loops
             inner = loops
-            if isinstance(stmt, kir.ForLoop) and not isinstance(stmt.stop, int):
-                inner = (*loops, stmt.index.name)
+            match stmt:
+                case kir.Loop(index):
+                    inner = (*loops, index.name)
+                case kir.ForLoop(index, stop) if not isinstance(stop, int):
+                    inner = (*loops, index.name)
+                case _:
+                    pass
             for part in kir.bodies(stmt):
                 enter(part, inner)
 

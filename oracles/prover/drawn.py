@@ -51,11 +51,13 @@ _NODES = kir.Loop | kir.Fetch | kir.Leave | kir.Draw
 class Split:
     """What stands for a kernel; `twice` is the draw that is not atomic, if it is not.
 
-    `lines` has the line in the kernel of each line of `followed`.
+    `lines` has the line in the kernel of each line of `followed`, `mine` are the draws and fetches
+    of `counted`.
     """
 
     followed: kir.Kernel
     counted: kir.Kernel
+    mine: Sequence[kir.Stmt]
     by_one: kir.Kernel
     twice: kir.Draw | None
     lines: Mapping[int, tuple[int, str]]
@@ -87,9 +89,12 @@ def split(kernel: kir.Kernel) -> Split:
     (stop,) = stops
     if not variables(stop) <= {*kernel.params}:
         raise UnsupportedError(f"numbers end at {stop}, which is no number of the launch")
+    _apart(kernel, draws[0].dst.buffer)
     if sum(draws[0] in _top(loop) for loop in loops) != 1:
         raise UnsupportedError(f"{line(draws[0])}: it stands not once in each iteration of a Loop")
     fetched = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Fetch)}
+    if {*fetched, *(loop.index for loop in loops)} & {*kernel.params}:
+        raise UnsupportedError("a number that is drawn, or counted, has the name of a parameter")
     common = replace(kernel, counters=())
     taken = replace(common, params=(*kernel.params, TILES, *sorted(fetched, key=str)))
     reader, counter = _Reader(behind=True), _Reader(behind=False)
@@ -103,7 +108,30 @@ def split(kernel: kir.Kernel) -> Split:
         if (of := reader.of.get(id(stmt))) is not None
     }
     twice = None if draws[0].atomic or eq(kir.GRID, 1) in kernel.requires else draws[0]
-    return Split(followed, counted, by_one, twice, lines)
+    return Split(followed, counted, counter.mine, by_one, twice, lines)
+
+
+def _apart(kernel: kir.Kernel, numbers: kir.Buffer) -> None:
+    """Demand that nothing but draws is stored where the numbers are, and all are fetched there."""
+    spans = [(m.offset, m.offset + 8 * m.slots) for m in kernel.barriers if m.offset is not None]
+    beside = any(b != numbers and b.shares(numbers) for b in kernel.buffers)
+    if beside or any(numbers.holds(*span) for span in spans):
+        raise UnsupportedError(f"{numbers.name} holds numbers, and shares its bytes with others")
+    for stmt in kernel.walk():
+        fine = isinstance(stmt, kir.Draw | kir.Fetch)
+        if fine != any(slot.buffer == numbers for slot in _slots(stmt)):
+            raise UnsupportedError(f"{line(stmt)}: numbers that are drawn are all in one buffer")
+
+
+def _slots(stmt: kir.Stmt) -> Iterator[kir.Slot]:
+    match stmt:
+        case kir.Wgmma():
+            yield from stmt.columns
+        case _:
+            pass
+    for one in fields(stmt):
+        if isinstance(found := getattr(stmt, one.name), kir.Slot):
+            yield found
 
 
 def _parts(loop: kir.Loop) -> tuple[Body, Body]:
@@ -135,12 +163,14 @@ def _top(loop: kir.Loop) -> list[kir.Stmt]:
 class _Reader:
     """Makes `followed`, or where nothing is put `behind` loops `counted`.
 
-    `of` has the statement that each new one stands for, by identity.
+    `of` has the statement that each new one stands for, by identity; `mine` are the new draws and
+    fetches.
     """
 
     def __init__(self, *, behind: bool) -> None:
         self.behind = behind
         self.of: dict[int, kir.Stmt] = {}
+        self.mine: list[kir.Stmt] = []
         self.number = kir.Fragment("number drawn", DType.I32, kir.Layout((1,), 1, 1))
 
     def kernel(self, kernel: kir.Kernel) -> Body:
@@ -177,6 +207,8 @@ class _Reader:
                     pairs = zip(kir.walk((out[-1],)), kir.walk((stmt,)), strict=True)
                     self.of |= {id(new): old for new, old in pairs}
             self.of[id(out[-1])] = stmt
+            if isinstance(stmt, kir.Draw | kir.Fetch):
+                self.mine.append(out[-1])
         return tuple(out)
 
     def _loop(self, loop: kir.Loop, warps: int, *, elected: bool) -> Iterator[kir.Stmt]:
@@ -290,12 +322,13 @@ class _Numbers(Rings):
             super()._refilled(read, fill, at)
 
 
-def numbers(counted: kir.Kernel, rlimit: int) -> tuple[int, str]:
+def numbers(split: Split, rlimit: int) -> tuple[int, str]:
     """Return how many questions prove that the n-th fetch reads the n-th draw, or why none do."""
+    counted = split.counted
     asked = Asked(Possible(facts(counted), rlimit), reach(counted), strict=True)
     programs = [Program(counted, kind) for kind in kinds(counted, 1)]
     rings = _Numbers(asked, programs)
-    rings.mine = [stmt for stmt in counted.walk() if _named(stmt)]
+    rings.mine = split.mine
     try:
         for program in programs:
             for point in program.points:
@@ -310,17 +343,3 @@ def numbers(counted: kir.Kernel, rlimit: int) -> tuple[int, str]:
     except (WitnessedError, UndecidedError, UnsupportedError) as error:
         return asked.count, f"whether each fetch reads the number of its turn: {error}"
     return asked.count, ""
-
-
-def _slots(point: Point) -> int:
-    assert isinstance(point.stmt, kir.Load), "a fetch"
-    assert isinstance(point.stmt.src, kir.Slot), "of a slot"
-    return point.stmt.src.buffer.slots
-
-
-def _named(stmt: kir.Stmt) -> bool:
-    match stmt:
-        case kir.Store(kir.Slot(), fragment) | kir.Load(fragment, kir.Slot()):
-            return fragment.name.endswith((" drawn", " fetched"))
-        case _:
-            return False

@@ -22,6 +22,7 @@ to go another way cannot exist, and for the step to all trip counts.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -270,7 +271,7 @@ def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     first = replace(first, findings=tuple(_there(f, split.lines) for f in first.findings))
     if first.status is not Status.PASS:
         return first
-    asked, says = drawn.numbers(split.counted, rlimit)
+    asked, says = drawn.numbers(split, rlimit)
     if says:
         return replace(first, status=Status.UNKNOWN, reason=says, confirmed=())
     return replace(first, checked=first.checked + asked)
@@ -281,7 +282,11 @@ def _there(finding: Finding, lines: Mapping[int, tuple[int, str]]) -> Finding:
     if not finding.lines or any(n not in lines for n in finding.lines):
         return finding
     where = " | ".join(lines[n][1] for n in finding.lines)
-    return replace(finding, where=where, lines=tuple(lines[n][0] for n in finding.lines))
+    table = {f"(line {n})": f"(line {there})" for n, (there, _) in lines.items()}
+    says = re.sub(r"\(line \d+\)", lambda found: table.get(found[0], found[0]), finding.witness)
+    return replace(
+        finding, where=where, witness=says, lines=tuple(lines[n][0] for n in finding.lines)
+    )
 
 
 def _covered(kernel: kir.Kernel, rlimit: int) -> values.Covered:

@@ -19,10 +19,14 @@ from litmus.parts import (
     elect,
     fragment,
     init,
+    k,
     kernel,
     legal,
     load,
+    m,
     n,
+    p,
+    q,
     s,
     said,
     slots,
@@ -30,6 +34,7 @@ from litmus.parts import (
     t,
     tensor,
     wait,
+    zero,
 )
 
 i, j, u, v = (Var(name) for name in "ijuv")
@@ -133,6 +138,68 @@ def roles(
     )
     return _drawn(body, 96, (tiles, numbered), (told, freed, full, empty))
 
+
+def stepped(restart: str = "", stages: int = 2) -> kir.Kernel:
+    """Tiles of `m` steps each, through a ring whose position runs on over the tiles.
+
+    `restart` names the roles that set their position back to 0 at each tile.
+    """
+    told, freed = kir.MBarrier("told", 1, 1), kir.MBarrier("freed", 2, 1)
+    full, empty = kir.MBarrier("full", 1, stages), kir.MBarrier("empty", 1, stages)
+    tiles, numbered = slots("T", stages), numbers(1, stages * NBYTES)
+    step, total, steps = fragment("step"), fragment("total"), tensor("X", n * m)
+    at, turn = p % stages, p // stages
+    load_ = elect(
+        wait(empty, at, turn + 1),
+        kir.MBarrierArriveExpectTx(full, at, NBYTES),
+        kir.TmaLoad(kir.Slot(tiles, at), box(steps, u * m + k), full, at),
+    )
+    use: Body = (
+        wait(full, at, turn),
+        load(step, kir.Slot(tiles, at)),
+        kir.WarpSync(),
+        elect(kir.MBarrierArrive(empty, at)),
+        kir.Compute(total, "add", (total, step)),
+    )
+
+    def role(name: str, first: int, index: Var, number: Var, body: Body) -> kir.Role:
+        again: Body = (kir.Assign(p, 0),) if name in restart.split() else ()
+        begin = (
+            wait(told, 0, index),
+            kir.Fetch(number, kir.Slot(numbered, 0)),
+            kir.WarpSync(),
+            elect(kir.MBarrierArrive(freed, 0)),
+            kir.Leave(number, n),
+        )
+        return kir.Role(name, first, 1, (kir.Loop(index, (*begin, *again, *body)),))
+
+    draws: Body = (
+        wait(freed, 0, i + 1),
+        elect(kir.Draw(kir.Slot(numbered, 0), NEXT)),
+        kir.WarpSync(),
+        elect(kir.MBarrierArrive(told, 0)),
+        kir.Fetch(t, kir.Slot(numbered, 0)),
+        kir.WarpSync(),
+        kir.Leave(t, n),
+    )
+    on, also_on = kir.Assign(p, p + 1), kir.Assign(p, p + 1)
+    inner = kir.ForLoop(q, m, (*use, also_on))
+    body = (
+        init(told, freed, full, empty),
+        kir.BlockSync(0, 96),
+        kir.Let(p, 0),
+        kir.Role("schedule", 0, 1, (kir.Loop(i, draws),)),
+        role("feed", 1, j, u, (kir.ForLoop(k, m, (load_, on)),)),
+        role("use", 2, s, v, (zero(total), inner, store(box(Y, v), total))),
+    )
+    made = _drawn(body, 96, (tiles, numbered), (told, freed, full, empty))
+    return replace(made, params=(n, m), tensors=(steps, Y))
+
+
+STEPS = tuple(
+    Run(grid, (("n", tiles), ("m", steps)))
+    for grid, tiles, steps in ((1, 1, 0), (2, 1, 3), (2, 3, 3))
+)
 
 LITMUS: tuple[Litmus, ...] = (
     legal(
@@ -277,5 +344,21 @@ LITMUS: tuple[Litmus, ...] = (
         "roles_work_on_tiles_that_one_draws",
         "The next number waits for an arrival that nobody makes.",
         launches=LATER,
+    ),
+    legal(
+        "steps_of_tiles_that_one_draws",
+        "H84 H05 H03",
+        stepped(),
+        "A ring of steps runs on over the tiles of a CTA, whichever those are.",
+        launches=STEPS,
+    ),
+    broken(
+        "steps_of_each_tile_drawn_begin_again",
+        "H84 H03",
+        stepped("use"),
+        "RAW WAR parity deadlock arrivals exit",
+        "steps_of_tiles_that_one_draws",
+        "The reader begins with the first slot at every tile, the loader goes on.",
+        launches=STEPS[-1:],
     ),
 )

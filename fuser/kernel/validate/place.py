@@ -137,8 +137,10 @@ def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _loop(stmt, place)
             if place.origin(index) is not None:
                 yield f": {index} has a value here already; rename the index"
-        case kir.Fetch(_, kir.Slot(buffer)):
+        case kir.Fetch(var, kir.Slot(buffer)):
             yield from number(buffer)
+            if place.origin(var) is not None:
+                yield f": {var} has a value here already; rename it"
         case kir.Let(var):
             if place.origin(var) is not None:
                 yield f": {var} has a value here already; rename it, or assign to it"

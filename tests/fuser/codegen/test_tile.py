@@ -23,6 +23,7 @@ X = kir.Tensor("X", DType.BF16, (M, N), (N, 1), 8)
 Y = kir.Tensor("Y", DType.BF16, (M, N), (N, 1), 8)
 S = kir.Buffer("S", DType.BF16, (64, 128), 3, 0, 128)
 PLAIN = kir.Buffer("P", DType.BF16, (64, 128), 2, S.end)
+NUMBER, NEXT = kir.Buffer("numbers", DType.I32, (1,), 2, PLAIN.end, pitch=16), Var("number")
 BAR = kir.MBarrier("bar", 1, 3)
 STRIPS = kir.Layout((64, 128), 2, 128, kir.Deal.STRIPS)
 WIDE = kir.Fragment("wide", DType.F32, STRIPS)
@@ -37,8 +38,9 @@ def box(tensor: kir.Tensor = X) -> kir.Box:
 def of(*body: kir.Stmt, cluster: int = 1) -> kir.Kernel:
     """A kernel over X and Y."""
     return kir.Kernel(
-        "k", (M, N), (X, Y), (), (S, PLAIN), (BAR,), 128, body, ("Y",), cluster=cluster
-    )
+        "k", (M, N), (X, Y), (), (S, PLAIN, NUMBER), (BAR,), 128, body, ("Y",),
+        cluster=cluster, counters=("next",),
+    )  # fmt: skip
 
 
 def written(stmt: kir.Data, *others: kir.Stmt, cluster: int = 1) -> str:
@@ -175,6 +177,11 @@ ROUND = kir.Fragment("round", DType.BF16, kir.Layout((64, 128), 8, 128))
             kir.StAsync(kir.Slot(PLAIN, 1, kir.RANK), WIDE, BAR, 0, 2),
             kir.Load(HALF, kir.Slot(PLAIN, 0), 2),
             kir.StAsync(kir.Slot(S, 0), HALF, BAR, 1, 2),
+        ),
+        (
+            kir.Elect(kir.Per.ROLE, (kir.Draw(kir.Slot(NUMBER, 0), "next"),)),
+            kir.Loop(p, (kir.Fetch(NEXT, kir.Slot(NUMBER, 1)), kir.Leave(NEXT, M))),
+            kir.Elect(kir.Per.ROLE, (kir.Draw(kir.Slot(NUMBER, 1), "next", atomic=False),)),
         ),
         (CLEAR, kir.AtomicAdd(box(Y), WIDE)),
         (

@@ -213,7 +213,7 @@ def test_dependent_launches_hand_a_tile_on() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", [0, 1, 5, 64])
+@pytest.mark.parametrize("n", [1, 5, 64])
 @pytest.mark.parametrize(
     "name",
     [
@@ -269,6 +269,7 @@ def test_threads_store_into_their_cluster(name: str) -> None:
     compare(name, kernel, y, want)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("maps", [1, 2])
 @pytest.mark.parametrize(("grid", "n", "m"), [(1, 5, 1), (2, 7, 3), (3, 64, 2)])
 def test_tensor_maps_are_those_of_the_group(maps: int, grid: int, n: int, m: int) -> None:
@@ -296,3 +297,37 @@ def test_tensor_maps_compile() -> None:
     """Every statement about them is an instruction that the assembler knows."""
     for kernel in (grouped(), leaving(maps=2, keep=1)):
         compile_cubin(cuda.source(kernel))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("grid", "n"), [(1, 0), (1, 5), (3, 1), (7, 100), (264, 1000)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiles_are_drawn_between_barriers",
+        "roles_work_on_tiles_that_one_draws",
+        "roles_work_on_tiles_two_ahead",
+    ],
+)
+def test_tiles_are_drawn(name: str, grid: int, n: int) -> None:
+    """Each tile once, whoever draws it; and again, for the counter begins at 0."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(4 * n, 32, torch.float32, 1), output(4 * n, 32, torch.float32)
+    prepared = Prepared(kernel, grid, {"n": n}, {"X": x, "Y": y.tensor})
+    for turn in range(3):
+        y.tensor.fill_(float("nan"))
+        prepared.launch()
+        finish(kernel, f"{name}, launch {turn}")
+        compare(f"{name}, launch {turn}", kernel, y, x)
+
+
+@pytest.mark.gpu
+def test_steps_of_tiles_are_drawn() -> None:
+    """Sums over the steps of each tile."""
+    kernel, n, m = LITMUS["steps_of_tiles_that_one_draws"], 50, 7
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(4 * n * m, 32, torch.float32, 1), output(4 * n, 32, torch.float32)
+    launch_kernel(kernel, 6, {"n": n, "m": m}, {"X": x, "Y": y.tensor})
+    finish(kernel, "steps of tiles")
+    compare("steps of tiles", kernel, y, x.reshape(n, m, 4, 32).sum(1).reshape(-1, 32))

@@ -49,6 +49,15 @@ from fuser.expr import eq
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.legal import problems, validate
 
+NUMBER = kir.Buffer("NUMBER", DType.I32, (1,), 1, 1 << 16)
+
+
+def drawing(*body: kir.Stmt) -> kir.Kernel:
+    """A kernel that draws numbers."""
+    made = kernel(*body)
+    return replace(made, buffers=(*made.buffers, NUMBER), semaphores=(), counters=("next",))
+
+
 MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     # --- the launch ---
     "threads": ("k has 100 threads; use a multiple of 32, at most 1024", kernel(threads=100)),
@@ -420,6 +429,50 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "more arrivals than a phase has": (
         "counts 2 arrivals; bar takes 1 a phase: count 1..1",
         kernel(kir.MBarrierArrive(BAR, 0, count=2)),
+    ),
+    "loop without an end": (
+        "put one Fetch, and behind it one Leave of the same variable, into its body",
+        drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(NUMBER, 0)),))),
+    ),
+    "loop left by another variable": (
+        "put one Fetch, and behind it one Leave of the same variable",
+        drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(NUMBER, 0)), kir.Leave(J, M)))),
+    ),
+    "exit out of a loop": (
+        "stands in no Loop; put it into the body of one itself",
+        drawing(
+            kir.Loop(
+                J,
+                (
+                    kir.Fetch(LOST, kir.Slot(NUMBER, 0)),
+                    kir.IfThenElse(M, (kir.Leave(LOST, M),)),
+                    kir.Leave(LOST, M),
+                ),
+            )
+        ),
+    ),
+    "number in a cluster": (
+        "numbers are drawn by CTAs of their own; drop clusters and semaphores",
+        replace(
+            drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(NUMBER, 0)), kir.Leave(LOST, M)))),
+            cluster=2,
+        ),
+    ),
+    "number of 16 bits": (
+        r"SA holds bf16\[64, 16\]; make it i32\[1\]",
+        drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(SA, 0)), kir.Leave(LOST, M)))),
+    ),
+    "drawn by all": (
+        "is executed by 128 threads of role r; draw by one: put it inside Elect",
+        drawing(role(kir.Draw(kir.Slot(NUMBER, 0), "next"))),
+    ),
+    "drawn from nothing": (
+        "draws from first; add it to Kernel.counters",
+        drawing(one(kir.Draw(kir.Slot(NUMBER, 0), "first"))),
+    ),
+    "drawn twice": (
+        "is the second place that draws; draw in one place",
+        drawing(one(kir.Draw(kir.Slot(NUMBER, 0), "next"), kir.Draw(kir.Slot(NUMBER, 0), "next"))),
     ),
     "no arrival": ("counts 0 arrivals", kernel(kir.MBarrierArrive(BAR, 0, count=0))),
 }
