@@ -231,6 +231,8 @@ class Memory:
         cta = agent.cta
         if slot.cta is not None:
             cta = self.machine.peer(agent, event.extra)
+            if writes and cta != agent.cta and not self.machine.has_begun(agent):
+                raise Violation("residency", "it stores into a CTA that may not have begun")
             self.machine.reach(agent, cta, event)
         atoms = self._atoms(deal, cta)
         touch = self.shadow.write if writes else self.shadow.read
