@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 
 class Kind(Enum):
@@ -93,10 +94,11 @@ class Var(_Arithmetic):
 
 
 class _Hashed(_Arithmetic):
-    """A place for the hash of a tree, which is worked out once."""
+    """A place for the hash of a tree and its variables, which are worked out once."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_variables")
     _hash: int
+    _variables: frozenset[Var]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,11 @@ def fold(kind: Kind, a: Expr, b: Expr) -> Expr:
         return 0
     if kind is Kind.MOD and b == 1:
         return 0
-    return Op(kind, a, b)
+    return _op(kind, a, b)
+
+
+_op = lru_cache(maxsize=1 << 15, typed=True)(Op)
+"""Makes one object of what is built again and again, so that it is compared as such."""
 
 
 def _is_condition(expr: Expr) -> bool:
@@ -219,4 +225,9 @@ def variables(expr: Expr) -> frozenset[Var]:
         case Var():
             return frozenset({expr})
         case Op(_, a, b):
-            return variables(a) | variables(b)
+            try:
+                return expr._variables
+            except AttributeError:
+                made = variables(a) | variables(b)
+                object.__setattr__(expr, "_variables", made)
+                return made

@@ -73,6 +73,18 @@ def _python(expr: Expr) -> str:
 
 def linear(expr: Expr, env: Mapping[str, int] | None = None) -> tuple[int, dict[Expr, int]]:
     """Return an expression as a constant and a sum of multiples of what is not known."""
+    if env is None and isinstance(expr, Op):
+        constant, parts = _linear(expr)
+        return constant, dict(parts)
+    return _sum_of(expr, env)
+
+
+@lru_cache(maxsize=1 << 14)
+def _linear(expr: Op) -> tuple[int, dict[Expr, int]]:
+    return _sum_of(expr, None)
+
+
+def _sum_of(expr: Expr, env: Mapping[str, int] | None) -> tuple[int, dict[Expr, int]]:
     match expr:
         case int():
             return expr, {}

@@ -5,6 +5,7 @@ The loops that may run long, and every question to z3, call `working`.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,14 +40,22 @@ _CLOCK: ContextVar[Clock | None] = ContextVar("clock", default=None)
 
 @contextmanager
 def limited(limit: float, tell: Tell | None = None) -> Iterator[None]:
-    """Limit the CPU seconds of what is done inside; a proof inside another has what is left."""
+    """Limit the CPU seconds of what is done inside; a proof inside another has what is left.
+
+    Nothing is collected meanwhile: what a proof makes lives until it ends, and looking through it
+    again and again takes a fifth of the time.
+    """
     outer = _CLOCK.get()
     token = None if outer is not None else _CLOCK.set(Clock(limit, tell))
+    collects = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
         if token is not None:
             _CLOCK.reset(token)
+        if collects:
+            gc.enable()
 
 
 def working(at: str, number: int = -1) -> None:

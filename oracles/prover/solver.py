@@ -7,7 +7,7 @@ a proof, never make a false one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -320,8 +320,6 @@ class Sequents:
     def held(self, goals: Iterable[Expr]) -> set[Expr]:
         """Return the goals that follow: those that are left when no model refutes any more."""
         left = dict(enumerate(goals))
-        if self._refutes(f"(not (and true {' '.join(map(self._truth, left.values()))}))"):
-            return set(left.values())
         flags = {i: z3.Bool(f"g{i}") for i in left}
         claims = [f"(assert (= g{i} {self._truth(g)}))" for i, g in left.items()]
         self._solver.push()
@@ -343,19 +341,25 @@ class Sequents:
     def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
         """Return the first claim (True) that does not follow from all steps before it, if any."""
         texts = [(claims, self._truth(expr)) for claims, expr in steps]
-        wrong: list[str] = []
-        before = "true"
-        for claims, text in texts:
-            if claims:
-                wrong.append(f"(and {before} (not {text}))")
-            before = f"(and {before} {text})"
-        if not wrong or self._refutes(f"(or false {' '.join(wrong)})"):
+        if self._all_follow(texts):
             return None
         for at, (claims, text) in enumerate(texts):
             if claims and not self._refutes(f"(not {text})"):
                 return at
             self._known.append(text)
         return len(texts) - 1
+
+    def all_hold(self, steps: Iterable[tuple[bool, Expr]], goals: Iterable[Expr]) -> bool:
+        """Whether all claims follow, each from all before it, and goals from all of them."""
+        last = f"(and true {' '.join(map(self._truth, goals))})"
+        texts = [(claims, self._truth(expr)) for claims, expr in steps]
+        return self._all_follow([*texts, (True, last)])
+
+    def _all_follow(self, texts: Sequence[tuple[bool, str]]) -> bool:
+        wrong = "false"  # the first claim that fails does so where all assumptions before it hold
+        for claims, text in reversed(texts):
+            wrong = f"(or (not {text}) {wrong})" if claims else f"(and {text} {wrong})"
+        return wrong == "false" or self._refutes(wrong)
 
     def _refutes(self, text: str) -> bool:
         working("a question to z3")

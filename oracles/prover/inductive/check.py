@@ -369,15 +369,17 @@ class _Checker:
         target = self._classes[step.to]
         known, equal = self._known(step.source)
         path = [self._with(e, equal) for claims, e in step.asked if not claims]
+        told = {*known, *path}
         goals = {f: self._with(self._with(f, step.shifts), equal) for f in target.facts}
-        asked = {g for g in goals.values() if not isinstance(g, int)}
+        asked: set[Expr] = {g for g in goals.values() if not (isinstance(g, int) or g in told)}
         held: set[Expr] = set()
         if asked:
-            told = [*known, *path]
             key = frozenset(told), frozenset(asked)
             if key not in self._held:
-                self._held[key] = self._solver.given(told).held(asked)
+                both = self._all_hold(step, asked)
+                self._held[key] = asked if both else self._solver.given(told).held(asked)
             held = self._held[key]
+        held |= told
         kept = [
             f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])
         ]
@@ -385,11 +387,26 @@ class _Checker:
         target.facts = kept
         return changed
 
-    def _judge(self, step: Step) -> None:
-        """Ask whether what a step claims follows from the facts of its class."""
+    def _all_hold(self, step: Step, goals: set[Expr]) -> bool:
+        """Ask for all that a step claims, and that goals follow at its end, in one question."""
+        known, left = self._left(step)
+        claims = [one for one, _ in left]
+        if not self._solver.given(known).all_hold(claims, goals):
+            return False
+        self._open[frozenset(known), tuple(claims)] = None
+        return True
+
+    def _left(self, step: Step) -> tuple[list[Expr], list[tuple[tuple[bool, Expr], Note]]]:
+        """Return what is known where a step begins, and what there is to assume and to claim."""
         known, equal = self._known(step.source)
         asked = (((claims, self._with(e, equal)), note) for (claims, e), note in step.asked.items())
-        left = [(one, note) for one, note in asked if not isinstance(one[1], int) or not one[1]]
+        return known, [
+            (one, note) for one, note in asked if not isinstance(one[1], int) or not one[1]
+        ]
+
+    def _judge(self, step: Step) -> None:
+        """Ask whether what a step claims follows from the facts of its class."""
+        known, left = self._left(step)
         if not any(claims for (claims, _), _ in left):
             return
         key = frozenset(known), tuple(one for one, _ in left)

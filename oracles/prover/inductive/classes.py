@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import linear
+from oracles.prover.arithmetic import function
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Code, Set
 from oracles.prover.reachability.path import Number
@@ -46,6 +46,7 @@ class Class:
         self._first: dict[int, int] = {}
         facts: list[Expr] = [eq(rotation(i), 0) for i in range(len(orbits))]
         facts += [fold(Kind.LE, 0, rotation(i)) for i in range(len(orbits))]
+        facts += [eq(fold(Kind.MOD, rotation(i), o.step), 0) for i, o in enumerate(orbits)]
         late: list[tuple[Agent, Set]] = []
         for a in state.agents:
             if a.done:
@@ -167,17 +168,10 @@ class Class:
 
     def drop_refuted(self, shifts: Mapping[Var, int]) -> None:
         """Drop the candidates that do not hold of a state with these shifts."""
-        self.facts = [f for f in self.facts if _holds(f, shifts)]
-
-
-def _holds(fact: Expr, shifts: Mapping[Var, int]) -> bool:
-    return not variables(fact) <= shifts.keys() or _value(fact, shifts) != 0
-
-
-def _value(fact: Expr, shifts: Mapping[Var, int]) -> int:
-    constant, parts = linear(fact, {v.name: n for v, n in shifts.items()})
-    assert not parts, "all of its variables have values"
-    return constant
+        values = {v.name: n for v, n in shifts.items()}
+        self.facts = [
+            f for f in self.facts if not variables(f) <= shifts.keys() or function(f)(values)
+        ]
 
 
 def rotation(orbit: int) -> Var:

@@ -52,12 +52,13 @@ the loop that it counts, and such counts are relative in a canonical form anyway
 bytes.  One instruction that does anything else (a position that begins again at 0, slot 0 by its
 number, `k % 3`, a box of shared global memory) holds back the rotation until no thread can come
 there any more.  Rings whose positions never stand together in one expression move independently
-(`Orbit`): where one is, the other does not see.
+(`Orbit`): where one is, the other does not see.  If slots are used by their numbers, and `v % S`
+says by whom, the same holds of moves by multiples of S: slots stay, parities go on (`_by_parity`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -711,17 +712,18 @@ class Orbit:
 
     `names` are the positions, `rings` the slots of each ring of barriers ("phase", name) and
     buffers ("access", name); `minds` is the last place of each program from which something may be
-    reached that tells one position from another.
+    reached that tells one position from another.  They move by multiples of `step` only.
     """
 
     names: frozenset[str]
     rings: Mapping[tuple[str, str], int]
     minds: tuple[int, ...]
+    step: int = 1
 
     @property
     def period(self) -> int:
         """After how many moves all is as it was."""
-        return lcm(*(2 * slots for slots in self.rings.values()))
+        return lcm(self.step, *(2 * slots for slots in self.rings.values()))
 
     def by(self, code: Code, agents: list[Agent], ahead: dict[int, dict[str, int]]) -> int:
         """Return by how much a state is to be rotated: its least position, 0 if it may not be.
@@ -742,7 +744,7 @@ class Orbit:
                 value = a.env.get(name, -1) + ahead[a.kind.index].get(name, 0)
                 if value >= 0 and (least < 0 or value < least):
                     least = value
-        return max(least, 0) % self.period
+        return (least - least % self.step) % self.period if least > 0 else 0
 
 
 class Rotation:
@@ -883,7 +885,60 @@ def rotation_of(world: World) -> Rotation:
         if moving:
             minds = tuple(_minds(p, moving, rings) for p in code.programs)
             orbits.append(Orbit(moving, rings, minds))
+    orbits += _by_parity(code, running, positions, shared)
     return Rotation(tuple(orbits))
+
+
+def _by_parity(
+    code: Code, running: frozenset[str], positions: set[str], shared: Collection[tuple[str, str]]
+) -> Iterator[Orbit]:
+    """Yield the orbits of rings whose slots are used by number, so that only parities go on.
+
+    Where roles take turns, each has a slot of its own, `v % slots` tells whose turn it is, and the
+    parity is that of `(v + c) // slots + d`: all is as before when v is `slots` further on.
+    """
+    found: dict[tuple[str, str], set[str]] = {}
+    slots: dict[tuple[str, str], int] = {}
+    for i in code.instructions:
+        for one in _named(i) if isinstance(i, Do) else ():
+            at = None if one.parity is None else _phase(one.parity, one.slots, running)
+            if one.slots > 1 and one.ring[0] == "phase":
+                names = {at.name} if at is not None else set()
+                plain = isinstance(one.slot, int) and (at is not None or one.parity is None)
+                found.setdefault(one.ring, set()).update(names if plain else {""})
+                slots[one.ring] = one.slots
+    for name in sorted({n for names in found.values() for n in names} - positions - {""}):
+        rings = {r: slots[r] for r, names in found.items() if names == {name} and r not in shared}
+        beside = positions | {n for names in found.values() for n in names} - {name}
+        mixed = any(name in m and m & beside for i in code.instructions for m in _mentioned(i))
+        if not rings or mixed or code.cycles.get(name, (0, 1))[0] != 0:
+            continue
+        tests = [i.test for i in code.instructions if isinstance(i, Branch | Enter)]
+        asked = (leaf.expr for test in tests for leaf in leaves(test))
+        step = lcm(*rings.values(), *(by for expr in asked for by in _moduli(expr, name)))
+        alone = frozenset({name})
+        minds = tuple(_minds(p, alone, rings, step) for p in code.programs)
+        yield Orbit(alone, rings, minds, step)
+
+
+def _moduli(expr: Expr, name: str) -> Iterator[int]:
+    """Yield by what the remainders of a variable are taken."""
+    if isinstance(expr, Op):
+        if expr.kind is Kind.MOD and isinstance(expr.b, int) and _mentions(expr.a, {name}):
+            yield expr.b
+        yield from _moduli(expr.a, name)
+        yield from _moduli(expr.b, name)
+
+
+def _repeats(expr: Expr, names: Collection[str], step: int) -> bool:
+    """Whether an expression is the same when variables are multiples of a step further on."""
+    match expr:
+        case Op(Kind.MOD, a, int() as by) if by > 0 and step % by == 0:
+            return all(isinstance(e, Var) or not _mentions(e, names) for e in linear(a)[1])
+        case Op(_, a, b):
+            return _repeats(a, names, step) and _repeats(b, names, step)
+        case _:
+            return not _mentions(expr, names)
 
 
 def _mentioned(i: Instruction) -> Iterator[set[str]]:
@@ -998,7 +1053,10 @@ def _phase(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
 
 
 def _minds(
-    program: list[Instruction], names: frozenset[str], rings: dict[tuple[str, str], int]
+    program: list[Instruction],
+    names: frozenset[str],
+    rings: dict[tuple[str, str], int],
+    step: int = 1,
 ) -> int:
     """Return the last place of a program from which something that minds may still be reached."""
     loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
@@ -1009,12 +1067,12 @@ def _minds(
             # entered, it begins at 0: from outside of it, or once more in a loop around it
             outer = [e.end - 1 for start, e in loops if start < at < e.end]
             last = max(last, at - 1, *outer)
-        if not _conforms(i, names, rings, counted):
+        if not _conforms(i, names, rings, counted, step):
             last = max(last, reach)
     return last
 
 
-def _mentions(expr: Expr, names: frozenset[str]) -> bool:
+def _mentions(expr: Expr, names: Collection[str]) -> bool:
     return any(v.name in names for v in variables(expr))
 
 
@@ -1023,10 +1081,11 @@ def _conforms(
     names: frozenset[str],
     rings: dict[tuple[str, str], int],
     counted: dict[str, int],
+    step: int,
 ) -> bool:
     match i:
         case Do():
-            return _does(i, names, rings)
+            return _does(i, names, rings, step)
         case Set(name, expr):
             if name not in names:
                 return not _mentions(expr, names)
@@ -1034,17 +1093,17 @@ def _conforms(
         case Enter():
             if _mentions(i.stop, names):
                 return False
-            return _compares(i.test, names, counted)
+            return _compares(i.test, names, counted, step)
         case Branch():
-            return _compares(i.test, names, counted)
+            return _compares(i.test, names, counted, step)
         case _:
             return True
 
 
-def _compares(test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
+def _compares(test: Condition, names: frozenset[str], counted: dict[str, int], step: int) -> bool:
     """Whether positions are compared each with the unknown length of the loop that it counts."""
     for leaf in leaves(test):
-        if not _mentions(leaf.expr, names):
+        if _repeats(leaf.expr, names, step):
             continue
         match leaf, list(linear(leaf.expr)[1].items()):
             case AtLeast(atom), [(Var(name), 1)] if atom == counted.get(name, -1):
@@ -1054,14 +1113,14 @@ def _compares(test: Condition, names: frozenset[str], counted: dict[str, int]) -
     return True
 
 
-def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bool:
+def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int], step: int) -> bool:
     used: set[str] = set()
     for one in _named(i):
         if one.ring not in rings:
             continue
         used.update(one.values)
         slot = _position(one.slot, one.slots, names)
-        if slot is None and not (one.slots == 1 and one.slot == 0):
+        if slot is None and not (isinstance(one.slot, int) and step % one.slots == 0):
             return False
         if one.parity is not None:
             phase = _phase(one.parity, one.slots, names)

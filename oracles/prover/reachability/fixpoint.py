@@ -74,7 +74,7 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.statements import ContestError, budget, contended, execute
 from oracles.prover.reachability.step import EVERY, Scene, Step
-from oracles.prover.reachability.sync import left
+from oracles.prover.reachability.sync import CLUSTER_DONE, left
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 from oracles.prover.solver import Known as Facts
@@ -108,6 +108,12 @@ class Execution(Scene):
     log: Callable[[State, Agent, Do, int], None] | None = None
     """Called after every statement that some threads have executed, with its iteration."""
 
+    def __init__(
+        self, world: World, state: State, events: Events, findings: Findings, single_arrivals: bool
+    ) -> None:
+        super().__init__(world, state, events, findings, single_arrivals)
+        self._still: dict[int, Callable[[], bool]] = {}
+
     # --- going on -------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -117,7 +123,30 @@ class Execution(Scene):
             moved = False
             for a in self.state.agents:
                 if not (a.done or a.waiting or a.gate):
-                    moved |= self._advance(a)
+                    still = self._still.get(a.kind.index)
+                    if still is None or not still():
+                        moved |= self._advance(a)
+
+    def sets_out(self) -> None:
+        """Begin a step of its own: threads that wait look again, so that it is noted why."""
+        self._still.clear()
+
+    def _waits(self, a: Agent, do: Do) -> None:
+        """Put down how to tell that threads would still wait, without a look at all they need."""
+        phases, barriers = self.state.phases, self.state.barriers
+        match do.site.stmt:
+            case kir.MBarrierWaitParity(barrier):
+                where = a.kind.cta, barrier.name, do.values["bar"](a.env)
+                phase = phases[where]
+                count = phase.count
+                self._still[a.kind.index] = lambda: (
+                    phase.count == count and phase.alive and phases[where] is phase
+                )
+            case kir.ClusterWait():
+                done = barriers.get(CLUSTER_DONE)
+                self._still[a.kind.index] = lambda: barriers.get(CLUSTER_DONE) is done
+            case _:
+                pass
 
     def _advance(self, a: Agent) -> bool:
         """Let threads of one kind go on as far as they can; return whether they did."""
@@ -159,7 +188,9 @@ class Execution(Scene):
         """Execute a statement; return whether that has changed anything."""
         before, step = a.at, Step(self, a, do)
         moved = execute(step) or bool(a.waiting) or a.at != before
-        if moved and self.log is not None:
+        if not moved:
+            self._waits(a, do)
+        elif self.log is not None:
             self.log(self.state, a, do, step.k)
         return moved
 
@@ -475,6 +506,8 @@ def _comes(kernel: kir.Kernel, site: Site, cta: Expr) -> bool:
 
 STATES = 10_000
 """States that are looked at before giving up."""
+UNPLACED = 500
+"""States of a CTA of which nothing is known, before it is followed in each of its places."""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 FORKS = 512
@@ -523,7 +556,8 @@ def judge(
         if alone and whole:
             break
         try:
-            one = opened(kernel, reading, policy=policy, without=without)
+            most = UNPLACED if alone and not reading.fixed[0] else STATES
+            one = opened(kernel, reading, policy=policy, without=without, states=most)
             many, why = one.confirmed(reading, first=number == 0)
         except UnsupportedError:
             if not alone or reading.fixed[0]:
@@ -579,18 +613,20 @@ def opened(
     policy: str,
     without: frozenset[Rule] = frozenset(),
     pinned: Mapping[int, int] | None = None,
+    states: int = STATES,
 ) -> Exploration:
     """Return the exploration of a kernel in a reading, before it has begun.
 
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
-    are followed together go round as few times as there is.
+    are followed together go round as few times as there is.  It gives up after so many `states`.
     """
     world = World(assemble(kernel, reading.fixed, reading.facts), policy)
     given: dict[int, int] = {}
     if reading.together:
         given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
     pinned = given | dict(pinned or {})
-    return Exploration(replace(world, together=reading.together, pinned=pinned), without)
+    world = replace(world, together=reading.together, pinned=pinned)
+    return Exploration(world, without, states=states)
 
 
 class Exploration:
@@ -602,9 +638,14 @@ class Exploration:
     """
 
     def __init__(
-        self, world: World, without: frozenset[Rule] = frozenset(), *, single_arrivals: bool = False
+        self,
+        world: World,
+        without: frozenset[Rule] = frozenset(),
+        *,
+        single_arrivals: bool = False,
+        states: int = STATES,
     ) -> None:
-        self.world, self.findings = world, Findings(without)
+        self.world, self.findings, self._most = world, Findings(without), states
         self.single_arrivals = single_arrivals or world.kernel.cluster > 1
         self.abstraction = Abstraction(world)
         self.events = Events(self.abstraction.rotation.places)
@@ -673,11 +714,13 @@ class Exploration:
                         break
                     seen[key] = len(seen)
                     recorder.keep(state, whole)
+                    execution.sets_out()
                     if max(len(state.ranges), state.lead) > AHEAD:
                         why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
                         break
-                    if len(seen) > STATES:
-                        return len(seen), f"more than {STATES} states, and none repeats all others"
+                    if len(seen) > self._most:
+                        says = f"more than {self._most} states, and none repeats all others"
+                        return len(seen), says
                 state.pass_gate()
             if self.findings.failed:
                 return len(seen), ""

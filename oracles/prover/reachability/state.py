@@ -38,7 +38,7 @@ _COPIES: dict[type, Callable[[Any], Any]] = {}
 _KEYS: dict[type, Callable[[Any, object], tuple[object, ...]]] = {}
 _OF_FACTS = "form.facts", "form.fenced", "form.before"
 """How sets of facts are mapped."""
-_KEEPS: dict[type, Callable[[Any, int], None]] = {}
+_KEEPS: dict[type, Callable[[Iterable[Any], int], None]] = {}
 
 
 def same(*, default: Any = MISSING) -> Any:
@@ -100,7 +100,7 @@ def declared(cls: type[Part]) -> type[Part]:
     _KEYS[made] = eval(f"lambda it, form: ({keys})")
     held = "; ".join(f"it.{one.name} &= keep" for one in every if one.metadata["facts"])
     space: dict[str, Any] = {}
-    exec(f"def keep_only(it, keep): {held or 'pass'}", space)
+    exec(f"def keep_only(every, keep):\n for it in every: {held or 'pass'}", space)
     _KEEPS[made] = space["keep_only"]
     result: type[Part] = made
     return result
@@ -112,9 +112,9 @@ def copied(it: Part) -> Part:
     return copy
 
 
-def keep_only(it: object, keep: int) -> None:
-    """Forget all facts but some, such as those of an event that is to be taken again."""
-    _KEEPS[type(it)](it, keep)
+def keep_only(cls: type[Part], every: Iterable[Part], keep: int) -> None:
+    """Have objects forget all facts but some, such as those of an event to be taken again."""
+    _KEEPS[cls](every, keep)
 
 
 def key_of(it: object, form: object) -> tuple[object, ...]:
@@ -682,11 +682,10 @@ class State:
         facts = 0b1111 << FACTS * event
         if self.used & facts:
             keep = ~facts
-            for held in (self.phases, self.barriers, self.semaphores):
-                for one in held.values():
-                    keep_only(one, keep)
-            for a in self.agents:
-                keep_only(a, keep)
+            keep_only(Phase, self.phases.values(), keep)
+            keep_only(Generation, self.barriers.values(), keep)
+            keep_only(Semaphore, self.semaphores.values(), keep)
+            keep_only(Agent, self.agents, keep)
             for key in self.products:
                 self.products[key] &= keep
             self.lacking &= keep

@@ -21,6 +21,7 @@ from litmus.parts import (
     box,
     elect,
     fragment,
+    init,
     k,
     kernel,
     load,
@@ -147,6 +148,12 @@ def minds_nothing(right: Callable[..., Rotation]) -> object:
     return rotation_of
 
 
+def all_repeats(patch: pytest.MonkeyPatch) -> None:
+    """Take every condition on whose turn it is to repeat after two of them."""
+    patch.setattr(canonical, "_moduli", lambda *_: iter(()))
+    patch.setattr(canonical, "_repeats", lambda *_: True)
+
+
 def ends(right: Callable[..., Iterator[object]]) -> object:
     """Take nothing to come back in a loop."""
     return lambda program: ((i, at) for at, i in enumerate(program))
@@ -166,12 +173,18 @@ def copied(fence: kir.Stmt, sync: kir.Stmt = SYNC) -> Body:
     return (load(IN, box(X1)), sync, store(kir.Slot(S, 0), IN), fence, sync, elect(*out), sync)
 
 
-def of(*body: kir.Stmt, threads: int = 64, requires: tuple[Expr, ...] = ()) -> kir.Kernel:
+def of(
+    *body: kir.Stmt,
+    threads: int = 64,
+    requires: tuple[Expr, ...] = (),
+    barriers: tuple[kir.MBarrier, ...] = (),
+) -> kir.Kernel:
     """Return a kernel of one CTA with a buffer."""
     return kernel(
         body,
         threads=threads,
         buffers=(S,),
+        barriers=barriers,
         tensors=(X1, Y1),
         params=(n, m),
         requires=(eq(kir.GRID, 1), *requires),
@@ -225,6 +238,28 @@ def hasty_ring() -> kir.Kernel:
         return [kir.IfThenElse(ring.k % 8 < 7, (stmt,))] if waits else None
 
     return recipes.specialized_ring(2).rewrite(rule)
+
+
+def hasty_turns() -> kir.Kernel:
+    """Copy tiles by two roles in turn, without a fence in every twelfth turn."""
+    order = kir.MBarrier("order", 1, 2)
+
+    def role(mine: int, fence: kir.Stmt) -> Body:
+        wait = kir.MBarrierWaitParity(order, mine, (k // 2 + 1 + mine) % 2)
+        tile = copied(fence, kir.BlockSync(1 + mine, 64))
+        turn = kir.IfThenElse(
+            eq(k % 2, mine), (wait, *tile, elect(kir.MBarrierArrive(order, 1 - mine)))
+        )
+        return (kir.ForLoop(k, n, (turn,)),)
+
+    return of(
+        init(order),
+        kir.BlockSync(0, 128),
+        kir.Role("even", 0, 2, role(0, fenced_if(k % 12 < 9))),
+        kir.Role("odd", 2, 2, role(1, FENCE)),
+        threads=128,
+        barriers=(order,),
+    )
 
 
 def litmus(name: str) -> kir.Kernel:
@@ -287,6 +322,7 @@ ROWS = (
     ), litmus("joined_up_to_less_than_required")),
     Row("a count is at most one less", most_one_less, litmus("joined_up_to_less_than_required")),
     Row("nothing minds a rotation", instead(canonical, "rotation_of", minds_nothing), hasty_ring()),
+    Row("nothing minds whose turn it is", all_repeats, hasty_turns()),
     Row("two CTAs fewer are followed", instead(
         ctas, "largest", lambda right: lambda *of: right(*of) - 2
     ), litmus("turns_joined_where_nothing_is_added")),

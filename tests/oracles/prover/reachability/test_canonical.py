@@ -416,6 +416,30 @@ def test_a_turning_moves_bits_as_events() -> None:
         assert by.bits(1 << 4 * number) == 1 << 4 * by.event(number)
 
 
+def test_turns_go_on_by_their_parity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each role has a slot of its own, a turn more of all roles is no other state."""
+    kernel = recipes.ping_pong()
+    (orbit,) = (one for one in _rotation(kernel).orbits if one.step > 1)
+    assert (orbit.names, orbit.rings, orbit.step, orbit.period) == (
+        frozenset({"t"}), {("phase", "order"): 2}, 2, 4,
+    )  # fmt: skip
+    states = fixpoint.judge(kernel).states
+    monkeypatch.setattr(canonical, "_by_parity", lambda *_: iter(()))
+    assert states < fixpoint.judge(kernel).states
+
+
+@pytest.mark.parametrize(
+    ("expr", "same"),
+    [
+        (trips % 2, True), ((3 * trips + 1) % 2 < 1, True), (trips % 3, False),
+        (trips // 2 % 2, False), (trips % 2 + trips, False), (k % 3, True),
+    ],
+)  # fmt: skip
+def test_what_repeats_when_two_turns_are_over(expr: Expr, same: bool) -> None:
+    """What a condition says of turns, it says again two turns later."""
+    assert canonical._repeats(expr, {trips.name}, 2) is same
+
+
 def test_a_prologs_counter_beside_a_position_turns_with_it() -> None:
     """Slots `(p + j) % S` hold back no turning: j is no position, it only ever counts to two."""
     p, j = Var("p"), Var("j")
