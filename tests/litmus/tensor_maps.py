@@ -10,6 +10,7 @@ from dataclasses import replace
 from fuser.dtype import DType
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
+from litmus.clusters import LATER, PAIRS, multicast
 from litmus.parts import (
     BULK,
     NBYTES,
@@ -197,6 +198,23 @@ def grouped(group: str = GROUP, *, maps: int = 2, use: str = "tell_done") -> kir
         tensors=(x, y),
         params=(n, m),
         requires=(m >= 1,),
+    )
+    return replace(made, maps=(own,))
+
+
+def cast(feed: str) -> kir.Kernel:
+    """Return a cluster whose first CTA loads tiles into both, through a map of each tile."""
+    own = kir.TensorMaps("maps", XN, 1)
+    full = kir.MBarrier("full", 1, 1)
+    first, ref = eq(kir.RANK, 0), map_of(own, 0, k)
+    source = kir.TmaLoad(kir.Slot(slots("S"), 0), alone(XN, k), full, 0, 3, ref)
+    made = multicast(
+        feed=feed,
+        write=kir.IfThenElse(first, (rewritten(own, 0, k),)),
+        release=kir.IfThenElse(first, (kir.TensorMapRelease(),)),
+        acquire=kir.IfThenElse(first, (kir.TensorMapAcquire(own, 0),)),
+        fill=kir.IfThenElse(first, (source,)),
+        landed=kir.IfThenElse(k >= 1, (wait(full, 0, k - 1),)),
     )
     return replace(made, maps=(own,))
 
@@ -637,5 +655,21 @@ LITMUS: tuple[Litmus, ...] = (
         "a_map_for_each_group",
         "The tiles may be those of another group.",
         launches=GROUPS[1:],
+    ),
+    legal(
+        "a_map_of_a_multicast",
+        "H36 H60",
+        cast("room expect write release acquire fill"),
+        "Both CTAs have used their copies.",
+        launches=PAIRS,
+    ),
+    broken(
+        "a_map_of_a_multicast_awaited_in_one_cta",
+        "H36 H60",
+        cast("landed write release acquire room expect fill"),
+        "WAR scope",
+        "a_map_of_a_multicast",
+        "The copy into the other CTA may still be going on, and reads the map.",
+        launches=LATER,
     ),
 )
