@@ -91,6 +91,9 @@ def ring(
     stop = n if ctas == 1 else (n - kir.BLOCK + kir.GRID - 1) // kir.GRID
     last = (k - 1) % stages, (k - 1) // stages
 
+    pair = kir.MapSlot(own, 0, (k // 2 * 2 * TILE[0], 0))
+    two = k // 2 * 2 * TILE[0] + 2 * TILE[0], TILE[1]
+
     def fill(of: kir.MapSlot, src: kir.Box) -> kir.Stmt:
         return elect(kir.TmaLoad(kir.Slot(buffer, slot), src, full, slot, through=of))
 
@@ -100,6 +103,7 @@ def ring(
         "write": elect(rewritten(own, at, number)),
         "write_next": elect(rewritten(own, (k + 1) % maps, number + 1)),
         "write_first": elect(rewritten(own, 0, 0)),
+        "write_first_two": elect(kir.TensorMapReplace(map_of(own, 0, 0), end(1))),
         "write_whole": elect(kir.TensorMapReplace(map_of(own, 0, 0), x.extents)),
         "release": elect(kir.TensorMapRelease()),
         "release_first": elect(kir.TensorMapRelease()),
@@ -112,6 +116,10 @@ def ring(
         "fill_whole": fill(map_of(own, 0, 0), box(x, number)),
         "fill_next": fill(map_of(own, at, number + 1), alone(x, number + 1)),
         "fill_more": fill(map_of(own, at, number), replace(box(x, number), limit=end(number + 1))),
+        "write_pair": elect(kir.TensorMapReplace(pair, two)),
+        "write_pairs": kir.IfThenElse(eq(k % 2, 0), (elect(kir.TensorMapReplace(pair, two)),)),
+        "write_odd": kir.IfThenElse(eq(k % 2, 1), (elect(kir.TensorMapReplace(pair, two)),)),
+        "fill_pair": fill(pair, replace(box(x, number), limit=two)),
         "landed": kir.IfThenElse(k >= 1, (elect(wait(full, *last)),)),
         "fence": elect(kir.FenceAsyncProxy(kir.Space.ALL)),
         "tell": elect(kir.MBarrierArrive(told, slot)),
@@ -671,5 +679,32 @@ LITMUS: tuple[Litmus, ...] = (
         "a_map_of_a_multicast",
         "The copy into the other CTA may still be going on, and reads the map.",
         launches=LATER,
+    ),
+    legal(
+        "a_map_for_two_tiles_written_for_each",
+        "H36",
+        ring("room write_pair release acquire expect fill_pair", stages=1, maps=1, more=1),
+        "Both have the same map, written twice.",
+    ),
+    legal(
+        "a_map_for_two_tiles_written_once",
+        "H36",
+        ring("room write_pairs release acquire expect fill_pair", stages=1, maps=1, more=1),
+        "The second goes by the map of the first.",
+    ),
+    broken(
+        "a_map_for_two_tiles_written_for_the_second",
+        "H36",
+        ring(
+            "room write_odd release acquire expect fill_pair",
+            stages=1,
+            maps=1,
+            more=1,
+            before="write_first_two",
+        ),
+        "map",
+        "a_map_for_two_tiles_written_once",
+        "The third tile finds the map of the first two.",
+        launches=trips(3, 5),
     ),
 )
