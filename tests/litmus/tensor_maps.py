@@ -10,6 +10,7 @@ from dataclasses import replace
 from fuser.dtype import DType
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
+from litmus.clusters import LATER, PAIRS, multicast
 from litmus.parts import (
     BULK,
     NBYTES,
@@ -90,6 +91,9 @@ def ring(
     stop = n if ctas == 1 else (n - kir.BLOCK + kir.GRID - 1) // kir.GRID
     last = (k - 1) % stages, (k - 1) // stages
 
+    pair = kir.MapSlot(own, 0, (k // 2 * 2 * TILE[0], 0))
+    two = k // 2 * 2 * TILE[0] + 2 * TILE[0], TILE[1]
+
     def fill(of: kir.MapSlot, src: kir.Box) -> kir.Stmt:
         return elect(kir.TmaLoad(kir.Slot(buffer, slot), src, full, slot, through=of))
 
@@ -99,6 +103,7 @@ def ring(
         "write": elect(rewritten(own, at, number)),
         "write_next": elect(rewritten(own, (k + 1) % maps, number + 1)),
         "write_first": elect(rewritten(own, 0, 0)),
+        "write_first_two": elect(kir.TensorMapReplace(map_of(own, 0, 0), end(1))),
         "write_whole": elect(kir.TensorMapReplace(map_of(own, 0, 0), x.extents)),
         "release": elect(kir.TensorMapRelease()),
         "release_first": elect(kir.TensorMapRelease()),
@@ -111,6 +116,10 @@ def ring(
         "fill_whole": fill(map_of(own, 0, 0), box(x, number)),
         "fill_next": fill(map_of(own, at, number + 1), alone(x, number + 1)),
         "fill_more": fill(map_of(own, at, number), replace(box(x, number), limit=end(number + 1))),
+        "write_pair": elect(kir.TensorMapReplace(pair, two)),
+        "write_pairs": kir.IfThenElse(eq(k % 2, 0), (elect(kir.TensorMapReplace(pair, two)),)),
+        "write_odd": kir.IfThenElse(eq(k % 2, 1), (elect(kir.TensorMapReplace(pair, two)),)),
+        "fill_pair": fill(pair, replace(box(x, number), limit=two)),
         "landed": kir.IfThenElse(k >= 1, (elect(wait(full, *last)),)),
         "fence": elect(kir.FenceAsyncProxy(kir.Space.ALL)),
         "tell": elect(kir.MBarrierArrive(told, slot)),
@@ -197,6 +206,23 @@ def grouped(group: str = GROUP, *, maps: int = 2, use: str = "tell_done") -> kir
         tensors=(x, y),
         params=(n, m),
         requires=(m >= 1,),
+    )
+    return replace(made, maps=(own,))
+
+
+def cast(feed: str) -> kir.Kernel:
+    """Return a cluster whose first CTA loads tiles into both, through a map of each tile."""
+    own = kir.TensorMaps("maps", XN, 1)
+    full = kir.MBarrier("full", 1, 1)
+    first, ref = eq(kir.RANK, 0), map_of(own, 0, k)
+    source = kir.TmaLoad(kir.Slot(slots("S"), 0), alone(XN, k), full, 0, 3, ref)
+    made = multicast(
+        feed=feed,
+        write=kir.IfThenElse(first, (rewritten(own, 0, k),)),
+        release=kir.IfThenElse(first, (kir.TensorMapRelease(),)),
+        acquire=kir.IfThenElse(first, (kir.TensorMapAcquire(own, 0),)),
+        fill=kir.IfThenElse(first, (source,)),
+        landed=kir.IfThenElse(k >= 1, (wait(full, 0, k - 1),)),
     )
     return replace(made, maps=(own,))
 
@@ -637,5 +663,48 @@ LITMUS: tuple[Litmus, ...] = (
         "a_map_for_each_group",
         "The tiles may be those of another group.",
         launches=GROUPS[1:],
+    ),
+    legal(
+        "a_map_of_a_multicast",
+        "H36 H60",
+        cast("room expect write release acquire fill"),
+        "Both CTAs have used their copies.",
+        launches=PAIRS,
+    ),
+    broken(
+        "a_map_of_a_multicast_awaited_in_one_cta",
+        "H36 H60",
+        cast("landed write release acquire room expect fill"),
+        "WAR scope",
+        "a_map_of_a_multicast",
+        "The copy into the other CTA may still be going on, and reads the map.",
+        launches=LATER,
+    ),
+    legal(
+        "a_map_for_two_tiles_written_for_each",
+        "H36",
+        ring("room write_pair release acquire expect fill_pair", stages=1, maps=1, more=1),
+        "Both have the same map, written twice.",
+    ),
+    legal(
+        "a_map_for_two_tiles_written_once",
+        "H36",
+        ring("room write_pairs release acquire expect fill_pair", stages=1, maps=1, more=1),
+        "The second goes by the map of the first.",
+    ),
+    broken(
+        "a_map_for_two_tiles_written_for_the_second",
+        "H36",
+        ring(
+            "room write_odd release acquire expect fill_pair",
+            stages=1,
+            maps=1,
+            more=1,
+            before="write_first_two",
+        ),
+        "map",
+        "a_map_for_two_tiles_written_once",
+        "The third tile finds the map of the first two.",
+        launches=trips(3, 5),
     ),
 )

@@ -250,7 +250,7 @@ class _Checker:
                 put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
                 own = {str(n): e for (of, n), e in now.items() if of == agent}
                 for one, other in zip(told, taken, strict=True):
-                    for same in _same(_valued(one, put), _valued(other, own)):
+                    for same in _same(one, put, other, own):
                         self._claim(step, normal(same), note)
             case Served():
                 pass
@@ -440,9 +440,18 @@ def _valued(expr: Expr, values: Mapping[str, Expr]) -> dict[object, Expr]:
     }
 
 
-def _same(one: Mapping[object, Expr], other: Mapping[object, Expr]) -> list[Expr]:
-    """Return claims that two sums have as much of everything."""
-    return [eq(one.get(part, 0), other.get(part, 0)) for part in {**one, **other}]
+def _same(
+    one: Expr, put: Mapping[str, Expr], other: Expr, own: Mapping[str, Expr]
+) -> Iterator[Expr]:
+    """Yield claims by which two expressions are equal: sums have as much of everything."""
+    try:
+        left, right = _valued(one, put), _valued(other, own)
+    except UnsupportedError:
+        values = ({Var(name): e for name, e in of.items()} for of in (put, own))
+        yield eq(*map(substitute, (one, other), values))
+        return
+    for part in {**left, **right}:
+        yield eq(left.get(part, 0), right.get(part, 0))
 
 
 def solved(facts: list[Expr]) -> dict[Var, Expr]:

@@ -26,7 +26,6 @@ from oracles.prover.arithmetic import (
     function,
     learn,
     linear,
-    multiples,
 )
 from oracles.prover.sites import (
     AMONG_CTAS,
@@ -662,19 +661,10 @@ class _Assembler:
             origin, limit = (
                 tuple(self._plain(e, here) for e in p) for p in (box.origin, box.limit)
             )
-        self.out.append(
-            Do(site, values, tuple(exprs.values()), index, origin, limit, self._said(site, here))
-        )
-
-    def _said(self, site: Site, here: Mapping[Var, Expr]) -> tuple[Expr, ...]:
-        """Return what a tensor map says, as sums of multiples of the threads' variables."""
         told = says(site.stmt)
-        if told is None:
-            return ()
-        found = tuple(self._plain(e, here) for e in (*told[0].origin, *told[1]))
-        for expr in found:
-            multiples(expr, {v.name for v in variables(expr)} - self.unknown)
-        return found
+        said = () if told is None else (*told[0].origin, *told[1])
+        says_ = tuple(self._plain(e, here) for e in said)
+        self.out.append(Do(site, values, tuple(exprs.values()), index, origin, limit, says_))
 
     def _placed(self, expr: Expr) -> Expr:
         """Put a position that the length of a loop is a part of into a variable, and use that."""

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from litmus.tensor_maps import rewritten, ring
 from sample import some
 
 from fuser.cookbook import recipes
 from fuser.cookbook.ring import k
-from fuser.expr import Expr, Kind, Op, Var, eq, fold
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, minimum
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.schedule.matmul_params import MatmulParams
@@ -33,6 +34,23 @@ ROLLING = ("split_persistent", "split_persistent_tma", "split_persistent_scatter
 
 def _checked(kernel: kir.Kernel) -> Verdict:
     return check.check(fixpoint.judge(kernel).explorations, rlimit=RLIMIT)
+
+
+def test_a_map_that_stops_going_on_is_no_invariant() -> None:
+    """The search takes the sixth tile for like the fifth, where the map is still the right one."""
+
+    def stops(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.TensorMapReplace(kir.MapSlot(maps, index)):
+                return [rewritten(maps, index, minimum(k, 5))]
+            case _:
+                return None
+
+    made = fixpoint.judge(ring(stages=1, maps=1).rewrite(stops))
+    assert not made.violations
+    verdict = check.check(made.explorations, rlimit=RLIMIT)
+    assert verdict.status is Status.UNKNOWN
+    assert "map maps[0] says" in verdict.reason
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
