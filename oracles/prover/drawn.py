@@ -37,6 +37,7 @@ from oracles.prover.named.program import (
     WitnessedError,
     difference,
     normal,
+    repeated,
 )
 from oracles.prover.sites import facts, kinds, shared_tensors
 from oracles.prover.solver import Possible
@@ -52,13 +53,14 @@ class Split:
     """What stands for a kernel; `twice` is the draw that is not atomic, if it is not.
 
     `lines` has the line in the kernel of each line of `followed`, `mine` are the draws and fetches
-    of `counted`.
+    of `counted`; in `before` nothing stands behind the exits of loops.
     """
 
     followed: kir.Kernel
     counted: kir.Kernel
     mine: Sequence[kir.Stmt]
     by_one: kir.Kernel
+    before: kir.Kernel
     twice: kir.Draw | None
     lines: Mapping[int, tuple[int, str]]
 
@@ -96,9 +98,15 @@ def split(kernel: kir.Kernel) -> Split:
     if {*fetched, *(loop.index for loop in loops)} & {*kernel.params}:
         raise UnsupportedError("a number that is drawn, or counted, has the name of a parameter")
     common = replace(kernel, counters=())
-    taken = replace(common, params=(*kernel.params, TILES, *sorted(fetched, key=str)))
+    taken = replace(
+        common,
+        params=(*kernel.params, TILES, *sorted(fetched, key=str)),
+        requires=(*kernel.requires, repeated(stop) >= TILES),
+    )
     reader, counter = _Reader(behind=True), _Reader(behind=False)
+    short = kernel.rewrite(lambda stmt: [_without(stmt)] if isinstance(stmt, kir.Loop) else None)
     followed, counted = (replace(taken, body=r.kernel(kernel)) for r in (reader, counter))
+    before = replace(taken, body=_Reader(behind=False).kernel(short))
     alone = tuple(r for r in kernel.requires if kir.GRID not in variables(r))
     by_one = replace(common, body=_by_one(kernel.body), requires=(*alone, eq(kir.GRID, 1)))
     there = {id(stmt): n for n, stmt in numbered(kernel)}
@@ -108,7 +116,7 @@ def split(kernel: kir.Kernel) -> Split:
         if (of := reader.of.get(id(stmt))) is not None
     }
     twice = None if draws[0].atomic or eq(kir.GRID, 1) in kernel.requires else draws[0]
-    return Split(followed, counted, counter.mine, by_one, twice, lines)
+    return Split(followed, counted, counter.mine, by_one, before, twice, lines)
 
 
 def _apart(kernel: kir.Kernel, numbers: kir.Buffer) -> None:
@@ -151,6 +159,12 @@ def _parts(loop: kir.Loop) -> tuple[Body, Body]:
             f"{line(loop)}: {fetch.var} is used before it is held against its end"
         )
     return loop.body[: ends[0]], loop.body[ends[0] + 1 :]
+
+
+def _without(loop: kir.Loop) -> kir.Loop:
+    """Return a loop without what stands behind its exit."""
+    _, behind = _parts(loop)
+    return replace(loop, body=loop.body[: len(loop.body) - len(behind)])
 
 
 def _top(loop: kir.Loop) -> list[kir.Stmt]:

@@ -211,11 +211,11 @@ def prove(
 
 
 def _judged(
-    kernel: kir.Kernel, policy: str, rlimit: int, written: kir.Kernel | None = None
+    kernel: kir.Kernel, policy: str, rlimit: int, parts: drawn.Split | None = None
 ) -> Verdict:
     """Judge a kernel without looking at what was judged before.
 
-    What is `written` may be judged by another kernel that stands for it.
+    It may be one of the `parts` that stand for another one, of which some claims are asked.
     """
     if drawn.subject(kernel):
         try:
@@ -227,7 +227,8 @@ def _judged(
     if not launches.exist(kernel):
         says = "vacuous: no launch was found that keeps what the kernel requires"
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason=says)
-    divided = values.divided(kernel, rlimit=rlimit)
+    each = (kernel,) if parts is None else (parts.by_one, parts.before)
+    divided = _divided(each, rlimit)
     try:
         closed, launch = _ordered(kernel, policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
@@ -236,7 +237,7 @@ def _judged(
             if refuted.status is Status.FAIL or not divided.findings:
                 return refuted
             findings = refuted.findings
-        covered = _covered(written or kernel, rlimit)
+        covered = _covered(each[0], rlimit)
     except (UnsupportedError, ZeroDivisionError) as error:
         if divided.findings:
             return Verdict(ORACLE, Status.FAIL, divided.checked, divided.findings)
@@ -267,7 +268,7 @@ def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
         says = "for every launch: two CTAs may draw one number, which is loaded and then stored"
         twice = Finding("WAW", line(split.twice), says)
         return Verdict(ORACLE, Status.FAIL, 1, (twice,))
-    first = _judged(split.followed, policy, rlimit, written=split.by_one)
+    first = _judged(split.followed, policy, rlimit, split)
     first = replace(first, findings=tuple(_there(f, split.lines) for f in first.findings))
     if first.status is not Status.PASS:
         return first
@@ -275,6 +276,14 @@ def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if says:
         return replace(first, status=Status.UNKNOWN, reason=says, confirmed=())
     return replace(first, checked=first.checked + asked)
+
+
+def _divided(kernels: tuple[kir.Kernel, ...], rlimit: int) -> values.Covered:
+    """Judge the divisions of some kernels."""
+    each = [values.divided(one, rlimit=rlimit) for one in kernels]
+    reason = next((one.reason for one in each if one.reason), "")
+    findings = tuple(f for one in each for f in one.findings)
+    return values.Covered(sum(one.checked for one in each), findings, reason)
 
 
 def _there(finding: Finding, lines: Mapping[int, tuple[int, str]]) -> Finding:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fuser.cookbook import matmul
+from fuser.cookbook.ring import emptied, start, step, trips
+from fuser.cookbook.ring import ring as ring_of
 from fuser.dtype import DType
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from litmus.parts import (
+    BULK,
     NBYTES,
     ONE_CTA,
     PER_WARP,
+    SHARED,
     Body,
     Litmus,
     Run,
@@ -196,6 +201,60 @@ def stepped(restart: str = "", stages: int = 2) -> kir.Kernel:
     return replace(made, params=(n, m), tensors=(steps, Y))
 
 
+def product(leave: str = "drain join put fence join2 send", count: int = 1) -> kir.Kernel:
+    """The persistent product of the cookbook, on tiles that a warp of its own draws."""
+    (a, b), full, empty = matmul.operands(3), ring_of("full", 1, 3), ring_of("empty", 4, 3)
+    staged = kir.Buffer("SD", DType.F32, (64, 8), 1, -(-b.end // 128) * 128)
+    numbered = numbers(count, staged.end)
+    told, freed = ring_of("told", 1, count), ring_of("freed", 5, count)
+    send = kir.TmaStore(matmul.d_box(matmul.D, v), kir.Slot(staged, 0))
+    words: dict[str, kir.Stmt] = {
+        "drain": elect(kir.AsyncAwait(BULK, 0, read_only=True)),
+        "join": kir.BlockSync(1, 128),
+        "put": kir.Store(kir.Slot(staged, 0), matmul.ACC, 2),
+        "fence": kir.FenceAsyncProxy(SHARED),
+        "join2": kir.BlockSync(2, 128),
+        "send": elect(send, kir.AsyncCommit(BULK)),
+    }
+
+    def role(name: str, first: int, warps: int, index: Var, number: Var, body: Body) -> kir.Role:
+        at = ring(index, count)
+        begin = (
+            wait(told, at, index // count),
+            kir.Fetch(number, kir.Slot(numbered, at)),
+            kir.WarpSync(),
+            kir.Elect(PER_WARP, (kir.MBarrierArrive(freed, at),)),
+            kir.Leave(number, matmul.tile_count()),
+        )
+        end = elect(kir.AsyncAwait(BULK, 0, read_only=True))
+        return kir.Role(name, first, warps, (kir.Loop(index, (*begin, *body)), end))
+
+    at = ring(i, count)
+    draws: Body = (
+        wait(freed, at, i // count + 1),
+        elect(kir.Draw(kir.Slot(numbered, at), NEXT)),
+        kir.WarpSync(),
+        elect(kir.MBarrierArrive(told, at)),
+        kir.Fetch(t, kir.Slot(numbered, at)),
+        kir.WarpSync(),
+        kir.Leave(t, matmul.tile_count()),
+    )
+    fill = (emptied(empty, p, 3), *matmul.loads(a, b, full, p % 3, u, k))
+    multiply = kir.ForLoop(k, trips, (*matmul.multiply(a, b, full, empty, p), step(p)))
+    body = (
+        kir.Let(p, 0),
+        *start(full, empty, told, freed, threads=192),
+        role("mma", 0, 4, s, v, (matmul.zero(), multiply, *said(leave, words))),
+        role("load", 4, 1, j, u, (kir.ForLoop(k, trips, (elect(*fill), step(p))),)),
+        kir.Role("draw", 5, 1, (kir.Loop(i, draws),)),
+    )
+    made = matmul.matmul("drawn", body, (a, b, staged, numbered), (full, empty, told, freed), 192)
+    return replace(made, requires=(), counters=(NEXT,))
+
+
+PRODUCTS = tuple(
+    Run(grid, (("M", rows), ("N", 16), ("K", 40))) for grid, rows in ((1, 64), (2, 130))
+)
 STEPS = tuple(
     Run(grid, (("n", tiles), ("m", steps)))
     for grid, tiles, steps in ((1, 1, 0), (2, 1, 3), (2, 3, 3))
@@ -351,6 +410,29 @@ LITMUS: tuple[Litmus, ...] = (
         stepped(),
         "A ring of steps runs on over the tiles of a CTA, whichever those are.",
         launches=STEPS,
+    ),
+    legal(
+        "products_of_tiles_that_one_draws",
+        "H84 H05 H06 H08",
+        product(),
+        "Loads, products and stores of a tile follow its number in three roles.",
+        launches=PRODUCTS,
+    ),
+    legal(
+        "products_of_tiles_two_ahead",
+        "H84 H05 H06 H08",
+        product(count=2),
+        "The next number may be drawn while the tile of the last one is multiplied.",
+        launches=PRODUCTS,
+    ),
+    broken(
+        "product_of_the_tile_before_put_over",
+        "H84 H40 H44",
+        product("join put fence join2 send"),
+        "WAR",
+        "products_of_tiles_that_one_draws",
+        "The engine may still read the staged tile of the number before.",
+        launches=PRODUCTS[1:],
     ),
     broken(
         "steps_of_each_tile_drawn_begin_again",

@@ -331,3 +331,17 @@ def test_steps_of_tiles_are_drawn() -> None:
     launch_kernel(kernel, 6, {"n": n, "m": m}, {"X": x, "Y": y.tensor})
     finish(kernel, "steps of tiles")
     compare("steps of tiles", kernel, y, x.reshape(n, m, 4, 32).sum(1).reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", ["that_one_draws", "two_ahead"])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 8, 16), (1, 4, 8), (1000, 200, 72)])
+def test_products_of_tiles_are_drawn(m: int, n: int, k: int, count: str) -> None:
+    """Three roles work on the same tile, whichever it is."""
+    kernel, what = LITMUS[f"products_of_tiles_{count}"], f"{count} {m} x {n} x {k}"
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    a, b = (integers(rows, k, torch.bfloat16, rows) for rows in (m, n))
+    d, params = output(m, n, torch.float32), {"M": m, "N": n, "K": k}
+    launch_kernel(kernel, 5, params, {"A": a, "B": b, "D": d.tensor})
+    finish(kernel, what)
+    compare(what, kernel, d, a.float() @ b.float().T)
