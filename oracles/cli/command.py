@@ -30,6 +30,7 @@ from oracles.cli.launching import (
     replayed,
     settings,
     simulated,
+    told,
 )
 from oracles.cli.target import Target, TargetError, load
 from oracles.expect import ExpectError
@@ -141,7 +142,7 @@ def explore(spec: str, policy: str, asked: Asked, states: int) -> None:
             target,
             asked,
             lambda plan: explored(target.subject, plan, states, policy),
-            lambda plan: None,
+            lambda plan: told(target.subject, plan, states, policy),
         ),
     )
 

@@ -284,3 +284,11 @@ def explored(subject: Subject, plan: Plan, states: int, policy: str) -> Verdict:
     """Go through every interleaving of a launch."""
     runs = tuple(explore.Launch(one.grid, one.params) for one in plan)
     return explore.explore(subject, runs, policy=policy, states=states)
+
+
+def told(subject: Subject, plan: Plan, states: int, policy: str) -> Witness | None:
+    """Return the way on which the explorer found a launch wrong; None for programs."""
+    if isinstance(subject, LaunchSequence):
+        return None
+    launch = explore.Launch(plan[0].grid, plan[0].params)
+    return explore.witness(subject, launch, policy=policy, states=states)

@@ -68,12 +68,22 @@ class Rule(Enum):
 class Defect(Exception):
     """An obligation that does not hold on the way that was taken.
 
-    Its `kind` is a key of `oracles.verdict.KINDS`, `where` the statement, `says` what is wrong.
+    Its `kind` is a key of `oracles.verdict.KINDS`, `where` the statement, `says` what is wrong,
+    `against` the agent and the statement of the other access, `stuck` the agents that wait forever.
     """
 
-    def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        kind: str,
+        where: str,
+        says: str,
+        against: tuple[int, str] | None = None,
+        stuck: tuple[tuple[int, str], ...] = (),
+    ) -> None:
         super().__init__(f"{kind} at {where}: {says}")
         self.rule, self.kind, self.where, self.says = rule, kind, where, says
+        self.against, self.stuck = against, stuck
 
 
 class NotModelled(Exception):

@@ -122,6 +122,8 @@ class Step:
     mates: tuple[list[int], ...] = ()
     """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup; of a change
     of registers: those of the change before."""
+    told: str = ""
+    """What it does, with numbers, where a plan is to be told."""
 
 
 @dataclass(slots=True, eq=False)

@@ -367,10 +367,13 @@ def judge_end(run: Run) -> None:
     """Add findings about threads that are stuck, barriers left over, and copies in flight."""
     machine = run.machine
     stuck = [a for a in machine.agents if a.blocked]
-    if stuck:
-        _error(run, stuck[0].block, *_stuck(run, stuck))
+    known = len(run.findings)
     _barriers(run, stuck=bool(stuck))
     if stuck:
+        # bytes that nobody copies are a cause, those of copies that were not issued are not
+        at = len(run.findings) if run.phases.starved() else known
+        _error(run, stuck[0].block, *_stuck(run, stuck))
+        run.findings.insert(at, run.findings.pop())
         return
     for cta, numbers in enumerate(run.joins.named):
         for named in numbers.values():
@@ -447,17 +450,33 @@ def _in_flight(run: Run) -> None:
 
 def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
     """Return the kind of a standstill, where it is, and who waits for what."""
-    kind, first = "deadlock", stuck[0]
+    kind, first = "deadlock", blamed(run, stuck)
     for agent in stuck:
         if agent.blocked.startswith(REGISTERS):
             kind, first = "registers", agent
         elif _helped_later(run, agent):
             kind, first = "residency", agent
-    rows = [f"{_here(a)} waits for {a.blocked}" for a in stuck]
+    rows = [
+        f"{_here(a)} waits for {a.blocked}" for a in sorted(stuck, key=lambda a: a is not first)
+    ]
     if run.waiting:
         rows.append(f"{len(run.waiting)} clusters or CTAs wait for room to start")
-    says = "nobody can move:\n" + "\n".join(f"    {text}" for text in rows) + run.trace()
+    says = f"nobody can move: {rows[0]}" + "".join(f"\n    {row}" for row in rows[1:]) + run.trace()
     return kind, _here(first), says
+
+
+def blamed(run: Run, stuck: list[Agent]) -> Agent:
+    """Return of threads that wait forever one whose phase has got a part of what it waits for.
+
+    Others wait for what comes behind such a wait; without one it is the first thread.
+    """
+    for agent in stuck:
+        event = agent.program[agent.pc]
+        if isinstance(event.stmt, kir.MBarrierWaitParity):
+            barrier = run.phases.barrier(event.stmt.barrier, event.slot, agent.cta)
+            if 0 < barrier.pending < barrier.count or not barrier.pending:
+                return agent
+    return stuck[0]
 
 
 def _helped_later(run: Run, agent: Agent) -> bool:

@@ -404,7 +404,8 @@ def witness(
     done = run_chain(stages, seed, schedule, strict=policy == "strict")
     if done.error is None or done.last is None:
         return None
-    return witness_of(done.last, done.error, tuple(launch.params.items()))
+    shown = (*launch.params.items(), (kir.GRID.name, launch.grid))
+    return witness_of(done.last, done.error, shown)
 
 
 def _check(policy: str) -> None:
