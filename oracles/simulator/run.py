@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,7 @@ from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
-from oracles.simulator.schedule import Choices, Schedule
+from oracles.simulator.schedule import Choices, Following, Given, Order, Schedule
 from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
@@ -47,7 +47,7 @@ class Run:
     ----------
     blocks : tuple of int
         Their numbers, rising; whole clusters.
-    seed, choices : int, sequence of int or None
+    seed, choices : int, Given or None
         What draws the schedule; the seed does not count where there are choices.
 
     Attributes
@@ -67,7 +67,7 @@ class Run:
         scalars: Mapping[str, Array],
         blocks: tuple[int, ...],
         seed: int,
-        choices: Sequence[int] | None,
+        choices: Given | None,
         *,
         strict: bool,
     ) -> None:
@@ -83,11 +83,14 @@ class Run:
         self._multiplies = prepared.multiplies
         clusters = len(blocks) // kernel.cluster
         drawn = kernel.residency == "ticket"
-        self.schedule: Schedule | Choices = (
-            Schedule(seed, blocks[0], agents, clusters if drawn else 1, prepared.together)
-            if choices is None
-            else Choices(choices, clusters)
-        )
+        self.schedule: Schedule | Choices | Following
+        if choices is None:
+            many = clusters if drawn else 1
+            self.schedule = Schedule(seed, blocks[0], agents, many, prepared.together)
+        elif isinstance(choices, Order):
+            self.schedule = Following(choices, clusters)
+        else:
+            self.schedule = Choices(choices, clusters)
         self.findings: list[Finding] = []
         self.checked = 0
         self.accesses = 0
@@ -334,7 +337,9 @@ class Run:
     def _finding(self, broken: Violation) -> Finding:
         cta, where = self._where(broken.against)
         says = f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here"
-        return Finding(broken.kind, cta + where, says)
+        events = (broken.against.event if broken.against else None, self.event)
+        lines = tuple(event.line for event in events if event is not None)
+        return Finding(broken.kind, cta + where, says, lines=lines)
 
     def _where(self, against: Step | None) -> tuple[str, str]:
         """Return the CTA that moves, and the statement with the other party of a conflict."""
@@ -448,8 +453,8 @@ def _in_flight(run: Run) -> None:
             return
 
 
-def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
-    """Return the kind of a standstill, where it is, and who waits for what."""
+def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str, int]:
+    """Return the kind of a standstill, where it is, who waits for what, and the line."""
     kind, first = "deadlock", blamed(run, stuck)
     for agent in stuck:
         if agent.blocked.startswith(REGISTERS):
@@ -462,7 +467,7 @@ def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
     if run.waiting:
         rows.append(f"{len(run.waiting)} clusters or CTAs wait for room to start")
     says = f"nobody can move: {rows[0]}" + "".join(f"\n    {row}" for row in rows[1:]) + run.trace()
-    return kind, _here(first), says
+    return kind, _here(first), says, first.program[first.pc].line
 
 
 def blamed(run: Run, stuck: list[Agent]) -> Agent:
@@ -500,5 +505,6 @@ def _here(agent: Agent) -> str:
     return place(agent.name, agent.program[agent.pc])
 
 
-def _error(run: Run, block: int, kind: str, where: str, says: str) -> None:
-    run.findings.append(Finding(kind, f"CTA {block}, {where}", says))
+def _error(run: Run, block: int, kind: str, where: str, says: str, line: int = 0) -> None:
+    lines = (line,) if line else ()
+    run.findings.append(Finding(kind, f"CTA {block}, {where}", says, lines=lines))

@@ -83,9 +83,9 @@ class _Rows:
             if isinstance(event.stmt, kir.TmaLoad) and not done and asked:
                 done, note = f"{self._places(event, writes=True)} written", event.state
             state = "" if isinstance(event.stmt, kir.TmaLoad) else self._state(event)
-            rows.append(Row(lane, line, event.text, state, Mark.NONE if done else mark))
+            rows.append(Row(lane, line, event.text, state, Mark.NONE if done else mark, event.k))
             if done:
-                rows.append(Row(self._engine(event), line, done, note, mark))
+                rows.append(Row(self._engine(event), line, done, note, mark, event.k))
         one = self.first
         if one is not None and self.kind in _RACES - {"exit", "proxy"} and self.c.unfinished:
             says = ", ".join(filter(None, (self._busy(one), one.when)))
