@@ -116,6 +116,13 @@ def replay(out: Console, spec: str, name: str, found: Again, policy: str) -> Non
         out.print(Text(f"  again: {words} {file} {found.launch}"), soft_wrap=True)
 
 
+def to_try(out: Console, spec: str, name: str, launch: str) -> None:
+    """Print how other judges are asked about one launch of a kernel that is not proved."""
+    file = spec if ":" in spec else f"{spec}:{name}"
+    for judge in ("simulate", "explore") if launch else ():
+        out.print(Text(f"  to try: python -m oracles {judge} {file} {launch}"), soft_wrap=True)
+
+
 def advice(out: Console, survey: Survey) -> None:
     """Print which syncs may go; nothing where nothing may and all was asked."""
     if survey.advice:

@@ -31,6 +31,7 @@ from oracles.cli.launching import (
     settings,
     simulated,
     told,
+    worth_a_try,
 )
 from oracles.cli.target import Target, TargetError, load
 from oracles.expect import ExpectError
@@ -208,6 +209,8 @@ def _prove(
             answers.witness(out, found)
             if replay:
                 answers.replay(out, spec, name, again(kernel, found, policy), policy)
+        if answer.status in (Status.UNKNOWN, Status.UNSUPPORTED):
+            answers.to_try(out, spec, target.name, worth_a_try(kernel))
         if answer.status is Status.PASS and proofs:
             answers.advice(out, survey(kernel, most=proofs))
         statuses.append(answer.status)

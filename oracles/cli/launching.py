@@ -301,6 +301,15 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
     return None
 
 
+def worth_a_try(kernel: kir.Kernel) -> str:
+    """Return the chosen launch that does most, for judges that need one; nothing if there is none.
+
+    What cannot be proved may be seen there.
+    """
+    chosen = choose(kernel).launches
+    return settings(chosen[-1].grid, chosen[-1].params) if chosen else ""
+
+
 def simulated(
     subject: Subject,
     plan: Plan,
