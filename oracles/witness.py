@@ -36,6 +36,8 @@ class Row:
         State after it, such as ``"phase 2, 1 of 4 arrivals and 1024 bytes pending"``.
     mark : Mark
         Whether it is one of the two accesses in conflict.
+    k : int
+        Iteration of its innermost loop, -1 outside of loops or where nobody says.
     """
 
     lane: str
@@ -43,6 +45,7 @@ class Row:
     text: str
     note: str = ""
     mark: Mark = Mark.NONE
+    k: int = -1
 
 
 @dataclass(frozen=True, slots=True)

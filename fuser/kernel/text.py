@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fuser.kernel import ir as kir
 
@@ -264,3 +264,68 @@ def _sync_line(stmt: kir.Sync) -> str:
             return "grid_dependency_launch()"
         case kir.SetMaxNReg(registers, increase):
             return f"set_max_nreg({registers}, {'increase' if increase else 'decrease'})"
+
+
+_SHORT: dict[type, str] = {
+    kir.TmaLoad: "{dst} <~ tma_load{cast}",
+    kir.TmaStore: "{dst} <~ tma_store({src})",
+    kir.TmaReduce: "{dst} <~ tma_reduce({src})",
+    kir.CpAsync: "{dst} <~ cp_async({src})",
+    kir.StAsync: "{dst} <~ st_async({src}) on {barrier}",
+    kir.TensorMapReplace: "{own} = tensor_map_replace",
+    kir.TensorMapAcquire: "tensor_map_acquire({own})",
+    kir.Wgmma: "{acc} <~ wgmma({left}, {right})",
+    kir.Load: "{dst} = {load}({src})",
+    kir.Store: "{dst} = {store}({src})",
+    kir.MBarrierArrive: "{barrier}{peer} arrive{times}",
+    kir.MBarrierArriveExpectTx: "{barrier} arrive, expect {nbytes} bytes",
+    kir.MBarrierExpectTx: "{barrier} expect {nbytes} bytes",
+    kir.CpAsyncMBarrierArrive: "{barrier} arrive once the copies are done",
+    kir.MBarrierWaitParity: "{barrier} wait parity {parity}{once}",
+    kir.BlockSerializeWait: "{semaphore} wait for turn {turn}",
+    kir.BlockSerializeRelease: "{semaphore} give turn {turn}",
+    kir.GridSync: "{semaphore} meet {ctas} CTAs",
+    kir.LastArriving: "{semaphore} arrive as {which} of {ctas} CTAs",
+}
+"""How a statement looks in a witness."""
+
+
+def short(stmt: kir.Stmt, numbers: Mapping[str, int]) -> str:
+    """Return what a statement does, in short, with numbers in place of expressions.
+
+    Parameters
+    ----------
+    numbers : mapping
+        `slot` of a buffer (`a` of a left operand), `bar` of an mbarrier, `parity`, `turn`, `ctas`,
+        `last` (whether it is), `cta` reached, `cast`, a mask of CTAs, and `map`, the number of a
+        tensor map; those that there are.
+    """
+    peer = f" of CTA {numbers['cta']}" if "cta" in numbers else ""
+
+    def at(name: str, key: str) -> str:
+        return f"{name}[{numbers[key]}]" if key in numbers else name
+
+    def tile(ref: object, key: str = "slot") -> str:
+        if isinstance(ref, kir.Slot):
+            return at(ref.buffer.name, key) + peer
+        return str(ref.tensor.name if isinstance(ref, kir.Box) else getattr(ref, "name", ""))
+
+    ranks = [rank for rank in range(16) if numbers.get("cast", 0) >> rank & 1]
+    matrix = isinstance(stmt, kir.Load | kir.Store) and stmt.matrix
+    maps = getattr(getattr(stmt, "dst", stmt), "maps", None)
+    parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
+    known = parts | dict(numbers) | {
+        "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
+        "peer": peer,
+        "own": at(maps.name, "map") if maps else "",
+        "times": f" for {times}" if (times := getattr(stmt, "count", 1)) > 1 else "",
+        "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
+        "left": tile(getattr(stmt, "a", None), "a"),
+        "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",
+        "nbytes": getattr(stmt, "nbytes", 0),
+        "once": "" if getattr(stmt, "retry", True) else ", once",
+        "which": "the last" if numbers.get("last") else "one",
+        "load": "ldmatrix" if matrix else "load",
+        "store": "stmatrix" if matrix else "store",
+    }  # fmt: skip
+    return _SHORT.get(type(stmt), "").format(**known) or line(stmt)

@@ -105,12 +105,19 @@ def witness(out: Console, found: Witness) -> None:
 
 def replay(out: Console, spec: str, name: str, found: Again, policy: str) -> None:
     """Print whether the simulator goes wrong too, and how to see it."""
-    style = "bold red" if found.kind else "yellow"
+    style = "bold red" if found.same else "yellow"
     out.print(Text(str(found), style=style), soft_wrap=True)
-    if found.kind:
+    if found.kind and found.seed is not None:
         file = spec if ":" in spec else f"{spec}:{name}"
         words = f"python -m oracles simulate --schedules 1 --seed {found.seed} --policy {policy}"
         out.print(Text(f"  again: {words} {file} {found.launch}"), soft_wrap=True)
+
+
+def to_try(out: Console, spec: str, name: str, launch: str) -> None:
+    """Print how other judges are asked about one launch of a kernel that is not proved."""
+    file = spec if ":" in spec else f"{spec}:{name}"
+    for judge in ("simulate", "explore") if launch else ():
+        out.print(Text(f"  to try: python -m oracles {judge} {file} {launch}"), soft_wrap=True)
 
 
 def advice(out: Console, survey: Survey) -> None:

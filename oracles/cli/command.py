@@ -30,6 +30,8 @@ from oracles.cli.launching import (
     replayed,
     settings,
     simulated,
+    told,
+    worth_a_try,
 )
 from oracles.cli.target import Target, TargetError, load
 from oracles.expect import ExpectError
@@ -141,7 +143,7 @@ def explore(spec: str, policy: str, asked: Asked, states: int) -> None:
             target,
             asked,
             lambda plan: explored(target.subject, plan, states, policy),
-            lambda plan: None,
+            lambda plan: told(target.subject, plan, states, policy),
         ),
     )
 
@@ -204,6 +206,8 @@ def _prove(
             answers.witness(out, found)
             if replay:
                 answers.replay(out, spec, name, again(kernel, found, policy), policy)
+        if answer.status in (Status.UNKNOWN, Status.UNSUPPORTED):
+            answers.to_try(out, spec, target.name, worth_a_try(kernel))
         if answer.status is Status.PASS and proofs:
             answers.advice(out, survey(kernel, most=proofs))
         statuses.append(answer.status)

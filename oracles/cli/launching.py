@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -17,8 +18,9 @@ from oracles.launches.choose import choose, none_of
 from oracles.prover import launches
 from oracles.prover.launches import Launch, broken
 from oracles.simulator import simulate
+from oracles.simulator.schedule import Order
 from oracles.verdict import Status, Verdict
-from oracles.witness import Witness
+from oracles.witness import Mark, Witness
 
 SMALL = 3
 """Of all trip counts that are asked for, those up to this are tried at least."""
@@ -28,6 +30,10 @@ Plan = tuple[Launch, ...]
 """A launch for each kernel of what is judged."""
 SCHEDULES = 24
 """Schedules under which the simulator tries to replay what the prover refutes."""
+ALIKE = {"deadlock", "arrivals", "bytes"}, {"exit", "group"}
+"""Kinds that two judges may give to one standstill, and to one copy that is never over."""
+REPLAY_S = 10.0
+"""Seconds after which it tries no further ones."""
 
 
 class LaunchError(Exception):
@@ -171,47 +177,91 @@ def _params(spec: str, whose: str, names: list[str], given: tuple[str, ...]) -> 
 class Again:
     """Whether the simulator goes wrong too where the prover says that a kernel does.
 
-    `kind` is that of what it found, or empty; `seed` the schedule that shows it; `launch` is as
-    options of the command line, empty if none was found; `reason` is why it could not be tried.
+    `kind` is that of what it found, at `lines`, or empty; `how` is the schedule that shows it, in
+    words, and `seed` one by number, if any is known; `same` is whether it is of the same kind at
+    the same statement.  `launch` is as options of the command line, empty if none was found;
+    `reason` is why it could not be tried.
     """
 
     kind: str
-    seed: int
-    launch: str
+    lines: tuple[int, ...] = ()
+    how: str = ""
+    launch: str = ""
+    same: bool = False
+    seed: int | None = None
     reason: str = ""
 
     def __str__(self) -> str:
         if self.kind:
-            return f"replayed by the simulator: fail {self.kind}, schedule of seed {self.seed}"
+            at = f" at line {', '.join(map(str, self.lines))}" if self.lines else ""
+            found = "the same" if self.same else "but otherwise"
+            return f"replayed by the simulator, {self.launch}, {self.how}: {found}, {self.kind}{at}"
         if self.reason:
             return f"not replayed by the simulator: {self.reason}"
         return f"not replayed by the simulator in {SCHEDULES} schedules of {self.launch}"
 
 
 def again(kernel: kir.Kernel, found: Witness, policy: str) -> Again:
-    """Run a refuted kernel at the trip counts of its witness, under schedule after schedule."""
-    likely = _like(kernel, dict(found.trips))
-    if likely is None:
-        counts = ", ".join(f"{name}={count}" for name, count in found.trips)
-        return Again("", 0, "", f"no launch with {counts} was found")
-    tried = [(likely, range(SCHEDULES))]
+    """Run a refuted kernel in the order of its witness, then under schedule after schedule."""
+    events = [
+        (row.line, row.k, "engine" in row.lane or row.lane.startswith("tensor core"))
+        for row in found.rows
+        if row.line and not (row.text.startswith("...") or row.text.endswith("forever"))
+    ]
+    order = Order(tuple(events))
+    stuck = {row.line for row in found.rows if row.text.endswith("forever")}
+    marked = stuck or {row.line for row in found.rows if row.mark is not Mark.NONE}
+    kinds = next((group for group in ALIKE if found.kind in group), {found.kind})
+    end, other, first = time.monotonic() + REPLAY_S, Again(""), ""
+    for launch in _likely(kernel, found):
+        how = settings(launch.grid, launch.params)
+        first = first or how
+        for seed in (None, *range(SCHEDULES)):
+            answer = simulate.simulate(
+                kernel,
+                simulate.Launch(launch.grid, launch.params),
+                seed=seed or 0,
+                policy=policy,
+                schedule=order if seed is None else None,
+            )
+            if answer.status is Status.FAIL:
+                wrong = next(f for f in answer.findings if f.severity == "error")
+                same = wrong.kind in kinds and marked.issuperset(wrong.lines[-1:])
+                words = "in this order" if seed is None else f"schedule of seed {seed}"
+                one = Again(wrong.kind, wrong.lines, words, how, same, seed)
+                if seed is not None and (same or other.same):
+                    return replace(other, seed=seed) if other.same else one
+                other = other if other.kind else one
+            elif answer.status is not Status.PASS and not other.reason:
+                other = replace(other, reason=answer.reason)
+            if time.monotonic() > end:
+                return other if other.kind or other.reason else Again("", launch=first)
+        if other.kind:
+            return other
+    counts = ", ".join(f"{name}={count}" for name, count in found.trips)
+    none = Again("", reason=f"no launch with {counts} was found")
+    return other if other.reason else Again("", launch=first) if first else none
+
+
+def _likely(kernel: kir.Kernel, found: Witness) -> Iterator[Launch]:
+    """Yield launches that may show a witness: of its counts, of more CTAs, small ones."""
+    counts, names = dict(found.trips), [p.name for p in kernel.params]
+    if set(names) <= set(counts):
+        params = {name: counts[name] for name in names}
+        for grid in launches.grids(kernel, params):
+            if not broken(kernel, {**params, kir.GRID.name: grid}):
+                yield launches.counted(kernel, grid, params)
+                break
+    likely = _like(kernel, counts)
+    if likely is not None:
+        yield likely
+    least = likely.grid if likely is not None else 0
     if kernel.semaphores:
         # The trip counts alone do not say how many CTAs take turns.
-        several = [
-            one for one in launches.small(kernel, clusters=CLUSTERS) if one.grid > likely.grid
-        ]
-        tried += [(one, range(SCHEDULES // 4)) for one in several[:4]]
-    for launch, seeds in tried:
-        how = settings(launch.grid, launch.params)
-        run = simulate.Launch(launch.grid, launch.params)
-        for seed in seeds:
-            answer = simulate.simulate(kernel, run, seed=seed, policy=policy)
-            wrong = [f for f in answer.findings if f.severity == "error"]
-            if answer.status is Status.FAIL:
-                return Again(wrong[0].kind, seed, how)
-            if answer.status is not Status.PASS:
-                return Again("", 0, how, answer.reason)
-    return Again("", 0, settings(likely.grid, likely.params))
+        small = launches.small(kernel, clusters=CLUSTERS)
+        yield from [one for one in small if one.grid > least][:4]
+    for sizes in choose(kernel).launches:
+        yield launches.counted(kernel, sizes.grid, sizes.params)
 
 
 def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
@@ -228,6 +278,15 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
         if launch is not None:
             return launch
     return None
+
+
+def worth_a_try(kernel: kir.Kernel) -> str:
+    """Return the chosen launch that does most, for judges that need one; nothing if there is none.
+
+    What cannot be proved may be seen there.
+    """
+    chosen = choose(kernel).launches
+    return settings(chosen[-1].grid, chosen[-1].params) if chosen else ""
 
 
 def simulated(
@@ -267,3 +326,11 @@ def explored(subject: Subject, plan: Plan, states: int, policy: str) -> Verdict:
     """Go through every interleaving of a launch."""
     runs = tuple(explore.Launch(one.grid, one.params) for one in plan)
     return explore.explore(subject, runs, policy=policy, states=states)
+
+
+def told(subject: Subject, plan: Plan, states: int, policy: str) -> Witness | None:
+    """Return the way on which the explorer found a launch wrong; None for programs."""
+    if isinstance(subject, LaunchSequence):
+        return None
+    launch = explore.Launch(plan[0].grid, plan[0].params)
+    return explore.witness(subject, launch, policy=policy, states=states)

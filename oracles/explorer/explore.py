@@ -22,8 +22,10 @@ from oracles.explorer.rules import Defect, NotModelled, Rule
 from oracles.explorer.search import Search, TooMany
 from oracles.explorer.state import Access
 from oracles.explorer.unroll import unroll
+from oracles.explorer.witness import tell
 from oracles.launches.choose import choose, none_of
 from oracles.verdict import Finding, Status, Verdict
+from oracles.witness import Witness
 
 ORACLE = "explorer"
 
@@ -101,6 +103,22 @@ def explore(
     return Verdict(ORACLE, Status.PASS, checked, tuple(warnings), f"{looked} states", looked)
 
 
+def witness(
+    kernel: kir.Kernel,
+    launch: Launch,
+    *,
+    policy: str = "default",
+    states: int = 200_000,
+) -> Witness | None:
+    """Tell the way on which a launch goes wrong; None if none does, or before anything happens."""
+    reading = _Reading(kernel, launch, policy, states, frozenset(), True, telling=True)
+    reading.verdict()
+    if reading.wrong is None:
+        return None
+    shown = (*launch.params.items(), (kir.GRID.name, launch.grid))
+    return tell(*reading.wrong, shown)
+
+
 def _early(kernels: tuple[kir.Kernel, ...]) -> Finding | None:
     """Find a launch that counts on a tensor to be written by none that may run when it starts."""
     for number, one in enumerate(kernels):
@@ -160,6 +178,9 @@ class _Reading:
     reduce: bool
     looked: int = 0
     checked: int = 0
+    telling: bool = False
+    wrong: tuple[Search, Defect] | None = None
+    """The search that ended with a defect."""
 
     def verdict(self) -> Verdict:
         """Explore all units of the launch, and what they do to each other."""
@@ -170,7 +191,7 @@ class _Reading:
         waits = 0
         try:
             for ctas in self._units():
-                plan = Plan(self.kernel, values, ctas, self.without)
+                plan = Plan(self.kernel, values, ctas, self.without, telling=self.telling)
                 search = None
                 unroll(plan)
                 steps = (step for agent in plan.agents for step in agent.steps)
@@ -191,7 +212,8 @@ class _Reading:
                 where = f"kernel {self.kernel.name}"
                 plan.refuse(Rule.DEPENDENCY, "dependency", where, says)
         except Defect as defect:
-            at = f" after {search.last()}" if search and search.way else ""
+            at = f"\n  last steps: {search.last()}" if search and search.way else ""
+            self.wrong = (search, defect) if search and search.way else None
             shown = (*self.launch.params.items(), (kir.GRID.name, self.launch.grid))
             says = f"{defect.says}{at}"
             finding = Finding(defect.kind, defect.where, says, launch=shown)
@@ -275,4 +297,4 @@ class _Reading:
                 written[space] = (old_writes | writes, old_sums | sums, old_reads | reads)
 
 
-__all__ = ["ORACLE", "Launch", "Rule", "explore"]
+__all__ = ["ORACLE", "Launch", "Rule", "explore", "witness"]

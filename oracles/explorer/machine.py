@@ -250,7 +250,10 @@ class Machine:
 
     def stuck(self, st: State) -> Defect:
         """Say what is wrong in a state in which nobody can go on."""
-        rule, kind, waits = Rule.DEADLOCK, "deadlock", []
+        rule, kind = Rule.DEADLOCK, "deadlock"
+        waits: list[str] = []
+        stuck: list[tuple[int, str]] = []
+        partly = 0
         for agent in self.plan.agents:
             step = self.next_step(st, agent.index)
             if st.asleep >> agent.index & 1:
@@ -260,10 +263,19 @@ class Machine:
             note = ""
             if step.op is Op.WAIT:
                 slot = st.slots[step.slot]
-                note = f" (phase {slot[2]}, {slot[0]} arrivals and {slot[1]} bytes pending)"
+                note = f"phase {slot[2]}, {slot[0]} arrivals and {slot[1]} bytes pending"
                 if not slot[0] and slot[1]:
                     rule, kind = Rule.BYTES, "bytes"
             elif step.op is Op.POOL:
                 rule, kind = Rule.REGISTER_POOL, "registers"
-            waits.append(f"{agent.name} waits at {step.where}{note}")
-        return Defect(rule, kind, waits[0].split(" at ", 1)[1], "; ".join(waits[:8]))
+            at = len(waits)
+            if (
+                step.op is Op.WAIT
+                and 0 < slot[0] < self.plan.counts[step.slot % len(self.plan.counts)]
+            ):
+                at, partly = partly, partly + 1  # others wait for what comes behind it
+            waits.insert(at, f"{step.where}{f' ({note})' if note else ''}")
+            stuck.insert(at, (agent.index, note))
+        names = [self.plan.agents[index].name for index, _ in stuck]
+        says = [f"{name} waits at {at}" for name, at in zip(names, waits, strict=True)]
+        return Defect(rule, kind, waits[0], "; ".join(says[:8]), None, tuple(stuck))

@@ -157,7 +157,7 @@ class Memory:
         if rule is Rule.PROXY_READ and self.policy != "strict":
             self.warnings.setdefault(("proxy", new.where), says)
             return
-        raise Defect(rule, "proxy", new.where, says)
+        raise Defect(rule, "proxy", new.where, says, (old.agent, old.where))
 
     def _late_fence(self, st: State, old: Access, new: Access) -> None:
         """Warn of a fence by a thread that observed a write, where the writer could have fenced."""
@@ -174,7 +174,7 @@ class Memory:
             if new.adds or Rule.INIT in self.without:
                 return  # a use: `Barriers.alive` demands that it knows of the begin
             says = f"nothing orders it after {old.where}"
-            raise Defect(Rule.INIT, "init", new.where, says)
+            raise Defect(Rule.INIT, "init", new.where, says, (old.agent, old.where))
         if old.adds and old.adds == new.adds:
             sums = self.plan.kernel.determinism == "bitwise" and not new.exact
             if sums:
@@ -201,7 +201,7 @@ class Memory:
         verb = "writes" if new.write else "reads"
         done = "the end of " if old.bit != old.issue else ""
         says = f"{verb} {new.what}; nothing orders it after {done}{old.where}"
-        raise Defect(rule, kind, new.where, says)
+        raise Defect(rule, kind, new.where, says, (old.agent, old.where))
 
     def _alive(self, st: State, new: Access) -> None:
         if Rule.INIT in self.without:

@@ -188,6 +188,8 @@ class Plan:
     """Those (as above) by which the threads of a role join before they wait for other CTAs."""
     changes: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     """Per warpgroup, the events of each change of registers, one per warp."""
+    telling: bool = False
+    """Whether steps say what they do."""
 
     def __post_init__(self) -> None:
         kernel = self.kernel

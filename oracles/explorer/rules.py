@@ -69,11 +69,23 @@ class Rule(Enum):
 
 
 class Defect(Exception):
-    """An obligation that does not hold on the way that was taken; a `kind` of `KINDS`."""
+    """An obligation that does not hold on the way that was taken; a `kind` of `KINDS`.
 
-    def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:
+    `against` is the agent and the statement of the other access, `stuck` who waits forever.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        kind: str,
+        where: str,
+        says: str,
+        against: tuple[int, str] | None = None,
+        stuck: tuple[tuple[int, str], ...] = (),
+    ) -> None:
         super().__init__(f"{kind} at {where}: {says}")
         self.rule, self.kind, self.where, self.says = rule, kind, where, says
+        self.against, self.stuck = against, stuck
 
 
 class NotModelled(Exception):

@@ -59,7 +59,7 @@ from itertools import islice, product
 
 from oracles.explorer.machine import Choice, Machine
 from oracles.explorer.rules import Rule
-from oracles.explorer.state import Op, State
+from oracles.explorer.state import Op, State, Step
 
 HELD = 200
 """Arrivals that are held back, one at a time."""
@@ -85,7 +85,8 @@ class Search:
     early: tuple[str, str, str] | None = None
     held: bool = False
     """Whether the last way could not go on because another CTA was chosen to be the last."""
-    way: list[str] = field(default_factory=list)
+    way: list[tuple[int, Step | int]] = field(default_factory=list)
+    """An agent and its step, or -1 and the mbarrier slot of an operation that ends."""
 
     def run(self) -> None:
         """Look at all interleavings: a Defect in one of them, or TooMany states, is raised."""
@@ -124,7 +125,13 @@ class Search:
 
     def last(self) -> str:
         """Return the last steps of the way that was being taken."""
-        return "; ".join(self.way[-LAST:])
+        plan = self.machine.plan
+        return "; ".join(
+            f"an operation on {plan.slot_name(step)} ends"
+            if isinstance(step, int)
+            else f"{plan.agents[agent].name}: {step.where}"
+            for agent, step in self.way[-LAST:]
+        )
 
     def _count(self) -> None:
         self.states += 1
@@ -155,13 +162,12 @@ class Search:
             self.machine.advance(st, choice[1])
 
     def _note(self, st: State, choice: Choice) -> None:
-        plan = self.machine.plan
         if choice[0]:
-            self.way.append(f"an operation on {plan.slot_name(st.flight[choice[1]][0])} ends")
+            self.way.append((-1, st.flight[choice[1]][0]))
         else:
             step = self.machine.next_step(st, choice[1])
             assert step is not None, "who goes has a step"
-            self.way.append(f"{plan.agents[choice[1]].name}: {step.where}")
+            self.way.append((choice[1], step))
 
     def _end(self, st: State) -> None:
         if self.machine.done(st):

@@ -136,6 +136,8 @@ class Step:
     of registers: those of the change before."""
     map: MapUse | None = None
     """The tensor map that it writes, fences or goes by."""
+    told: str = ""
+    """What it does, with numbers, where a plan is to be told."""
 
 
 @dataclass(slots=True, eq=False)

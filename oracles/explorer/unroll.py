@@ -13,7 +13,7 @@ from math import prod
 
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
-from fuser.kernel.text import line, numbered
+from fuser.kernel.text import line, numbered, short
 from oracles.explorer.groups import Groups, Registers, fragments
 from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
@@ -62,6 +62,8 @@ class _Unroller:
     warps: int = -1
     elected: bool = False
     where: str = ""
+    index: Var | None = None
+    """Index of the innermost loop."""
     copies: int = 0
     """cp.async of this agent so far."""
     products: list[tuple[int, list[int]]] = field(default_factory=list)
@@ -97,8 +99,29 @@ class _Unroller:
         self, op: Op, stmt: kir.Stmt, event: int = 0, accesses: tuple[Access, ...] = ()
     ) -> Step:
         step = Step(op, stmt, self.where, event, accesses)
+        if self.plan.telling:
+            step.told = self._told(stmt)
         self.agent.steps.append(step)
         return step
+
+    def _told(self, stmt: kir.Stmt) -> str:
+        """Say what a statement does, with numbers, and in which iteration."""
+        numbers: dict[str, int] = {}
+        asked = {
+            "bar": getattr(stmt, "slot", None) if hasattr(stmt, "barrier") else None,
+            "cast": getattr(stmt, "multicast", None),
+            **{name: getattr(stmt, name, None) for name in ("parity", "turn", "ctas", "cta")},
+        }
+        for name in ("dst", "src", "b", "a"):
+            ref = getattr(stmt, name, None)
+            if isinstance(ref, kir.Slot):
+                asked["a" if name == "a" else "slot"] = ref.index
+        for name, expr in asked.items():
+            if expr is not None:
+                numbers[name] = value(expr, self.values)
+        if self.index is None:
+            return short(stmt, numbers)
+        return f"{short(stmt, numbers)} {self.index.name}={self.values[self.index]}"
 
     def collective(self, *, warpgroup: bool = False) -> None:
         if self.elected:
@@ -380,11 +403,13 @@ class _Unroller:
             case kir.Let(var, expr) | kir.Assign(var, expr):
                 self.values[var] = value(expr, self.values)
             case kir.ForLoop(index, stop, body):
+                outer, self.index = self.index, index
                 for i in range(value(stop, self.values)):
                     self.values[index] = i
                     self.body(body)
                     if len(self.agent.steps) > STEPS:
                         raise NotModelled(f"an agent of more than {STEPS} steps")
+                self.index = outer
             case kir.Loop():
                 self.loop(stmt)
             case kir.Fetch():

@@ -34,7 +34,7 @@ from fuser.arch import SM_90A
 from fuser.expr import substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
-from fuser.kernel.text import line
+from fuser.kernel.text import line, numbered
 from oracles.prover import drawn, launches, sites
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases
@@ -465,8 +465,10 @@ def _finding(violation: Violation) -> Finding:
     sites = [site for site in (violation.earlier, violation.later) if site is not None]
     where, lines = " | ".join(s.where for s in sites), tuple(s.line for s in sites)
     trips = violation.trips
-    moment = f"k={violation.k}" if violation.k >= 0 else "before the loop"
-    says = f"trips={trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
+    moment = [f"trips={trips}"] if trips or violation.k >= 0 else []
+    moment += [f"k={violation.k}"] if violation.k >= 0 else []
+    when = f"{', '.join(moment)}: " if moment else ""
+    says = f"{when}`{line(violation.later.stmt)}`: {violation.says}"
     if violation.earlier is not None:
         says += f" (the other is `{line(violation.earlier.stmt)}`)"
     return Finding(violation.kind, where, says, violation.severity, lines=lines, trips=trips)
@@ -483,8 +485,21 @@ def _refuted(
     if launch is None:
         warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
+        reason += _independent(kernel)
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
     return Verdict(ORACLE, Status.FAIL, closed.checked, (*_byte_counts(kernel, trips), *findings))
+
+
+def _independent(kernel: kir.Kernel) -> str:
+    """Name the loops that are followed as if the length of one said nothing of another's."""
+    stops: dict[str, list[int]] = {}
+    for number, stmt in numbered(kernel):
+        if isinstance(stmt, kir.ForLoop) and not isinstance(stmt.stop, int):
+            stops.setdefault(str(stmt.stop), []).append(number)
+    if len(stops) < 2:
+        return ""
+    each = [f"line {', '.join(map(str, at))} (up to {stop})" for stop, at in stops.items()]
+    return f"; loops taken as independent: {'; '.join(each)}"
 
 
 def _confirmed(

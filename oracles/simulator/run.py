@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,7 @@ from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
-from oracles.simulator.schedule import Choices, Schedule
+from oracles.simulator.schedule import Choices, Following, Given, Order, Schedule
 from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
@@ -54,7 +54,7 @@ class Run:
         scalars: Mapping[str, Array],
         blocks: tuple[int, ...],
         seed: int,
-        choices: Sequence[int] | None,
+        choices: Given | None,
         *,
         strict: bool,
     ) -> None:
@@ -70,11 +70,14 @@ class Run:
         self._multiplies = prepared.multiplies
         clusters = len(blocks) // kernel.cluster
         drawn = kernel.residency == "ticket"
-        self.schedule: Schedule | Choices = (
-            Schedule(seed, blocks[0], agents, clusters if drawn else 1, prepared.together)
-            if choices is None
-            else Choices(choices, clusters)
-        )
+        self.schedule: Schedule | Choices | Following
+        if choices is None:
+            many = clusters if drawn else 1
+            self.schedule = Schedule(seed, blocks[0], agents, many, prepared.together)
+        elif isinstance(choices, Order):
+            self.schedule = Following(choices, clusters)
+        else:
+            self.schedule = Choices(choices, clusters)
         self.findings: list[Finding] = []
         self.checked = 0
         self.accesses = 0
@@ -338,7 +341,9 @@ class Run:
     def _finding(self, broken: Violation) -> Finding:
         cta, where = self._where(broken.against)
         says = f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here"
-        return Finding(broken.kind, cta + where, says)
+        events = (broken.against.event if broken.against else None, self.event)
+        lines = tuple(event.line for event in events if event is not None)
+        return Finding(broken.kind, cta + where, says, lines=lines)
 
     def _where(self, against: Step | None) -> tuple[str, str]:
         """Return the CTA that moves, and the statement with the other party of a conflict."""
@@ -371,10 +376,13 @@ def judge_end(run: Run) -> None:
     """Add findings about threads that are stuck, barriers left over, and copies in flight."""
     machine = run.machine
     stuck = [a for a in machine.agents if a.blocked]
-    if stuck:
-        _error(run, stuck[0].block, *_stuck(run, stuck))
+    known = len(run.findings)
     _barriers(run, stuck=bool(stuck))
     if stuck:
+        # bytes that nobody copies are a cause, those of copies that were not issued are not
+        at = len(run.findings) if run.phases.starved() else known
+        _error(run, stuck[0].block, *_stuck(run, stuck))
+        run.findings.insert(at, run.findings.pop())
         return
     for cta, numbers in enumerate(run.joins.named):
         for named in numbers.values():
@@ -449,19 +457,35 @@ def _in_flight(run: Run) -> None:
             return
 
 
-def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
-    """Return the kind of a standstill, where it is, and who waits for what."""
-    kind, first = "deadlock", stuck[0]
+def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str, int]:
+    """Return the kind of a standstill, where it is, who waits for what, and the line."""
+    kind, first = "deadlock", blamed(run, stuck)
     for agent in stuck:
         if agent.blocked.startswith(REGISTERS):
             kind, first = "registers", agent
         elif _helped_later(run, agent):
             kind, first = "residency", agent
-    rows = [f"{_here(a)} waits for {a.blocked}" for a in stuck]
+    rows = [
+        f"{_here(a)} waits for {a.blocked}" for a in sorted(stuck, key=lambda a: a is not first)
+    ]
     if run.waiting:
         rows.append(f"{len(run.waiting)} clusters or CTAs wait for room to start")
-    says = "nobody can move:\n" + "\n".join(f"    {text}" for text in rows) + run.trace()
-    return kind, _here(first), says
+    says = f"nobody can move: {rows[0]}" + "".join(f"\n    {row}" for row in rows[1:]) + run.trace()
+    return kind, _here(first), says, first.program[first.pc].line
+
+
+def blamed(run: Run, stuck: list[Agent]) -> Agent:
+    """Return of threads that wait forever one whose phase has got a part of what it waits for.
+
+    Others wait for what comes behind such a wait; without one it is the first thread.
+    """
+    for agent in stuck:
+        event = agent.program[agent.pc]
+        if isinstance(event.stmt, kir.MBarrierWaitParity):
+            barrier = run.phases.barrier(event.stmt.barrier, event.slot, agent.cta)
+            if 0 < barrier.pending < barrier.count or not barrier.pending:
+                return agent
+    return stuck[0]
 
 
 def _helped_later(run: Run, agent: Agent) -> bool:
@@ -485,5 +509,6 @@ def _here(agent: Agent) -> str:
     return place(agent.name, agent.program[agent.pc])
 
 
-def _error(run: Run, block: int, kind: str, where: str, says: str) -> None:
-    run.findings.append(Finding(kind, f"CTA {block}, {where}", says))
+def _error(run: Run, block: int, kind: str, where: str, says: str, line: int = 0) -> None:
+    lines = (line,) if line else ()
+    run.findings.append(Finding(kind, f"CTA {block}, {where}", says, lines=lines))

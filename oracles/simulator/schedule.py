@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from oracles.simulator.machine import Agent, Flight, Machine
+from oracles.simulator.unroll import Event
 
 
 class Strategy(Enum):
@@ -150,3 +152,72 @@ class Choices:
     def burst(self) -> int:
         """Return how many statements the picked thread executes before the next pick."""
         return self._burst or FOREVER
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Events in the order in which another judge has seen them.
+
+    Each is the line of a statement, the iteration of its innermost loop (-1: any), and whether it
+    is what an engine does for it.
+    """
+
+    events: tuple[tuple[int, int, bool], ...]
+
+    def __str__(self) -> str:
+        return f"in the order of {len(self.events)} events"
+
+
+class Following:
+    """Moves in a given order: who comes to its next event goes, and all others as little as can be.
+
+    Copies that the order does not name end when nobody else can move.
+    """
+
+    def __init__(self, order: Order, clusters: int) -> None:
+        self.name = str(order)
+        self.slots = clusters
+        self._left = list(order.events)
+
+    def admits(self) -> bool:
+        """Start every cluster at once."""
+        return True
+
+    def pick(self, machine: Machine) -> Agent | Flight | None:
+        """Return who moves next; None where nobody can."""
+        flights = machine.able()
+        while self._left:
+            line, k, engine = self._left[0]
+            if engine:
+                self._left.pop(0)
+                named = [f for f in flights if _is(f.event, line, k)]
+                if named:
+                    return named[0]
+                continue
+            coming = [a for a in machine.agents if any(_is(e, line, k) for e in a.program[a.pc :])]
+            if not coming:
+                self._left.pop(0)
+                continue
+            there = [a for a in coming if a in machine.ready]
+            for agent in there:
+                if _is(agent.program[agent.pc], line, k):
+                    self._left.pop(0)
+                    return agent
+            if there:
+                return there[0]
+            break
+        if machine.ready:
+            return min(machine.ready, key=lambda agent: agent.pc)
+        return flights[0] if flights else None
+
+    def burst(self) -> int:
+        """Return how many statements the picked thread executes before the next pick."""
+        return 1
+
+
+def _is(event: Event, line: int, k: int) -> bool:
+    return event.line == line and (k < 0 or not event.trip or event.trip[-1][1] == k)
+
+
+Given = Sequence[int] | Order
+"""A schedule that is not drawn."""

@@ -22,7 +22,7 @@ from oracles.simulator.memory.ops import REGISTER, Array, round_to
 from oracles.simulator.memory.registers import number
 from oracles.simulator.prepare import Prepared, broken_requirement, misplaced, unsupported
 from oracles.simulator.run import Run, judge_end
-from oracles.simulator.schedule import STRATEGIES
+from oracles.simulator.schedule import STRATEGIES, Given, Order
 from oracles.simulator.unroll import BadExpression, Unsettled
 from oracles.simulator.witness import witness_of
 from oracles.verdict import Finding, Status, Verdict
@@ -110,9 +110,7 @@ def chain(
     return tuple(stages)
 
 
-def run_chain(
-    stages: Sequence[Stage], seed: int, schedule: Sequence[int] | None, *, strict: bool
-) -> Done:
+def run_chain(stages: Sequence[Stage], seed: int, schedule: Given | None, *, strict: bool) -> Done:
     """Run launches in order under one schedule, up to the first error."""
     done = Done()
     for place, stage in enumerate(stages):
@@ -130,7 +128,7 @@ def run_chain(
 
 
 def _run_stage(
-    stage: Stage, seed: int, schedule: Sequence[int] | None, done: Done, *, strict: bool
+    stage: Stage, seed: int, schedule: Given | None, done: Done, *, strict: bool
 ) -> None:
     """Run all CTAs of a launch; those that cannot meet one after the other."""
     prepared, launch = stage.prepared, stage.launch
@@ -230,7 +228,7 @@ def simulate(
     *,
     seed: int = 0,
     policy: str = "default",
-    schedule: Sequence[int] | None = None,
+    schedule: Given | None = None,
 ) -> Verdict:
     """Run a kernel once, under the schedule that `seed` draws.
 
@@ -250,10 +248,10 @@ def simulate(
         Draws strategy and order; the same seed gives the same run.
     policy : str
         ``"default"`` or ``"strict"``: whether disputed omissions are warnings or errors.
-    schedule : sequence of int, optional
+    schedule : sequence of int or Order, optional
         Decides the order instead of the seed: small integers to be drawn by a search and shrunk
         by it, where 0, and the end of the list, are the default choice (see
-        `oracles.simulator.schedule.Choices`).
+        `oracles.simulator.schedule.Choices`); or an `Order` of events to follow.
 
     Returns
     -------
@@ -324,7 +322,7 @@ def witness(
     launch: Launch,
     *,
     seed: int = 0,
-    schedule: Sequence[int] | None = None,
+    schedule: Given | None = None,
     policy: str = "default",
 ) -> Witness | None:
     """Run a kernel once and, if it fails, tell how, lane by lane.
@@ -339,7 +337,8 @@ def witness(
     done = run_chain(stages, seed, schedule, strict=policy == "strict")
     if done.error is None or done.last is None:
         return None
-    return witness_of(done.last, done.error, tuple(launch.params.items()))
+    shown = (*launch.params.items(), (kir.GRID.name, launch.grid))
+    return witness_of(done.last, done.error, shown)
 
 
 def _check(policy: str) -> None:
@@ -354,7 +353,7 @@ def _judge(
     scalars: Mapping[str, float] | None,
     seeds: range,
     policy: str,
-    schedule: Sequence[int] | None,
+    schedule: Given | None,
     values: Values | None = None,
 ) -> Verdict:
     _check(policy)
@@ -403,7 +402,7 @@ def _search(
     stages: tuple[Stage, ...],
     seeds: range,
     policy: str,
-    schedule: Sequence[int] | None,
+    schedule: Given | None,
     values: Values | None,
 ) -> Verdict:
     checked = accesses = 0
@@ -440,12 +439,10 @@ def _search(
     return Verdict(ORACLE, Status.PASS, checked, tuple(warnings.values()), reason)
 
 
-def _reason(
-    stages: tuple[Stage, ...], seeds: range, last: int, schedule: Sequence[int] | None
-) -> str:
+def _reason(stages: tuple[Stage, ...], seeds: range, last: int, schedule: Given | None) -> str:
     count = last - seeds[0] + 1
     if schedule is not None:
-        what = f"schedule {list(schedule)}"
+        what = str(schedule) if isinstance(schedule, Order) else f"schedule {list(schedule)}"
     elif count == 1:
         what = f"schedule of seed {last} ({STRATEGIES[last % len(STRATEGIES)].value})"
     else:

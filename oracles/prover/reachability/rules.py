@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.state import Where
-from oracles.prover.sites import Site, says
+from oracles.prover.sites import Site
 
 
 class Rule(Enum):
@@ -180,56 +180,43 @@ class Findings:
 
 
 class Words(NamedTuple):
-    """What a kind of statement is called, how it is shown, and what it leaves to an engine.
+    """What a kind of statement is called, and what it leaves to an engine.
 
     `engine` names what goes on when the statement has returned, empty if it is done then; `group`
     is the kind of group that it joins.
     """
 
     called: str
-    short: str
     engine: str = ""
     group: kir.AsyncKind | None = None
 
 
 _BULK = "store engine", kir.AsyncKind.BULK
 _WORDS = {
-    kir.TmaLoad: Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
-    kir.TmaStore: Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
-    kir.TmaReduce: Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
-    kir.CpAsync: Words(
-        "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
-    ),
-    kir.StAsync: Words(
-        "the st.async", "{dst} <~ st_async({src}) on {barrier}", "asynchronous store"
-    ),
-    kir.Wgmma: Words(
-        "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
-    ),
-    kir.Load: Words("the load", "{dst} = load({src})"),
-    kir.Store: Words("the store", "{dst} = store({src})"),
-    kir.AtomicAdd: Words("the atomic addition", ""),
-    kir.TensorMapReplace: Words("the write", "{own} = tensor_map_replace"),
-    kir.TensorMapAcquire: Words("", "tensor_map_acquire({own})"),
-    kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive{times}"),
-    kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
-    kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
-    kir.CpAsyncMBarrierArrive: Words("the arrival", "{barrier} arrive once the copies are done"),
-    kir.MBarrierWaitParity: Words("the wait", "{barrier} wait parity {parity}{once}"),
-    kir.BlockSerializeWait: Words("", "{semaphore} wait for turn {turn}"),
-    kir.BlockSerializeRelease: Words("the release", "{semaphore} give turn {turn}"),
-    kir.GridSync: Words("", "{semaphore} meet {ctas} CTAs"),
-    kir.LastArriving: Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
+    kir.TmaLoad: Words("the TMA load", "TMA engine"),
+    kir.TmaStore: Words("the TMA store", *_BULK),
+    kir.TmaReduce: Words("the TMA reduction", *_BULK),
+    kir.CpAsync: Words("the cp.async", "cp.async engine", kir.AsyncKind.CP_ASYNC),
+    kir.StAsync: Words("the st.async", "asynchronous store"),
+    kir.Wgmma: Words("`wgmma`", "tensor core", kir.AsyncKind.WGMMA),
+    kir.Load: Words("the load"),
+    kir.Store: Words("the store"),
+    kir.AtomicAdd: Words("the atomic addition"),
+    kir.TensorMapReplace: Words("the write"),
+    kir.MBarrierArrive: Words("the arrival"),
+    kir.MBarrierArriveExpectTx: Words("the arrival"),
+    kir.CpAsyncMBarrierArrive: Words("the arrival"),
+    kir.MBarrierWaitParity: Words("the wait"),
+    kir.BlockSerializeRelease: Words("the release"),
 }
-_PLAIN = Words("", "")
+_PLAIN = Words("")
 
 
 def words(stmt: kir.Stmt) -> Words:
     """Return what a statement is called, and what it leaves to an engine."""
     found = _WORDS.get(type(stmt), _PLAIN)
     if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
-        matrix = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
-        return Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
+        return Words("the ldmatrix" if isinstance(stmt, kir.Load) else "the stmatrix")
     return found
 
 
@@ -251,34 +238,3 @@ def spot(where: Where, ctas: int) -> str:
     if cta < 0:
         return name
     return f"{name}[{slot}]" + (f" of CTA {cta}" if ctas > 1 else "")
-
-
-def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
-    """Return what a statement does, in short, with numbers in place of expressions."""
-    peer = f" of CTA {values['cta']}" if "cta" in values else ""
-
-    def at(name: str, key: str) -> str:
-        return f"{name}[{values[key]}]" if key in values else name
-
-    def tile(ref: object, key: str = "slot") -> str:
-        if isinstance(ref, kir.Slot):
-            return at(ref.buffer.name, key) + peer
-        return str(ref.tensor.name if isinstance(ref, kir.Box) else getattr(ref, "name", ""))
-
-    ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
-    used = says(stmt)
-    maps = stmt.maps if isinstance(stmt, kir.TensorMapAcquire) else used and used[0].maps
-    parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
-    known = parts | values | {
-        "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
-        "peer": peer,
-        "own": at(maps.name, "map") if maps else "",
-        "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
-        "left": tile(getattr(stmt, "a", None), "a"),
-        "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",
-        "nbytes": getattr(stmt, "nbytes", 0),
-        "times": f" for {times}" if (times := getattr(stmt, "count", 1)) > 1 else "",
-        "once": "" if getattr(stmt, "retry", True) else ", once",
-        "which": "the last" if values.get("last") else "one",
-    }  # fmt: skip
-    return words(stmt).short.format(**known) or line(stmt)

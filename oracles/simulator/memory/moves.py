@@ -608,9 +608,10 @@ class Memory:
         for step in reversed(self.log):
             if step.by != trouble.other:
                 continue
+            fallback = fallback or step
             if step.atoms is None:
-                fallback = fallback or step
-            elif step.writes == trouble.other_writes and trouble.where in step.atoms:
+                continue
+            if step.writes == trouble.other_writes and trouble.where in step.atoms:
                 return step
         return fallback
 

@@ -163,6 +163,11 @@ class Phases:
                 case _:
                     pass
 
+    def starved(self) -> bool:
+        """Whether a phase that has all its arrivals waits for bytes."""
+        every = (b for rings in self.rings for ring in rings.values() for b in ring)
+        return any(b.phase >= 0 and b.nbytes and not b.pending for b in every)
+
     def use(self, agent: Agent, b: Barrier, *, copies: bool = False) -> None:
         """Check that the life of `b` is visible to this agent.
 

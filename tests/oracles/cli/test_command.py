@@ -79,7 +79,7 @@ def test_a_refuted_kernel_leaves_with_1_and_shows_both_lines(file: Path) -> None
 def test_a_refutation_says_whether_the_simulator_agrees_and_how_to_see_it(file: Path) -> None:
     """The second opinion, with the command that gives it again."""
     done = run("prove", f"{file}:bad")
-    assert "\nreplayed by the simulator: fail WAR, schedule of seed " in done.output
+    assert ", in this order: the same, WAR at line " in done.output
     words = next(line for line in done.output.splitlines() if line.startswith("  again: "))
     assert run(*words.split(" -m oracles ")[1].split()).exit_code == REFUTED
     assert "replayed" not in run("prove", f"{file}:bad", "--no-replay").output

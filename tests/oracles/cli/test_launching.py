@@ -157,8 +157,24 @@ def test_a_refutation_is_replayed_at_the_trip_counts_of_its_witness() -> None:
     assert found is not None
     once = again(kernel, found, "default")
     assert once.kind == "WAR"
-    assert str(once).startswith("replayed by the simulator: fail WAR, schedule of seed ")
+    assert once.same
+    assert str(once).startswith(
+        f"replayed by the simulator, {once.launch}, in this order: the same"
+    )
     assert once.launch.startswith("--grid ")
+    assert {row.line for row in found.rows if row.mark is not Mark.NONE} == set(once.lines)
+
+
+def test_another_finding_is_not_called_the_same() -> None:
+    """A witness of a race between other statements, of another kind."""
+    kernel = ks.specialized(3, warp_sync=False)
+    found = witness(kernel)
+    assert found is not None
+    moved = [replace(row, line=row.line + 1) for row in found.rows]
+    for wrong in (replace(found, kind="drain"), replace(found, rows=tuple(moved))):
+        once = again(kernel, wrong, "default")
+        assert (once.kind, once.same) == ("WAR", False)
+        assert ": but otherwise, WAR at line " in str(once)
 
 
 def test_what_no_schedule_shows_is_said_to_be_open() -> None:
@@ -171,7 +187,8 @@ def test_what_no_schedule_shows_is_said_to_be_open() -> None:
 def test_a_witness_without_a_launch_is_not_replayed() -> None:
     """The reason names the counts that were looked for."""
     found = Witness("ring", "RAW", (("nothing", 7),), "", "", (), ())
-    said = str(again(ks.specialized(3), found, "default"))
+    large = replace(ks.specialized(3), requires=(eq(ks.R, 10**6),))
+    said = str(again(large, found, "default"))
     assert said == "not replayed by the simulator: no launch with nothing=7 was found"
 
 

@@ -29,9 +29,9 @@ def test_a_race_marks_both_accesses() -> None:
     found = checked(witness(kernels.specialized(3, arrive_early=True), launch))
     marks = {row.mark: row for row in found.rows if row.mark is not Mark.NONE}
     assert found.kind == "WAR"
-    assert "tma_load" in marks[Mark.SECOND].text
-    assert "load(S0" in marks[Mark.FIRST].text
-    assert marks[Mark.SECOND].lane == "copy engine"
+    assert marks[Mark.SECOND].text == "writing S0[0]"
+    assert "load(S0[0])" in marks[Mark.FIRST].text
+    assert marks[Mark.SECOND].lane == "TMA engine"
     assert dict(found.trips)["C"] == 64 * 7
     assert any("pending" in row.note for row in found.rows)
 
@@ -41,7 +41,9 @@ def test_a_standstill_shows_who_waits() -> None:
     launch = Launch(1, {"R": 4, "C": 64, "pitch": 64})
     found = checked(witness(kernels.pipelined(3, 2, nbytes=2 * kernels.NBYTES), launch))
     assert found.kind in ("deadlock", "bytes")
-    assert any("waits for phase 0 of full[0]" in row.note for row in found.rows)
+    stuck = [row for row in found.rows if row.text == "full[0] wait parity 0 k=0, forever"]
+    assert [row.note for row in stuck] == [f"{kernels.NBYTES} bytes of phase 0 are missing"]
+    assert stuck[0].mark is Mark.SECOND
 
 
 def test_engines_are_lanes_of_their_own() -> None:
@@ -49,7 +51,7 @@ def test_engines_are_lanes_of_their_own() -> None:
     ring = wgmma_ring()
     mutant = next(m for m in drop_each_sync(ring) if "async_await(wgmma, keep=1)" in m.change)
     found = checked(witness(mutant.kernel, Launch(1, {"M": 64, "N": 8, "K": 16 * 9})))
-    assert {"tensor core", "copy engine"} <= set(found.lanes)
+    assert {"tensor core", "TMA engine"} <= set(found.lanes)
     turns = split_k_tma()
     mutant = next(m for m in drop_each_sync(turns) if "async_await(bulk" in m.change)
     launch = Launch(2, {"M": 64, "N": 8, "K": 32, "splits": 2})

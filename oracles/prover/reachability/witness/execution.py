@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 from fuser.expr import Var
 from fuser.kernel import ir as kir
+from fuser.kernel.text import short
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.code import Do, Enter
 from oracles.prover.reachability.ctas import readings, single
 from oracles.prover.reachability.fixpoint import ChoiceError, ForkError
-from oracles.prover.reachability.rules import Findings, concrete, iteration
+from oracles.prover.reachability.rules import Findings, iteration
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.statements import ContestError
 from oracles.prover.reachability.sync import grid_barrier
@@ -83,7 +84,7 @@ class Event:
     @property
     def text(self) -> str:
         """What it does, with numbers in place of expressions."""
-        return " ".join(filter(None, (concrete(self.stmt, self.values), self.when)))
+        return " ".join(filter(None, (short(self.stmt, self.values), self.when)))
 
     @property
     def syncs(self) -> set[tuple[Hashable, ...]]:

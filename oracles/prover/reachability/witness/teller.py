@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from fuser.kernel import ir as kir
-from fuser.kernel.text import line
+from fuser.kernel.text import line, short
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.code import Do
-from oracles.prover.reachability.rules import Rule, Violation, concrete, spot, words
+from oracles.prover.reachability.rules import Rule, Violation, spot, words
 from oracles.prover.reachability.state import Where, knows
 from oracles.prover.reachability.witness.execution import Event, Log, refuting
 from oracles.prover.sites import Site
@@ -83,9 +83,9 @@ class _Rows:
             if isinstance(event.stmt, kir.TmaLoad) and not done and asked:
                 done, note = f"{self._places(event, writes=True)} written", event.state
             state = "" if isinstance(event.stmt, kir.TmaLoad) else self._state(event)
-            rows.append(Row(lane, line, event.text, state, Mark.NONE if done else mark))
+            rows.append(Row(lane, line, event.text, state, Mark.NONE if done else mark, event.k))
             if done:
-                rows.append(Row(self._engine(event), line, done, note, mark))
+                rows.append(Row(self._engine(event), line, done, note, mark, event.k))
         one = self.first
         if one is not None and self.kind in _RACES - {"exit", "proxy"} and self.c.unfinished:
             says = ", ".join(filter(None, (self._busy(one), one.when)))
@@ -404,7 +404,7 @@ def _waits_for_launches(c: Conflict) -> list[Event]:
 
 def named(event: Event) -> str:
     """Name an event by its line, with numbers in place of expressions."""
-    return f"line {event.site.line}: {concrete(event.stmt, event.values)}"
+    return f"line {event.site.line}: {short(event.stmt, event.values)}"
 
 
 def _at(event: Event) -> str:

@@ -544,7 +544,7 @@ def test_a_witness_tells_of_the_integer() -> None:
     """Its rows are those of the CTAs that came there."""
     found = witness(arriving("put pass last"), Launch(2, {"s": 2}))
     assert found is not None
-    assert any("elect the last at turns[0]" in row.text for row in found.rows)
+    assert any("turns arrive as one of 2 CTAs" in row.text for row in found.rows)
 
 
 # --- what is laid out ahead ---------------------------------------------------------------------
