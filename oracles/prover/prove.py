@@ -30,7 +30,7 @@ from hashlib import sha256
 from itertools import product
 
 from fuser.arch import SM_90A
-from fuser.expr import substitute
+from fuser.expr import Expr, substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
@@ -236,6 +236,8 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if any(f.severity == "error" for f in (*covered.findings, *divided.findings)):
         return Verdict(ORACLE, Status.FAIL, checked, findings)
     reason = closed.reason or covered.reason or divided.reason
+    if closed.reason.endswith(fixpoint.LOOSE):
+        reason += _taken_apart(kernel)
     if reason:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == divided.checked:
@@ -428,8 +430,20 @@ def _refuted(
     if launch is None:
         warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
+        reason += _taken_apart(kernel)
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
     return Verdict(ORACLE, Status.FAIL, closed.checked, (*_byte_counts(kernel, trips), *findings))
+
+
+def _taken_apart(kernel: kir.Kernel) -> str:
+    """Say which loops are taken to have lengths of their own, if several are."""
+    ends: dict[Expr, str] = {}
+    for site in sites.every(kernel):
+        if isinstance(site.stmt, kir.ForLoop) and not isinstance(site.plain(site.stmt.stop), int):
+            ends.setdefault(site.plain(site.stmt.stop), f"{site.stmt.index} (line {site.line})")
+    if len(ends) < 2:
+        return ""
+    return f"; loops that were taken as independent: {', '.join(ends.values())}"
 
 
 def _confirmed(

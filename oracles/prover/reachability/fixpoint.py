@@ -421,6 +421,8 @@ AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 FORKS = 512
 """The largest number that a count is compared with; more, and it grows from round to round."""
+LOOSE = "not confirmed with one length for all loops"
+"""What stays open where only lengths that no launch has show it."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
 
@@ -644,7 +646,7 @@ class Exploration:
         loose = guessed and (bool(self.abstraction.parted) or _loose(self.world.code))
         if loose and not self._shown_by_one_length(reading):
             says = self.findings.errors[0]
-            why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
+            why = f"{says.later.where}: {says.says}; {LOOSE}"
             self.findings.go_back(sure, asked=False)
         return states, why
 
