@@ -40,10 +40,12 @@ from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import divisions, outputs
 from oracles.prover.inductive import check as inductive
+from oracles.prover.inductive import groups
 from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
 from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability.ctas import SizesError
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
 from oracles.prover.rolled import plainer
@@ -280,7 +282,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
     for whole in (True, False):
         try:
             closed = (
-                fixpoint.judge(kernel, policy=policy) if whole
+                _judge(kernel, policy=policy) if whole
                 else parts if joined
                 else _by_cases(kernel, policy=policy)
             )  # fmt: skip
@@ -304,6 +306,18 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         raise first
     assert first is not None, "a kernel is judged or refused"
     return first, None
+
+
+def _judge(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed:
+    """Judge the order of events; where it is not plain which CTAs stand for all, z3 is asked."""
+    try:
+        return fixpoint.judge(kernel, policy=policy)
+    except SizesError as error:
+        try:
+            sizes = groups.enough(kernel, RLIMIT)
+        except UnsupportedError:
+            raise error from None
+        return fixpoint.judge(kernel, policy=policy, sizes=sizes)
 
 
 def _repeats(body: tuple[kir.Stmt, ...]) -> bool:
@@ -344,7 +358,7 @@ def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
     known = sites.every(kernel)
     for case in cases(kernel, alone=True):
         try:
-            one = fixpoint.judge(case.kernel, policy=policy)
+            one = _judge(case.kernel, policy=policy)
         except UnsupportedError:
             return None
         done.append(case.told(one, known))

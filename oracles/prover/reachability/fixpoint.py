@@ -445,11 +445,16 @@ class Closed:
 
 
 def judge(
-    kernel: kir.Kernel, *, policy: str = "default", without: frozenset[Rule] = frozenset()
+    kernel: kir.Kernel,
+    *,
+    policy: str = "default",
+    without: frozenset[Rule] = frozenset(),
+    sizes: Sequence[int] = (),
 ) -> Closed:
     """Judge the order of events in a finished kernel, for every trip count.
 
-    `without` are axioms and obligations to leave out, to see whether anybody notices.
+    `without` are axioms and obligations to leave out, to see whether anybody notices; `sizes` those
+    of groups of CTAs that stand for all, if they are known.
 
     Raises
     ------
@@ -460,7 +465,7 @@ def judge(
     checked = states = 0
     reason = ""
     explorations: list[Exploration] = []
-    todo = list(readings(kernel))
+    todo = list(readings(kernel, sizes))
     whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
         alone = several and not reading.together
@@ -472,10 +477,10 @@ def judge(
         except UnsupportedError:
             if not alone or reading.fixed[0]:
                 raise
-            todo += single(kernel)
+            todo += single(kernel, sizes)
             continue
         if alone and not reading.fixed[0] and (one.findings.failed or why):
-            todo += single(kernel)
+            todo += single(kernel, sizes)
             continue
         whole = whole and not one.world.pinned
         explorations.append(one)
