@@ -484,6 +484,11 @@ def _confirmed(
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
     if first.status is Status.UNKNOWN:
+        parts = _by_cases(kernel, policy=policy)
+        if parts is not None and not parts.violations and not parts.reason:
+            first = inductive.check(parts.explorations, rlimit=rlimit)
+            checked += first.checked
+    if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if first.status is Status.PASS:
