@@ -403,13 +403,13 @@ class _Unroller:
             case kir.Let(var, expr) | kir.Assign(var, expr):
                 self.values[var] = value(expr, self.values)
             case kir.ForLoop(index, stop, body):
-                outer, self.index = self.index, index
+                around, self.index = self.index, index
                 for i in range(value(stop, self.values)):
                     self.values[index] = i
                     self.body(body)
                     if len(self.agent.steps) > STEPS:
                         raise NotModelled(f"an agent of more than {STEPS} steps")
-                self.index = outer
+                self.index = around
             case kir.Loop():
                 self.loop(stmt)
             case kir.Fetch():

@@ -8,6 +8,10 @@ by itself, and for each r with m in place of n: no launch is left out, and none 
 
 Where n stands only in a quotient `(n + 15) // 16`, that is the parameter.  Any n is allowed beside
 it then, which is more than launches can have.
+
+Of two parameters that are compared one is `n = m + d + 1`, or the other, or both are equal; loops
+to a sum are cut where others end.  What a CTA makes of its number, such as `n - BLOCK * 4`, is a
+parameter of its own where CTAs have nothing to do with each other.  Few CTAs are told apart.
 """
 
 from __future__ import annotations

@@ -93,7 +93,17 @@ def given(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> kir.Kernel:
 
 
 def equated(kernel: kir.Kernel) -> kir.Kernel:
-    """Put sums of other parameters in place of those that are required to be equal to them."""
+    """Put sums of other parameters in place of those that are required to be equal to them.
+
+    That is of use where both are used.
+    """
+    used: set[Expr] = set()
+
+    def note(expr: Expr) -> Expr:
+        used.update(variables(expr))
+        return expr
+
+    mapped(kernel.body, note)
     for condition in kernel.requires:
         if not isinstance(condition, Op) or condition.kind is not Kind.EQ:
             continue
@@ -101,7 +111,8 @@ def equated(kernel: kir.Kernel) -> kir.Kernel:
         for var, times in parts.items():
             rest = {other: -times * n for other, n in parts.items() if other != var}
             counts = all(n >= 0 for n in (-times * constant, *rest.values()))
-            if abs(times) == 1 and counts and parts.keys() <= set(kernel.params):
+            own = parts.keys() <= set(kernel.params) and (not rest or used & rest.keys())
+            if abs(times) == 1 and counts and own:
                 value = sum((n * other for other, n in rest.items()), start=-times * constant)
                 return equated(given(kernel, {var: value}))
     return kernel

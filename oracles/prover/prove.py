@@ -41,10 +41,12 @@ from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import outputs, values
 from oracles.prover.inductive import check as inductive
+from oracles.prover.inductive import groups
 from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
 from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability.ctas import SizesError
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
 from oracles.prover.rolled import plainer
@@ -248,6 +250,8 @@ def _judged(
     if any(f.severity == "error" for f in (*covered.findings, *divided.findings)):
         return Verdict(ORACLE, Status.FAIL, checked, findings)
     reason = closed.reason or covered.reason or divided.reason
+    if closed.reason.endswith(fixpoint.LOOSE):
+        reason += _taken_apart(kernel)
     if reason:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == divided.checked:
@@ -333,7 +337,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
     for whole in (True, False):
         try:
             closed = (
-                fixpoint.judge(kernel, policy=policy) if whole
+                _judge(kernel, policy=policy) if whole
                 else parts if joined
                 else _by_cases(kernel, policy=policy)
             )  # fmt: skip
@@ -357,6 +361,18 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         raise first
     assert first is not None, "a kernel is judged or refused"
     return first, None
+
+
+def _judge(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed:
+    """Judge the order of events; where it is not plain which CTAs stand for all, z3 is asked."""
+    try:
+        return fixpoint.judge(kernel, policy=policy)
+    except SizesError as error:
+        try:
+            sizes = groups.enough(kernel, RLIMIT)
+        except UnsupportedError:
+            raise error from None
+        return fixpoint.judge(kernel, policy=policy, sizes=sizes)
 
 
 def _repeats(body: tuple[kir.Stmt, ...]) -> bool:
@@ -397,7 +413,7 @@ def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
     known = sites.every(kernel)
     for case in cases(kernel, alone=True):
         try:
-            one = fixpoint.judge(case.kernel, policy=policy)
+            one = _judge(case.kernel, policy=policy)
         except UnsupportedError:
             return None
         done.append(case.told(one, known))
@@ -525,6 +541,11 @@ def _confirmed(
     reason = ""
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
+    if first.status is Status.UNKNOWN:
+        parts = _by_cases(kernel, policy=policy)
+        if parts is not None and not parts.violations and not parts.reason:
+            first = inductive.check(parts.explorations, rlimit=rlimit)
+            checked += first.checked
     if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)

@@ -76,7 +76,8 @@ def rolled(kernel: kir.Kernel) -> Rolled:
             continue
     plain = inlined(replace(kernel, body=_built(body)))
     body = _without_lets(_pieces(plain.body, _numbers(body)))
-    joined = _Roller(plain).body(body, ())
+    roller = _Roller(plain)
+    joined = _stepped(roller.body(body, ()), roller)
     made = replace(plain, body=_built(joined))
     return same if joined == _without_lets(first) else Rolled(made, tuple(_numbers(joined)))
 
@@ -248,6 +249,55 @@ def _counted(body: Body, var: Var, value: Expr | None) -> tuple[Body, Expr | Non
     return tuple(out), outer if own else value
 
 
+def _stepped(body: Body, roller: _Roller) -> Body:
+    """Count positions `t * n + k` up, where a loop k of n iterations stands in a loop t."""
+    out: list[Piece] = []
+    for piece in body:
+        piece = replace(piece, bodies=tuple(_stepped(inner, roller) for inner in piece.bodies))
+        stmt, inside = piece.stmt, list(_every(piece.bodies[0])) if piece.bodies else []
+        loops = [p for p in inside if isinstance(p.stmt, kir.ForLoop)]
+        if isinstance(stmt, kir.ForLoop) and len(loops) == 1 and loops[0] in piece.bodies[0]:
+            once = loops[0]
+            assert isinstance(once.stmt, kir.ForLoop), "one of the loops"
+            product = fold(Kind.MUL, stmt.index, once.stmt.stop)
+            at = Var(f"{stmt.index} * {once.stmt.stop} + {once.stmt.index}")
+            made = tuple(_moving(p, product, once.stmt.index, at) for p in once.bodies[0])
+            if made != once.bodies[0] and roller.natural(once.stmt.stop) == once.stmt.stop:
+                made = (*made, Piece(kir.Assign(at, at + 1), once.number))
+                new = replace(once, bodies=(made,))
+                outer = tuple(new if p is once else p for p in piece.bodies[0])
+                out.append(Piece(kir.Let(at, 0), piece.number))
+                piece = replace(piece, bodies=(outer,))
+        out.append(piece)
+    return tuple(out)
+
+
+def _moving(piece: Piece, product: Expr, index: Var, at: Var) -> Piece:
+    """Put a variable in place of a product and an index, but where boxes lie."""
+
+    def put(expr: Expr) -> Expr:
+        constant, parts = linear(expr)
+        times = parts.get(product, 0)
+        total: Expr = constant
+        if times and parts.get(index) == times:
+            parts = {part: n for part, n in parts.items() if part not in (product, index)}
+            total = total + times * at
+        for part, n in parts.items():
+            if isinstance(part, Op) and part != product:
+                part = fold(part.kind, put(part.a), put(part.b))
+            total = total + n * part
+        return total
+
+    own = {f.name: getattr(piece.stmt, f.name) for f in fields(piece.stmt)}
+    new = {
+        name: mapped(part, lambda e: put(e) if product in _parts(e) else e)
+        for name, part in own.items()
+        if not isinstance(part, kir.Box)
+    }
+    inner = tuple(tuple(_moving(p, product, index, at) for p in b) for b in piece.bodies)
+    return replace(piece, stmt=replace(piece.stmt, **new), bodies=inner)
+
+
 # --- runs -----------------------------------------------------------------------------------------
 
 
@@ -341,13 +391,14 @@ class _Roller:
         """Return a loop, or a guard, as a run."""
         match piece.stmt:
             case kir.ForLoop(_, stop):
-                return _Run(self._natural(stop), piece.bodies[0], piece)
+                return _Run(self.natural(stop), piece.bodies[0], piece)
             case kir.IfThenElse(test) if not piece.bodies[1]:
                 return _Run(_truth(test), piece.bodies[0])
             case _:
                 return None
 
-    def _natural(self, stop: Expr) -> Expr:
+    def natural(self, stop: Expr) -> Expr:
+        """Return how often a loop with this end goes round."""
         return stop if self._holds(fold(Kind.LE, 0, stop), ()) else maximum(stop, 0)
 
     def _join(self, first: _Run, second: _Run, assumed: tuple[Expr, ...]) -> Piece | None:

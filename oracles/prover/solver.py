@@ -164,6 +164,14 @@ class Scenes(Exact):
         assert self._model is not None, "asked of a launch that was found"
         return str(self._model.eval(self.term(expr), model_completion=True))
 
+    def least(self, expr: Expr, answers: list[bool]) -> int:
+        """Return the least that an expression is where the answers are those found last."""
+        found = int(self.value(expr))
+        scene = self._scene(answers)
+        while self._ask([*scene, self.term(expr) < found], keep=True) == "sat":
+            found = int(self.value(expr))
+        return found
+
     def among_given(self, answers: list[bool]) -> str:
         """Ask whether a launch that is given has these answers."""
         return self._ask([self._given, *self._scene(answers)])

@@ -43,12 +43,12 @@ from oracles.prover.reachability.code import (
     Jump,
     comparisons_of,
 )
-from oracles.prover.reachability.ctas import CtaGroup, group_of, over_places, whole
+from oracles.prover.reachability.ctas import MANY, CtaGroup, group_of, over_places, whole
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.sizes import COUNT, PLACE
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import AMONG_CTAS, MOVING, Site
-from oracles.prover.solver import Exact, Scenes
+from oracles.prover.solver import Exact, Known, Scenes
 
 SCENES = 400
 """Scenes of one sort that are compared."""
@@ -57,8 +57,42 @@ FEW = 8
 _GROUP = (GROUP, CLUSTER)
 
 
+FEWEST, ROUNDS = 3, 12
+"""Sizes of groups that are followed at least, and others that are added."""
+
+
 class UnseenError(Exception):
-    """CTAs may do what none of those followed did."""
+    """CTAs may do what none of those followed did, in a group of so `many`."""
+
+    def __init__(self, says: str, many: int = 0) -> None:
+        super().__init__(says)
+        self.many = many
+
+
+def enough(kernel: kir.Kernel, rlimit: int) -> list[int]:
+    """Return sizes of groups that stand for all: each that is asked for has a scene of its own.
+
+    Raises
+    ------
+    UnsupportedError
+        If so few are not enough, or it cannot be asked.
+    """
+    group = group_of(kernel)
+    if sites.outcomes(kernel) or isinstance(group.count, int):
+        raise UnsupportedError("a last-arriving CTA among so many is not followed")
+    known = Known(sites.facts(kernel), rlimit)
+    legal = [n for n in range(1, MANY + 1) if not known.gives(eq(eq(group.count, n), 0))]
+    sizes = legal[:FEWEST]
+    for _ in range(ROUNDS):
+        try:
+            _Scenes(kernel, group, {n: {()} for n in sizes}, rlimit).compare()
+        except UnseenError as error:
+            if error.many not in legal or error.many in sizes:
+                break
+            sizes = sorted((*sizes, error.many))
+        else:
+            return sizes
+    raise UnsupportedError(f"groups of {sizes} CTAs do not stand for all")
 
 
 def stand_for_all(explorations: Sequence[Exploration], rlimit: int) -> int:
@@ -329,7 +363,7 @@ class _Scenes:
             if answer == "unsat":
                 at = scenes.value(place_of({"b": "b", "p": "y"}.get(name, "x")))
                 says = f"what CTA {at} of {scenes.value(COUNT)} does none did that was followed"
-                raise UnseenError(f"{says} ({name})")
+                raise UnseenError(f"{says} ({name})", scenes.least(COUNT, answers))
             if answer != "sat":
                 raise UnsupportedError("z3 cannot tell whether those followed do the same")
             scenes.leave(answers)

@@ -727,7 +727,8 @@ class _Assembler:
         if len(parts) != 1 or constant < 0:
             return 1
         ((count, by),) = parts.items()
-        return by if len(self.code.lengths.get(count, ())) > 1 or by <= DEALT else 1
+        lengths = self.code.lengths.get(count, frozenset())
+        return by if len(lengths) > 1 or (by in lengths and by <= DEALT) else 1
 
     def _rounds(
         self,

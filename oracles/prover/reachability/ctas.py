@@ -290,8 +290,12 @@ class Reading:
     facts: tuple[Expr, ...] = ()
 
 
-def readings(kernel: kir.Kernel) -> Iterator[Reading]:
-    """Yield the readings that together stand for all CTAs.
+class SizesError(UnsupportedError):
+    """It is not known which sizes of a group are enough, or these are too many."""
+
+
+def readings(kernel: kir.Kernel, sizes: Sequence[int] = ()) -> Iterator[Reading]:
+    """Yield the readings that together stand for all CTAs; `sizes` of a group, if they are known.
 
     Raises
     ------
@@ -312,7 +316,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     elections = outcomes(kernel)
     special = _unlike(kernel, group) if elections else (0, 0)
     together = []
-    for many in _sizes(kernel, group):
+    for many in sizes or _sizes(kernel, group):
         for lasts in product(_lasts(*special, many), repeat=len(elections)):
             chosen = tuple(zip(elections, lasts, strict=True))
             known = (
@@ -365,9 +369,9 @@ def _lasts(first: int, last: int, many: int) -> list[int]:
     return sorted({*range(min(first, many)), *range(max(many - last, 0), many)})
 
 
-def single(kernel: kir.Kernel) -> Iterator[Reading]:
+def single(kernel: kir.Kernel, sizes: Sequence[int] = ()) -> Iterator[Reading]:
     """Yield a reading of one CTA for each of its places, to see what one with none shows."""
-    yield from _each_place(reading for reading in readings(kernel) if reading.together)
+    yield from _each_place(reading for reading in readings(kernel, sizes) if reading.together)
 
 
 def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
@@ -414,7 +418,7 @@ def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
 
     Raises
     ------
-    UnsupportedError
+    SizesError
         If these are too many, or it is not known which are enough.
     """
     if isinstance(group.count, int):
@@ -426,12 +430,15 @@ def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
         if ruling and known.at_most(group.count, MANY):
             sizes = list(range(1, MANY + 1))
         else:
-            sizes = list(range(1, largest(kernel, group) + 1))
+            try:
+                sizes = list(range(1, largest(kernel, group) + 1))
+            except UnsupportedError as error:
+                raise SizesError(str(error)) from error
         if ruling and sizes[-1] <= MANY:
             sizes = [n for n in sizes if not known.gives(eq(eq(group.count, n), 0))]
     if not sizes or sizes[-1] > most:
         says = f"{sizes[-1] if sizes else f'more than {most}'} CTAs share a semaphore"
-        raise UnsupportedError(f"{says}, at most {most} are followed")
+        raise SizesError(f"{says}, at most {most} are followed")
     return sizes
 
 

@@ -512,6 +512,8 @@ AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 FORKS = 512
 """The largest number that a count is compared with; more, and it grows from round to round."""
+LOOSE = "not confirmed with one length for all loops"
+"""What stays open where only lengths that no launch has show it."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
 
@@ -534,11 +536,16 @@ class Closed:
 
 
 def judge(
-    kernel: kir.Kernel, *, policy: str = "default", without: frozenset[Rule] = frozenset()
+    kernel: kir.Kernel,
+    *,
+    policy: str = "default",
+    without: frozenset[Rule] = frozenset(),
+    sizes: Sequence[int] = (),
 ) -> Closed:
     """Judge the order of events in a finished kernel, for every trip count.
 
-    `without` are axioms and obligations to leave out, to see whether anybody notices.
+    `without` are axioms and obligations to leave out, to see whether anybody notices; `sizes` those
+    of groups of CTAs that stand for all, if they are known.
 
     Raises
     ------
@@ -549,7 +556,7 @@ def judge(
     checked = states = 0
     reason = ""
     explorations: list[Exploration] = []
-    todo = list(readings(kernel))
+    todo = list(readings(kernel, sizes))
     whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
         alone = several and not reading.together
@@ -562,10 +569,10 @@ def judge(
         except UnsupportedError:
             if not alone or reading.fixed[0]:
                 raise
-            todo += single(kernel)
+            todo += single(kernel, sizes)
             continue
         if alone and not reading.fixed[0] and (one.findings.failed or why):
-            todo += single(kernel)
+            todo += single(kernel, sizes)
             continue
         whole = whole and not one.world.pinned
         explorations.append(one)
@@ -745,7 +752,7 @@ class Exploration:
         loose = guessed and (bool(self.abstraction.parted) or _loose(self.world.code))
         if loose and not self._shown_by_one_length(reading):
             says = self.findings.errors[0]
-            why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
+            why = f"{says.later.where}: {says.says}; {LOOSE}"
             self.findings.go_back(sure, asked=False)
         return states, why
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from litmus.numbers import turns
 from litmus.parts import XN, YN, box, fragment, k, kernel, load, m, n, q, store
 from litmus.suite import by_name
 
-from fuser.expr import Expr, Var, ceildiv, eq, maximum, minimum
+from fuser.expr import Expr, Var, ceildiv, eq, maximum, minimum, variables
 from fuser.kernel import ir as kir
 from oracles.prover import prove
 from oracles.prover.arithmetic import function, spread
@@ -78,6 +80,59 @@ def test_comparisons_that_come_out_one_way_are_settled(
     """What sizes and the number of a CTA are required to be decides them."""
     (only,) = cases(walked(end, requires=requires))
     assert stops(only.kernel) == ([settled] if settled != 0 else [])
+
+
+def syncs(body: tuple[kir.Stmt, ...], values: dict[str, int]) -> Iterator[int]:
+    """Yield the barriers that a thread comes to, in its order."""
+    for stmt in body:
+        match stmt:
+            case kir.ForLoop(index, stop):
+                for i in range(function(stop)(values)):
+                    yield from syncs(stmt.body, {**values, index.name: i})
+            case kir.IfThenElse(test, then, orelse):
+                yield from syncs(then if function(test)(values) else orelse, values)
+            case kir.BlockSync(barrier):
+                yield barrier
+            case _:
+                pass
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        (minimum(n, m), n, maximum(n - m, 0)),
+        (maximum(m - n, 0), m),
+        (n * (m < n), m * (n <= m)),
+    ],
+)
+@pytest.mark.parametrize("requires", [(), (n <= m,), (m >= 2,)])
+def test_of_two_parameters_no_launch_is_left_out_and_none_is_added(
+    ends: tuple[Expr, ...], requires: tuple[Expr, ...]
+) -> None:
+    """Whichever is less: the case that has a launch does what the kernel does."""
+    subject = walked(*ends, requires=requires)
+
+    def seen(one: kir.Kernel, most: int) -> set[tuple[int, ...]]:
+        each = product(range(most), repeat=len(one.params))
+        given = [dict(zip((v.name for v in one.params), values, strict=True)) for values in each]
+        legal = (at for at in given if all(function(e)(at) for e in one.requires))
+        return {tuple(syncs(one.body, at)) for at in legal}
+
+    found = [case.kernel for case in cases(subject)]
+    assert found
+    assert seen(subject, 5) <= {run for one in found for run in seen(one, 5)}
+    assert {run for one in found for run in seen(one, 3)} <= seen(subject, 24)
+
+
+@pytest.mark.parametrize("few", [1, 3])
+def test_what_a_cta_has_is_a_parameter(few: int) -> None:
+    """Its tiles are as many as there are from its place on: any number, if it is alone."""
+    mine = n - kir.BLOCK * few
+    grid = eq(kir.GRID, ceildiv(n, few))
+    found = cases(walked(mine, minimum(mine, few), requires=(grid,)), alone=True)
+    assert found
+    assert not any(kir.BLOCK in variables(stop) for case in found for stop in stops(case.kernel))
+    assert not cases(walked(mine, requires=(grid,)), alone=False)
 
 
 def test_comparisons_that_come_out_both_ways_are_left() -> None:

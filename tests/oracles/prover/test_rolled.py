@@ -7,14 +7,18 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from forms import FORMS
 from litmus.parts import XN, YN, Body, k, kernel, m, n, p, q
 from litmus.suite import by_name
 
 from fuser.expr import Expr, Var, ceildiv, eq, maximum, minimum
 from fuser.kernel import ir as kir
+from fuzz.mutation.operators import all_mutants
+from oracles.prover import prove
 from oracles.prover.arithmetic import function
 from oracles.prover.plain import decided, inlined
 from oracles.prover.rolled import plainer, rolled
+from oracles.verdict import Status
 
 FEW = range(8)
 e = Var("e")
@@ -147,6 +151,29 @@ def test_what_is_not_one_loop_runs_as_it_did(form: str) -> None:
     for some, more in product(FEW, range(4)):
         given = {"n": some, "m": more}
         assert runs(made, given) == runs(whole, given), given
+
+
+@pytest.mark.parametrize("stop", [n, n + 1, n // 2])
+def test_positions_of_tiles_are_counted_up(stop: Expr) -> None:
+    """`t * n + k` is the next position only where k runs to n."""
+    loop = kir.ForLoop(q, m, (kir.ForLoop(k, stop, at(q * n + k)),))
+    whole = of(loop)
+    made = plainer(whole).kernel
+    assert any(isinstance(s, kir.Assign) for s in made.walk()) is (stop == n)
+    for some, more in product(FEW, range(5)):
+        given = {"n": some, "m": more}
+        assert runs(made, given) == runs(whole, given)
+
+
+def test_nested_loops_are_proved_and_their_faults_are_not() -> None:
+    """A position that starts again with each tile is another one from the second tile on."""
+    right = FORMS["nested"]()
+    assert prove.prove(right).status is Status.PASS
+    sorts = "phase", "index: next slot of full", "trip: no last"
+    wrong = [one for one in all_mutants(right) if one.fault.startswith(sorts)]
+    assert len(wrong) > 10
+    for mutant in wrong:
+        assert prove.prove(mutant.kernel).status is not Status.PASS, mutant.fault
 
 
 def test_statements_are_those_they_were() -> None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, product
 from typing import NamedTuple
 
-from fuser.expr import Var
+from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import short
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.code import Do, Enter
-from oracles.prover.reachability.ctas import readings, single
+from oracles.prover.reachability.code import Do, Enter, assemble
+from oracles.prover.reachability.ctas import crews, readings, single
 from oracles.prover.reachability.fixpoint import ChoiceError, ForkError
 from oracles.prover.reachability.rules import Findings, iteration
 from oracles.prover.reachability.state import Agent, State, Where
@@ -304,11 +304,14 @@ class Log:
 
 def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
     """Return the execution with the smallest trip counts that goes wrong, None if none is found."""
-    for some in chain([kernel], (case.kernel for case in cases(kernel))):
+    parts = cases(kernel)
+    lines = tuple(range(sum(1 for _ in kernel.walk())))
+    # of loops that are joined the lines are others
+    for some in chain([kernel], (case.kernel for case in parts if case.origin == lines)):
         try:
             violations = fixpoint.judge(some, policy=policy).violations
         except UnsupportedError:
-            if not cases(kernel):
+            if not parts:
                 raise
             continue
         trips = min((v.trips for v in violations), default=0)
@@ -320,7 +323,28 @@ def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
                 continue
             if log is not None:
                 return log
+    for one in _in_launch(kernel, policy) if parts else ():
+        try:
+            log = _followed(one)
+        except UnsupportedError:
+            continue
+        if log is not None:
+            return log
     return None
+
+
+def _in_launch(kernel: kir.Kernel, policy: str) -> Iterator[fixpoint.Exploration]:
+    """Yield the CTAs of a launch that shows what is wrong, every number being known."""
+    launch = fixpoint.showing(kernel, 1, policy=policy)
+    if launch is None:
+        return
+    known: dict[Expr, Expr] = {var: launch.params[var.name] for var in kernel.params}
+    known[kir.GRID] = launch.grid
+    for fixed in islice(crews(kernel, known, launch.grid), fixpoint.CTAS):
+        world = World(assemble(kernel, fixed), policy, together=len(fixed) > kernel.cluster)
+        one = fixpoint.Exploration(world, single_arrivals=True)
+        one.stands()
+        yield one
 
 
 def _explorations(kernel: kir.Kernel, policy: str, most: int) -> Iterator[fixpoint.Exploration]:
