@@ -614,6 +614,13 @@ class _Assembler:
                     if mine:
                         self._do(site, here)
 
+    def _skip(self, body: tuple[kir.Stmt, ...]) -> None:
+        """Go on behind statements that are not executed."""
+        for stmt in kir.walk(body):
+            self.here += 1
+            if isinstance(stmt, kir.LastArriving):
+                next(self.outcomes)
+
     def _let(self, var: Var, value: Expr, here: dict[Var, Expr], *, mine: bool) -> None:
         named = {v.name for v in variables(value)}
         # Others have no use for it, and would walk a loop for nothing else.
@@ -743,11 +750,10 @@ class _Assembler:
     ) -> None:
         if isinstance(test, int):
             for way, taken in zip(ways, (test != 0, test == 0), strict=True):
-                at, outside = len(self.out), set(self.given)
-                self.body(way, here, deep)
-                if not taken:
-                    del self.out[at:]
-                    self.given = outside
+                if taken:
+                    self.body(way, here, deep)
+                else:
+                    self._skip(way)
             return
         branch = Branch(test, self.code.atoms.condition(test))
         at = len(self.out)
