@@ -37,6 +37,7 @@ KINDS = {
     "exit": "something is in flight at the end of a CTA",
     "determinism": "the bits depend on the interleaving",
     "dependency": "an access is not ordered after the end of the launches before this one",
+    "map": "a tensor map says something else than the copy through it",
     "bounds": "an index outside its slots, a shape outside its limits",
     "coverage": "an element of an output is written by nobody, or twice",
     "unread": "a slot is filled and never read",

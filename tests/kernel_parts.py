@@ -81,6 +81,21 @@ def load(**change: Any) -> kir.TmaLoad:
     return kir.TmaLoad(**{**fields, **change})
 
 
+def mapped(
+    tensor: kir.Tensor = X,
+    *more: kir.Stmt,
+    slots: int = 2,
+    name: str = "maps",
+    origin: tuple[Expr, ...] = (0, 0),
+    **fields: Any,
+) -> kir.Kernel:
+    """A kernel that writes a map of a tensor, and copies a box through it."""
+    own = kir.MapSlot(kir.TensorMaps(name, tensor, slots), 0, origin)
+    through = load(src=replace(X_BOX, tensor=tensor), through=own)
+    body = one(kir.TensorMapReplace(own, X_BOX.limit), through), *more
+    return kernel(*body, maps=(own.maps,), **fields)
+
+
 def product(**change: Any) -> kir.Role:
     """A legal wgmma, in its role, with some fields changed."""
     fields: dict[str, Any] = {"acc": ACC, "a": kir.Slot(SA, 0), "b": kir.Slot(SB, 0)}
@@ -126,6 +141,7 @@ LEGAL: dict[str, kir.Kernel] = {
     "multicast": clustered(one(load(multicast=3))),
     "remote arrive": clustered(kir.MBarrierArrive(BAR, 0, kir.Scope.CLUSTER, 1)),
     "remote slot": clustered(role(zero(), kir.Store(kir.Slot(SY, 0, 1), ACC, 2))),
+    "remote st.async": clustered(role(zero(), kir.StAsync(kir.Slot(SY, 0, 1), ACC, BAR, 0, 2))),
     "cluster barrier": clustered(kir.ClusterArrive(), kir.ClusterWait()),
     "wgmma": kernel(product()),
     "wgmma, a in registers": kernel(

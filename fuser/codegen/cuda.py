@@ -13,7 +13,7 @@ from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, plan
 from fuser.codegen.roles import SECOND, merged
 from fuser.codegen.sync import last_arriving, sync_line
-from fuser.codegen.tile import tile_line
+from fuser.codegen.tile import slot, tile_line
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
@@ -35,20 +35,25 @@ def source(kernel: kir.Kernel) -> str:
 
 
 def parameters(kernel: kir.Kernel) -> list[str]:
-    """Names of the kernel's parameters, in the order of their declaration."""
+    """Names of the kernel's parameters, in order.
+
+    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, memory for tensor maps,
+    tensor maps.
+    """
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),
         *(s.name for s in kernel.scalars),
         *counters(kernel),
+        *(m.name for m in kernel.maps),
         *(m.name for m in maps_of(kernel)),
     ]
 
 
 def counters(kernel: kir.Kernel) -> list[str]:
-    """Names of the parameters that point to integers in global memory, 0 between launches."""
+    """Names of the parameters that point to integers in global memory, 0 when a launch starts."""
     drawn = [TICKET] if kernel.residency == "ticket" else []
-    return [*(s.name for s in kernel.semaphores), *drawn]
+    return [*(s.name for s in kernel.semaphores), *drawn, *kernel.counters]
 
 
 def shared_bytes(kernel: kir.Kernel) -> int:
@@ -97,14 +102,18 @@ def _needed(kernel: kir.Kernel) -> list[str]:
     found: set[str | None] = set()
     for stmt in kernel.walk():
         match stmt:
-            case kir.AtomicAdd():
+            case kir.AtomicAdd() | kir.Draw():
                 found.add("atomic")
             case kir.CpAsync():
                 found.add("cp_async")
+            case kir.StAsync():
+                found.add("st_async")
             case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
                 found.add(asynchronous.get(kind))
             case kir.Mma():
                 found.add("mma")
+            case kir.TensorMapReplace() | kir.TensorMapRelease() | kir.TensorMapAcquire():
+                found.add("tensor_map")
             case kir.Reduce():
                 found.add("reduce")
             case kir.Wgmma() | kir.WgmmaFence():
@@ -135,6 +144,8 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         yield f"const {REGISTER[s.dtype]} {s.name}"
     for name in counters(kernel):
         yield f"{'uint32' if name == TICKET else 'int'}* {name}"
+    for own in kernel.maps:
+        yield f"TensorMap* {own.name}"
     for m in maps_of(kernel):
         yield f"const __grid_constant__ TensorMap {m.name}"
 
@@ -151,6 +162,7 @@ def _prologue(kernel: kir.Kernel) -> Iterator[str]:
         yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
     where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
     used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
+    used |= {kir.BLOCK} if kernel.maps else set()
     for var, value in where.items():
         if var in used:
             yield f"  const int {spell(var)} = {value};"
@@ -195,6 +207,14 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}for (int {index} = 0; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
+            case kir.Loop(index, inner):
+                yield f"{pad}for (int {index} = 0;; ++{index}) {{"
+                yield from _body(writer, inner, (*path, 0))
+                yield f"{pad}}}"
+            case kir.Fetch(var, src):
+                yield f"{pad}const int {var} = *({slot(src)});"
+            case kir.Leave(var, stop):
+                yield f"{pad}if ({var} >= {spell(stop)}) break;"
             case kir.IfThenElse(when, then, orelse):
                 yield f"{pad}if ({condition(when, writer.lets)}) {{"
                 yield from _body(writer, then, (*path, 0))

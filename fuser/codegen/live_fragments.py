@@ -74,7 +74,7 @@ class _Reader:
 
     def _before(self, stmt: kir.Stmt, path: Path, live: Fragments) -> Fragments:
         match stmt:
-            case kir.ForLoop(_, _, body):
+            case kir.ForLoop(_, _, body) | kir.Loop(_, body):
                 while more := self._body(body, (*path, 0), live) - live:
                     live |= more
                 return live
@@ -109,7 +109,7 @@ class _Reader:
                     own = (s.registers for s in inner if isinstance(s, kir.SetMaxNReg))
                     role = Held(name, next(own, who.have))
                     yield from self.points(inner, (*path, 0), entered, role)
-                case kir.ForLoop(_, _, inner):
+                case kir.ForLoop(_, _, inner) | kir.Loop(_, inner):
                     yield from self.points(inner, (*path, 0), parts, who)
                 case kir.IfThenElse() | kir.Elect() | kir.LastArriving():
                     for branch, inner in enumerate(kir.bodies(stmt)):

@@ -146,7 +146,9 @@ class _Places:
             if len(using) != 1:
                 continue
             (branch,) = using
-            if isinstance(stmt, kir.ForLoop) and not self._defines_first(stmt.body, frag):
+            if isinstance(stmt, kir.ForLoop | kir.Loop) and not self._defines_first(
+                stmt.body, frag
+            ):
                 continue
             yield from self.declarations(bodies[branch], (*at, n, branch), frag)
 

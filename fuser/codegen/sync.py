@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.codegen.expr import spell
+from fuser.codegen.expr import map_slot, spell
 from fuser.kernel import ir as kir
 
 
@@ -26,6 +26,10 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return f"{_GROUPS[kind]}::await{'_read' if read_only else ''}<{keep}>();"
         case kir.FenceAsyncProxy(space):
             return f"fence::async_proxy_{space.value}();"
+        case kir.TensorMapRelease():
+            return "tensor_map::release();"
+        case kir.TensorMapAcquire(maps, index):
+            return f"tensor_map::acquire({map_slot(maps, index)});"
         case kir.FenceMBarrierInit():
             return "fence::mbarrier_init();"
         case kir.ThreadFence(scope):
@@ -77,10 +81,11 @@ def _mbarrier_line(stmt: kir.OnMBarrier) -> str:
             return f"mbarrier::init<{barrier.slots}>({name}, {barrier.arrivals});"
         case kir.MBarrierInvalidate(barrier):
             return f"mbarrier::invalidate<{barrier.slots}>({name});"
-        case kir.MBarrierArrive(_, slot, scope, cta):
-            if cta is None:
-                return f"mbarrier::arrive_{scope.value}({name} + {spell(slot)});"
-            return f"mbarrier::arrive_remote({name} + {spell(slot)}, {spell(cta)});"
+        case kir.MBarrierArrive(_, slot, scope, cta, count):
+            verb = scope.value if cta is None else "remote"
+            where = "" if cta is None else f", {spell(cta)}"
+            where += "" if count == 1 else f", {count}"
+            return f"mbarrier::arrive_{verb}({name} + {spell(slot)}{where});"
         case kir.MBarrierArriveExpectTx(_, slot, nbytes):
             return f"mbarrier::arrive_expect_tx({name} + {spell(slot)}, {nbytes});"
         case kir.MBarrierExpectTx(_, slot, nbytes):

@@ -24,6 +24,19 @@ __device__ __forceinline__ void add(f16* at, f16 x) {
   asm volatile("red.relaxed.gpu.global.add.noftz.f16 [%0], %1;" ::"l"(at), "h"(x.bits) : "memory");
 }
 
+// How often `counter` was drawn from before, into shared memory.
+__device__ __forceinline__ void draw(int32* dst, int32* counter) {
+  int32 before;
+  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  *dst = before;
+}
+// The same where no other CTA draws meanwhile.
+__device__ __forceinline__ void draw_alone(int32* dst, int32* counter) {
+  const int32 before = *static_cast<volatile int32*>(counter);
+  *static_cast<volatile int32*>(counter) = before + 1;
+  *dst = before;
+}
+
 template <class L, class D, class R>
 __device__ __forceinline__ void add(const D dst, const R (&src)[L::kRegisters], int tid) {
   using T = typename types::Plain<decltype(*dst.base)>::type;

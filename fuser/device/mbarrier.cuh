@@ -28,6 +28,20 @@ __device__ __forceinline__ void arrive_remote(uint64* barrier, int cta) {
       "{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;"
       "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }" ::"r"(address(barrier)), "r"(cta) : "memory");
 }
+__device__ __forceinline__ void arrive_cta(uint64* barrier, int count) {
+  asm volatile("{ .reg .b64 t; mbarrier.arrive.release.cta.shared::cta.b64 t, [%0], %1; }"
+               ::"r"(address(barrier)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void arrive_cluster(uint64* barrier, int count) {
+  asm volatile("{ .reg .b64 t; mbarrier.arrive.release.cluster.shared::cta.b64 t, [%0], %1; }"
+               ::"r"(address(barrier)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void arrive_remote(uint64* barrier, int cta, int count) {
+  asm volatile(
+      "{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;"
+      "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r], %2; }"
+      ::"r"(address(barrier)), "r"(cta), "r"(count) : "memory");
+}
 __device__ __forceinline__ void arrive_expect_tx(uint64* barrier, int nbytes) {
   asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 t, [%0], %1; }"
                ::"r"(address(barrier)), "r"(nbytes) : "memory");
@@ -70,6 +84,7 @@ __device__ __forceinline__ void try_parity_cluster(uint64* barrier, int parity) 
 }
 // Nobody outside the cluster reaches a barrier, so that its scope is as good as the GPU's.
 __device__ __forceinline__ void arrive_gpu(uint64* barrier) { arrive_cluster(barrier); }
+__device__ __forceinline__ void arrive_gpu(uint64* barrier, int count) { arrive_cluster(barrier, count); }
 __device__ __forceinline__ void wait_parity_gpu(uint64* barrier, int parity) { wait_parity_cluster(barrier, parity); }
 __device__ __forceinline__ void try_parity_gpu(uint64* barrier, int parity) { try_parity_cluster(barrier, parity); }
 

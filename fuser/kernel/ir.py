@@ -117,6 +117,38 @@ class ForLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """`body` for `index` = 0, 1, ..., until the `Leave` in it ends it."""
+
+    index: Var
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """`var` = the integer in a slot, for the statements after it in this body and below.
+
+    An ordinary load by each executing thread, of what `Draw` has put there.
+    Needs:  to stand in the body of a `Loop` itself, once; the n-th one of a thread reads what the
+            n-th `Draw` of its CTA has stored.
+    """
+
+    var: Var
+    src: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the `Loop` in whose body it stands where `var` is `stop` or more; else go on.
+
+    Needs:  to stand behind the `Fetch` of `var` in the same body.
+    """
+
+    var: Var
+    stop: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class IfThenElse:
     """`then` where `condition` is not 0, else `orelse`; the same for every executing thread."""
 
@@ -184,10 +216,13 @@ Data = (
     | TmaLoad
     | TmaStore
     | TmaReduce
+    | TensorMapReplace
     | CpAsync
+    | StAsync
     | Load
     | Store
     | AtomicAdd
+    | Draw
     | Wgmma
     | Mma
     | Compute
@@ -197,7 +232,7 @@ Data = (
     | GridShare
     | Coordinate
 )
-Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | LastArriving
+Structure = Let | Assign | ForLoop | Loop | Fetch | Leave | IfThenElse | Role | Elect | LastArriving
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
@@ -241,9 +276,13 @@ class Kernel:
         It may start while launches before it on the stream still run, once all their CTAs have
         started (and drawn their tickets).  Each access of a tensor or a semaphore is ordered behind
         a `GridDependencyWait`, but for reads of tensors in `early`.
+    counters : tuple of str
+        32-bit integers in global memory that CTAs draw numbers from, 0 whenever a launch starts.
     early : tuple of str
         Tensors that no launch before it on the stream writes, unless that has ended for sure when
         this one starts, such as weights.
+    maps : tuple of TensorMaps
+        Tensor maps that it writes; the launch lends memory for them.
     """
 
     name: str
@@ -265,6 +304,8 @@ class Kernel:
     registers: int = 0
     dependent: bool = False
     early: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
+    maps: tuple[TensorMaps, ...] = ()
 
     @property
     def smem_bytes(self) -> int:
@@ -312,7 +353,7 @@ class LaunchSequence:
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """Return the bodies of a structured statement, none for any other."""
     match stmt:
-        case ForLoop() | Role() | Elect() | LastArriving():
+        case ForLoop() | Loop() | Role() | Elect() | LastArriving():
             return (stmt.body,)
         case IfThenElse(_, then, orelse):
             return (then, orelse)
@@ -335,6 +376,10 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
     match stmt:
         case Let(_, value) | Assign(_, value) | ForLoop(_, value):
             yield value
+        case Loop():
+            pass
+        case Fetch(_, slot):
+            yield slot.index
         case _:
             for name in stmt.__slots__:
                 match getattr(stmt, name):
@@ -344,6 +389,10 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
                         yield from (*origin, *limit)
                     case Slot(_, index, cta):
                         yield from (index,) if cta is None else (index, cta)
+                    case MapSlot(_, index, origin):
+                        yield from (index, *origin)
+                    case tuple() as parts:
+                        yield from (part for part in parts if isinstance(part, Var | Op))
                     case _:
                         pass
 
@@ -351,7 +400,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """Return a statement with each of its bodies replaced by what `change` makes of it."""
     match stmt:
-        case ForLoop() | Role() | Elect() | LastArriving():
+        case ForLoop() | Loop() | Role() | Elect() | LastArriving():
             return replace(stmt, body=change(stmt.body))
         case IfThenElse(_, then, orelse):
             return replace(stmt, then=change(then), orelse=change(orelse))

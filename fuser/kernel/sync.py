@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr
+from fuser.kernel.memory import TensorMaps
 
 
 class AsyncKind(Enum):
@@ -135,19 +136,23 @@ class MBarrierInvalidate:
 
 @dataclass(frozen=True, slots=True)
 class MBarrierArrive:
-    """Count one arrival per executing thread on the running phase of `barrier[slot]`.
+    """Count `count` arrivals per executing thread on the running phase of `barrier[slot]`.
 
     With `cta`, on the barrier of that CTA of the cluster, by its rank; `scope` is then CLUSTER.
     Blocks: never.
     Orders: what *its own thread* did before, and what that thread has observed through a barrier,
-            before what follows a wait for that phase (release at `scope`).
-    Needs:  the phase to have an arrival left.
+            before what follows a wait for that phase (release at `scope`): of others for whom it
+            counts, only that.
+    Needs:  the phase to have as many arrivals left, all of one phase.
+
+    Source: PTX ISA, "mbarrier.arrive", operand count.
     """
 
     barrier: MBarrier
     slot: Expr
     scope: Scope = Scope.CTA
     cta: Expr | None = None
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +256,35 @@ class FenceAsyncProxy:
     """
 
     space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapRelease:
+    """Order earlier writes of tensor maps before a later acquire (tensormap proxy, gpu scope).
+
+    Blocks: never.
+    Orders: each `TensorMapReplace` of its thread, and those it has observed through a barrier,
+            before what follows a `TensorMapAcquire` that is ordered behind this fence.
+
+    Source: PTX ISA, "fence.proxy.tensormap::generic.release".
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapAcquire:
+    """Let copies see what `maps[index]` says by now, not what an engine has kept of it.
+
+    Blocks: never.
+    Orders: released writes of this one map that precede it before copies through the map that are
+            ordered behind it, by its thread or by others of the CTA that it is ordered before.
+
+    Source: PTX ISA, "fence.proxy.tensormap::generic.acquire" (128 bytes at one address), "Memory
+    consistency model, Proxy-preserved base causality order"; CUDA programming guide, "Using TMA
+    with a tensor map in global memory" (one such fence for each block).
+    """
+
+    maps: TensorMaps
+    index: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +459,8 @@ Sync = (
     | AsyncCommit
     | AsyncAwait
     | FenceAsyncProxy
+    | TensorMapRelease
+    | TensorMapAcquire
     | FenceMBarrierInit
     | ThreadFence
     | WgmmaFence

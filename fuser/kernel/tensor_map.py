@@ -99,6 +99,36 @@ def map_of(kernel: kir.Kernel, box: kir.Box, slot: kir.Slot) -> TensorMap:
     return next(m for m in maps_of(kernel) if replace(m, name="") == wanted)
 
 
+def template_of(kernel: kir.Kernel, maps: kir.TensorMaps) -> TensorMap:
+    """Return the map of the launch of which those that the kernel writes are copies.
+
+    Raises
+    ------
+    ScheduleError
+        If no copy goes through them, or copies of several shapes or swizzles do.
+    """
+    found = dict.fromkeys(map_of(kernel, box, slot) for box, slot in _through(kernel, maps))
+    if len(found) != 1:
+        raise ScheduleError(
+            f"TensorMaps({maps.name}): copies of {len(found)} forms go through them; a map has "
+            "one box and one swizzle: use maps of their own for each"
+        )
+    return next(iter(found))
+
+
+def _through(kernel: kir.Kernel, maps: kir.TensorMaps) -> Iterator[tuple[kir.Box, kir.Slot]]:
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.TmaLoad(slot, box, through=kir.MapSlot(used)) if used == maps:
+                yield box, slot
+            case kir.TmaStore(box, slot, kir.MapSlot(used)) | kir.TmaReduce(
+                box, slot, kir.MapSlot(used)
+            ) if used == maps:
+                yield box, slot
+            case _:
+                pass
+
+
 def maps_of(kernel: kir.Kernel) -> tuple[TensorMap, ...]:
     """Return the maps of a kernel, in the order of its parameters.
 

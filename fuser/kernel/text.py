@@ -59,8 +59,12 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
     for m in kernel.barriers:
         where = "" if m.offset is None else f" at={m.offset}"
         yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}{where}"
+    for name in kernel.counters:
+        yield f"  counter {name}"
     for semaphore in kernel.semaphores:
         yield f"  semaphore {semaphore.name}: count={semaphore.count}"
+    for maps in kernel.maps:
+        yield f"  maps {maps.name}: of={maps.tensor.name} slots={maps.slots}"
 
 
 def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stmt | None]]:
@@ -88,6 +92,12 @@ def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
             return name
 
 
+def _through(ref: kir.MapSlot | None) -> str:
+    if ref is None:
+        return ""
+    return f" through {ref.maps.name}[{ref.index}] from {', '.join(map(str, ref.origin))}"
+
+
 def operand(arg: kir.Fragment | kir.ScalarParam | kir.Literal) -> str:
     """Write an argument of a Compute."""
     return str(arg.value) if isinstance(arg, kir.Literal) else arg.name
@@ -104,6 +114,12 @@ def line(stmt: kir.Stmt) -> str:
             note = f"  # {_request(circular)}" if circular else ""
             note += f"  # unrolled {stmt.unroll} times" if stmt.unroll > 1 else ""
             return f"for {index} in 0..{stop}{note}"
+        case kir.Loop(index):
+            return f"loop {index}"
+        case kir.Fetch(var, src):
+            return f"let {var} = fetch({place(src)})"
+        case kir.Leave(var, stop):
+            return f"leave if {stop} <= {var}"
         case kir.IfThenElse(condition):
             return f"if {condition}"
         case kir.Role(name, first_warp, warps):
@@ -118,13 +134,23 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
         case kir.TmaLoad(dst, src, barrier, slot, multicast):
             note = "" if multicast is None else f" multicast={multicast}"
+            note += _through(stmt.through)
             return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
-        case kir.TmaStore(dst, src):
-            return f"{place(dst)} <~ tma_store({place(src)})"
-        case kir.TmaReduce(dst, src):
-            return f"{place(dst)} <~+ tma_reduce({place(src)})"
+        case kir.TmaStore(dst, src, through):
+            return f"{place(dst)} <~ tma_store({place(src)}){_through(through)}"
+        case kir.TmaReduce(dst, src, through):
+            return f"{place(dst)} <~+ tma_reduce({place(src)}){_through(through)}"
+        case kir.TensorMapReplace(dst, limit):
+            each = zip(dst.origin, limit, strict=True)
+            spans = ", ".join(f"{first}..{end}" for first, end in each)
+            name = dst.maps.tensor.name
+            return f"{dst.maps.name}[{dst.index}] = tensor_map_replace({name}[{spans}])"
         case kir.CpAsync(dst, src, _, width):
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
+        case kir.StAsync(dst, src, barrier, slot, width):
+            return f"{place(dst)} <~ st_async({src.name}, width={width}) on {barrier.name}[{slot}]"
+        case kir.Draw(dst, counter, atomic):
+            return f"{place(dst)} = draw({counter}{'' if atomic else ', not atomic'})"
         case kir.AtomicAdd(dst, src):
             return f"{place(dst)} += atomic_add({src.name})"
         case kir.Wgmma(acc, a, _, accumulate, b_transposed, a_transposed):
@@ -186,8 +212,9 @@ def _sync_line(stmt: kir.Sync) -> str:
             return f"mbarrier_init({barrier.name}, {barrier.arrivals})"
         case kir.MBarrierInvalidate(barrier):
             return f"mbarrier_invalidate({barrier.name})"
-        case kir.MBarrierArrive(barrier, slot, scope, cta):
+        case kir.MBarrierArrive(barrier, slot, scope, cta, count):
             where = "" if cta is None else f", cta={cta}"
+            where += "" if count == 1 else f", count={count}"
             return f"mbarrier_arrive({barrier.name}[{slot}], {scope.value}{where})"
         case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):
             return f"mbarrier_arrive_expect_tx({barrier.name}[{slot}], {nbytes})"
@@ -206,6 +233,10 @@ def _sync_line(stmt: kir.Sync) -> str:
             return f"cp_async_mbarrier_arrive({barrier.name}[{slot}]{note})"
         case kir.FenceAsyncProxy(space):
             return f"fence_async_proxy({space.value})"
+        case kir.TensorMapRelease():
+            return "tensor_map_release()"
+        case kir.TensorMapAcquire(maps, index):
+            return f"tensor_map_acquire({maps.name}[{index}])"
         case kir.FenceMBarrierInit():
             return "fence_mbarrier_init()"
         case kir.ThreadFence(scope):

@@ -98,6 +98,11 @@ class Prepared:
             name: torch.zeros(many, dtype=torch.int32, device="cuda")
             for name, many in counts(kernel, values).items()
         }
+        self._drawn = kernel.counters
+        self._maps = {
+            maps.name: torch.full((grid * maps.slots, 128), 0xFF, dtype=torch.uint8, device="cuda")
+            for maps in kernel.maps
+        }
         cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
         device = torch.device("cuda", torch.cuda.current_device())
         self._bound = BoundKernel(
@@ -109,7 +114,7 @@ class Prepared:
             what=f"launch_kernel({kernel.name})",
             more=[*more],
         )
-        for name, tensor in {**self._kept, **self.counters}.items():
+        for name, tensor in {**self._kept, **self.counters, **self._maps}.items():
             self._bound.addresses[self._bound.word[name]] = tensor.data_ptr()
         for scalar in kernel.scalars:
             self._bound.scalar(scalar)[0] = scalars[scalar.name]
@@ -122,7 +127,9 @@ class Prepared:
         self._bound.room(name, "u4")[0] = value
 
     def launch(self) -> None:
-        """Launch on torch's current stream; nothing is reset before or after."""
+        """Launch on torch's current stream; only what CTAs draw numbers from is reset before."""
+        for name in self._drawn:
+            self.counters[name].zero_()
         self._bound.start(torch.cuda.current_stream().cuda_stream)
 
 

@@ -92,7 +92,6 @@ def _at(ordered: Sequence[float], part: float) -> float:
 WITHOUT = {
     "H28": "the IR has no compiler that could move reads; the text of the code is checked",
     "H35": "the row asks for silence: the right litmus kernels are judged for it",
-    "H36": "the IR has no update of tensor maps",
     "H85": "the IR has no dependent launches",
     "H86": "concurrent launches are a check of the host",
 }

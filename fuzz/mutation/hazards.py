@@ -29,6 +29,8 @@ _ROWS: dict[type[kir.Stmt], tuple[str, ...]] = {
     kir.MBarrierExpectTx: ("H08",),
     kir.CpAsyncMBarrierArrive: ("H52",),
     kir.FenceAsyncProxy: ("H30", "H34"),
+    kir.TensorMapRelease: ("H36",),
+    kir.TensorMapAcquire: ("H36",),
     kir.FenceMBarrierInit: ("H10",),
     kir.ThreadFence: ("H81",),
     kir.WgmmaFence: ("H20",),

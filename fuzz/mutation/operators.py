@@ -276,21 +276,23 @@ def proxy(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Put a proxy fence where it comes too late, too early, or too few threads execute it."""
     for site in syncs(kernel):
         stmt = site.stmt
-        if not isinstance(stmt, kir.FenceAsyncProxy):
+        if not isinstance(stmt, kir.FenceAsyncProxy | kir.TensorMapRelease | kir.TensorMapAcquire):
             continue
+        here = rows(stmt)
+        of = ("H33",) if isinstance(stmt, kir.FenceAsyncProxy) else here
         for other in site.body[site.index + 1 :]:
             if synchronises(other):
                 late = (other, (other, stmt)), (stmt, ())
-                yield site.mutant("proxy", f"fence behind `{line(other)}`", ("H33",), *late)
+                yield site.mutant("proxy", f"fence behind `{line(other)}`", of, *late)
         before = site.beside(-1)
         if before is not None:
             early = (before, (stmt, before)), (stmt, ())
-            yield site.mutant("proxy", f"fence before `{line(before)}`", ("H33",), *early)
+            yield site.mutant("proxy", f"fence before `{line(before)}`", of, *early)
         if site.elect is None:
             for per in kir.Per:
                 elected = kir.Elect(per, (stmt,))
-                yield site.instead("proxy", f"by one thread per {per.value}", ("H33",), elected)
-        yield site.instead("proxy", "no fence", ("H30", "H34"))
+                yield site.instead("proxy", f"by one thread per {per.value}", of, elected)
+        yield site.instead("proxy", "no fence", here)
 
 
 # --- numbers: counts and bytes, phases, indices, trip counts ------------------------------------
@@ -319,6 +321,9 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
             for other in (nbytes - 16, nbytes + 16, nbytes // 2, nbytes * 2):
                 if other > 0:
                     yield f"expect {other}", replace(stmt, nbytes=other), "H08"
+        case kir.MBarrierArrive(count=times) if times > 1:
+            for other in (times - 1, times + 1):
+                yield f"arrive for {other}", replace(stmt, count=other), "H09"
         case kir.BlockSync(_, threads) | kir.NamedArrive(_, threads):
             for other in (threads - kir.WARP, threads + kir.WARP):
                 if 0 < other <= kernel.threads:

@@ -139,7 +139,7 @@ def without(stmt: kir.Stmt, inner: kir.Stmt) -> kir.Stmt:
 def fresh(stmt: kir.Stmt) -> kir.Stmt:
     """Return a copy of a statement that shares no statement object with it."""
     match stmt:
-        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.LastArriving():
+        case kir.ForLoop() | kir.Loop() | kir.Role() | kir.Elect() | kir.LastArriving():
             return replace(stmt, body=tuple(fresh(inner) for inner in stmt.body))
         case kir.IfThenElse(condition, then, orelse):
             return kir.IfThenElse(
@@ -231,6 +231,10 @@ def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
                 used = variables(value) | {var}
             case kir.ForLoop(index, stop):
                 used, inner_scope = variables(stop), scope | {index}
+            case kir.Loop(index):
+                used, inner_scope = frozenset(), scope | {index}
+            case kir.Fetch(_, slot):
+                used = frozenset(parts(slot, Var))
             case kir.IfThenElse(condition):
                 used = variables(condition)
             case kir.Role() | kir.Elect():
@@ -241,6 +245,6 @@ def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
                 used = frozenset(parts(stmt, Var))
         if not used <= scope or not all(_closed(b, inner_scope) for b in kir.bodies(stmt)):
             return False
-        if isinstance(stmt, kir.Let):
+        if isinstance(stmt, kir.Let | kir.Fetch):
             scope = scope | {stmt.var}
     return True

@@ -348,7 +348,14 @@ def _price(asked: Ablation, around: dict[int, tuple[str, ...]], unit: _Unit) -> 
 def cost(stmt: kir.Stmt) -> Cost:
     """Return the class of a sync."""
     match stmt:
-        case kir.FenceAsyncProxy() | kir.ThreadFence() | kir.WgmmaFence() | kir.FenceMBarrierInit():
+        case (
+            kir.FenceAsyncProxy()
+            | kir.ThreadFence()
+            | kir.WgmmaFence()
+            | kir.FenceMBarrierInit()
+            | kir.TensorMapRelease()
+            | kir.TensorMapAcquire()
+        ):
             return Cost.FENCE
         case (
             kir.MBarrierWaitParity()
@@ -381,8 +388,13 @@ def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
         for stmt in body:
             depth[lines[id(stmt)]] = loops
             inner = loops
-            if isinstance(stmt, kir.ForLoop) and not isinstance(stmt.stop, int):
-                inner = (*loops, stmt.index.name)
+            match stmt:
+                case kir.Loop(index):
+                    inner = (*loops, index.name)
+                case kir.ForLoop(index, stop) if not isinstance(stop, int):
+                    inner = (*loops, index.name)
+                case _:
+                    pass
             for part in kir.bodies(stmt):
                 enter(part, inner)
 
@@ -393,7 +405,7 @@ def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
 def _groups(kernel: kir.Kernel, asked: Ablation) -> list[_Unit]:
     """Return the syncs that only make sense together: of one mbarrier, of one kind of groups."""
     # A copy that completes on a barrier cannot do without it.
-    copied = {stmt.barrier for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad)}
+    copied = {stmt.barrier for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad | kir.StAsync)}
     groups: dict[tuple[str, str | int | Expr], list[int]] = {}
     for n, stmt in asked.syncs.items():
         match stmt:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib import import_module
 
 from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import Subject, Target
+from oracles.expect import Expectation
 from oracles.explorer import explore
 from oracles.launches.choose import choose, none_of
 from oracles.prover import launches
@@ -228,10 +230,23 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
     return None
 
 
-def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:
-    """Run a launch under so many schedules."""
+def simulated(
+    subject: Subject,
+    plan: Plan,
+    schedules: int,
+    seed: int,
+    policy: str,
+    expect: Expectation | None = None,
+) -> Verdict:
+    """Run a launch under so many schedules, and judge the values where it is said what they are."""
     runs = [simulate.Launch(one.grid, one.params) for one in plan]
-    return simulate.search(subject, runs, schedules=schedules, seed=seed, policy=policy)
+    if expect is None:
+        return simulate.search(subject, runs, schedules=schedules, seed=seed, policy=policy)
+    values = import_module("oracles.values")  # torch takes a second to load
+    answer: Verdict = values.search(
+        subject, expect, runs, schedules=schedules, seed=seed, policy=policy
+    )
+    return answer
 
 
 def replayed(

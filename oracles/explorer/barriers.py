@@ -153,7 +153,7 @@ class Barriers:
             fields[COUNTED_S] |= issued | events
         rule = Rule.CP_ASYNC_ARRIVE if arrivals else Rule.COMPLETE_TX
         if rule not in self.plan.without:
-            fields[GIVEN] |= events
+            fields[GIVEN_FAR if events & self.plan.far_bits else GIVEN] |= events
         if arrivals:
             self._record(st, slot, events, plain=False)
             self._arrive(st, fields, slot, arrivals, where)

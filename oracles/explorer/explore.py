@@ -114,6 +114,24 @@ def _early(kernels: tuple[kir.Kernel, ...]) -> Finding | None:
     return None
 
 
+def _unread(plan: Plan) -> dict[tuple[str, str], str]:
+    """Warn of copies into slots of which no agent reads a byte."""
+    used: dict[int, int] = {}
+    filled: dict[tuple[int, str], Access] = {}
+    for step in (step for agent in plan.agents for step in agent.steps):
+        copies = isinstance(step.stmt, kir.TmaLoad | kir.CpAsync)
+        for one in (one for one in step.accesses if one.shared):
+            used[one.space] = used.get(one.space, 0) | (0 if one.write else one.mask)
+            if copies and one.write and not one.barrier:
+                mask = one.mask | getattr(filled.get((one.space, one.what)), "mask", 0)
+                filled[one.space, one.what] = replace(one, mask=mask)
+    return {
+        ("unread", one.where): f"nothing reads {one.what} in this launch"
+        for one in filled.values()
+        if not one.mask & used[one.space]
+    }
+
+
 def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdict:
     """Explore the launches that are chosen for a kernel, up to the first that fails."""
     done: list[Verdict] = []
@@ -157,6 +175,7 @@ class _Reading:
                 unroll(plan)
                 steps = (step for agent in plan.agents for step in agent.steps)
                 waits += sum(isinstance(step.stmt, kir.GridDependencyWait) for step in steps)
+                warnings |= _unread(plan)
                 machine = Machine(plan, self.policy)
                 search = Search(machine, self.states - self.looked, self.reduce)
                 search.run()

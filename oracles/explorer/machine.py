@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
 from oracles.explorer.barriers import Barriers
+from oracles.explorer.maps import use_map
 from oracles.explorer.memory import Memory
 from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
@@ -89,17 +90,21 @@ class Machine:
         if step.op in (Op.INIT, Op.INVALIDATE):
             barriers.life(st, step)
         for slot, _, _ in step.lands:
-            if not barriers.alive(st, i, slot, step) and self.policy == "strict":
+            engine = not isinstance(step.stmt, kir.StAsync)
+            if not barriers.alive(st, i, slot, step) and engine and self.policy == "strict":
                 says = f"no fence_mbarrier_init behind the init of {self.plan.slot_name(slot)}"
                 self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:
             self.memory.touch(st, (i,), access)
-        if isinstance(step.stmt, kir.OnSemaphore):
+        if isinstance(step.stmt, kir.OnSemaphore | kir.TensorMapReplace):
             self.memory.ended(st, (i,), step.where)
+        if step.map is not None:
+            self.memory.checked += 1
+            use_map(self.plan, st, i, step, step.map)
         st.own[i] |= step.bit
         st.s[i] |= step.bit
         match step.op:
-            case Op.ACCESS | Op.INIT | Op.INVALIDATE:
+            case Op.ACCESS | Op.INIT | Op.INVALIDATE | Op.MAP:
                 pass
             case Op.AWAIT:
                 st.own[i] |= step.grants

@@ -72,6 +72,10 @@ class Memory:
                 elif new.engine and old.bit & st.foreign:
                     self._late_fence(st, old, new)
                 self._once(old, new)
+                if new.number not in (-1, old.number) and not new.write:
+                    says = f"fetches number {new.number} of its CTA, and {old.where} has put "
+                    says += "there another one"
+                    self.plan.refuse(Rule.RAW, "RAW", new.where, says)
                 if new.write and not old.mask & ~new.mask and not new.adds:
                     continue
                 kept.append(old)

@@ -164,6 +164,8 @@ class Plan:
     """Of each begin of a barrier, the event that makes it visible to other CTAs."""
     remote_bits: int = 0
     """What threads do to the shared memory and barriers of other CTAs."""
+    far_bits: int = 0
+    """What they store there by `StAsync`, released at cluster scope."""
     wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
     wgmma_mates: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     whole: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -171,6 +173,8 @@ class Plan:
     awaited: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
     """Per warp, the event of its part of each wgmma, with the one that stands for all parts."""
 
+    drawing: dict[int, int] = field(default_factory=dict)
+    """Which agent of a CTA draws numbers."""
     elections: list[Election] = field(default_factory=list)
     integers: dict[tuple[str, int], bool] = field(default_factory=dict)
     """Whether an integer of a semaphore elects CTAs."""

@@ -43,6 +43,8 @@ class Rule(Enum):
     PROXY_WRITE = "a proxy fence stands between an ordinary write and an engine's access"
     PROXY_READ = "a proxy fence stands between an ordinary read and an engine's write"
     PROXY_REMOTE = "an engine's access to what another CTA left in global memory is fenced"
+    PROXY_MAP = "a tensor map is released and acquired between a write and a copy through it"
+    MAP = "a tensor map says what a copy through it takes it to say"
     WGMMA_FENCE = "a wgmma fence stands between other accesses of its registers and a wgmma"
     REGISTERS_IN_FLIGHT = "registers of a wgmma in flight are left alone"
     ARRIVALS = "an arrival finds one missing in the running phase"

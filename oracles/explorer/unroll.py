@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from fuser.expr import Var
+from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from oracles.explorer.groups import Groups, Registers, fragments
 from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.state import Access, Agent, Op, Step
+from oracles.explorer.state import Access, Agent, MapUse, Op, Step
 from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
 
 JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
@@ -72,6 +72,9 @@ class _Unroller:
     """Registers per thread now."""
     changed: int = 0
     """How often they were changed."""
+    drawn: int = 0
+    fetched: int = 0
+    """Numbers that it has drawn, and fetched."""
     arrivals_at: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """How often it has arrive at an integer of a semaphore, in the role that begins at a warp."""
     groups: dict[kir.AsyncKind, Groups] = field(
@@ -148,6 +151,12 @@ class _Unroller:
             case kir.FenceAsyncProxy(space):
                 shared, of_global = space is not kir.Space.GLOBAL, space is not kir.Space.SHARED
                 self.step(Op.FENCE, stmt).flag = shared + 2 * of_global
+            case kir.TensorMapRelease():
+                use = MapUse((-1, "", -1), "")
+                self.step(Op.MAP, stmt, self.plan.event()).map = use
+            case kir.TensorMapAcquire(maps, index):
+                use = self.on_map(kir.MapSlot(maps, index, ()), ())
+                self.step(Op.MAP, stmt, self.plan.event()).map = use
             case kir.FenceMBarrierInit():
                 self.step(Op.INIT_FENCE, stmt)
             case kir.ThreadFence(scope):
@@ -236,7 +245,8 @@ class _Unroller:
                 if step.flag not in (0, 1):
                     says = f"parity {step.flag}, neither 0 nor 1"
                     raise Defect(Rule.BOUNDS, "bounds", self.where, says)
-        step.slot, step.number = slot, agent.lanes
+        each = stmt.count if isinstance(stmt, kir.MBarrierArrive) else 1
+        step.slot, step.number = slot, each * agent.lanes
 
     def await_(self, stmt: kir.AsyncAwait) -> None:
         kind, groups = stmt.kind, self.groups[stmt.kind]
@@ -368,6 +378,14 @@ class _Unroller:
                     self.body(body)
                     if len(self.agent.steps) > STEPS:
                         raise NotModelled(f"an agent of more than {STEPS} steps")
+            case kir.Loop():
+                self.loop(stmt)
+            case kir.Fetch():
+                self.fetch(stmt)
+            case kir.Leave():
+                raise NotModelled(f"{self.where}: it stands in no loop that it ends")
+            case kir.Draw():
+                self.draw(stmt)
             case kir.IfThenElse(condition, then, orelse):
                 self.body(then if value(condition, self.values) else orelse)
             case kir.Role(_, first, warps, body):
@@ -390,8 +408,13 @@ class _Unroller:
                 self.tma_load(stmt)
             case kir.TmaStore() | kir.TmaReduce():
                 self.tma_store(stmt)
+            case kir.TensorMapReplace(ref, limit):
+                self.alone()
+                self.step(Op.MAP, stmt, self.plan.event()).map = self.on_map(ref, limit)
             case kir.CpAsync():
                 self.cp_async(stmt)
+            case kir.StAsync():
+                self.st_async(stmt)
             case kir.Wgmma():
                 self.wgmma(stmt)
             case kir.Load(matrix=True) | kir.Store(matrix=True):
@@ -422,6 +445,61 @@ class _Unroller:
             self.groups[kind].either(left)
         for var in _carried_out(stmt.body):
             self.values.pop(var, None)
+
+    def loop(self, stmt: kir.Loop) -> None:
+        """Append the iterations of a loop, up to the number by which it is left."""
+        ends = [n for n, inner in enumerate(stmt.body) if isinstance(inner, kir.Leave)]
+        if len(ends) != 1:
+            raise NotModelled(f"{self.where}: it is left in {len(ends)} places")
+        leave, turn = stmt.body[ends[0]], 0
+        assert isinstance(leave, kir.Leave), "found above"
+        while True:
+            self.values[stmt.index] = turn
+            self.body(stmt.body[: ends[0]])
+            if value(leave.var, self.values) >= value(leave.stop, self.values):
+                return
+            self.body(stmt.body[ends[0] + 1 :])
+            turn += 1
+            if len(self.agent.steps) > STEPS:
+                raise NotModelled(f"an agent of more than {STEPS} steps")
+
+    def number(self, n: int) -> int:
+        """Return the n-th number that the CTA draws: the first CTA draws twice as often as others.
+
+        Whoever draws when, each number is drawn once, and a CTA draws larger ones later.
+        """
+        plan, cta = self.plan, self.plan.ctas[self.agent.cta]
+        many = plan.values[kir.GRID] + 1
+        return n // 2 * many + n % 2 if cta == 0 else n * many + cta + 1
+
+    def draw(self, stmt: kir.Draw) -> None:
+        self.alone()
+        plan, draws = self.plan, [s for s in self.plan.kernel.walk() if isinstance(s, kir.Draw)]
+        if len(draws) > 1 or plan.kernel.cluster > 1 or plan.kernel.semaphores:
+            raise NotModelled(f"{self.where}: numbers are drawn in one place, by CTAs on their own")
+        if plan.drawing.setdefault(self.agent.cta, self.agent.index) != self.agent.index:
+            self._collective("executed by several threads, of which one draws for a CTA")
+        if not stmt.atomic and plan.values[kir.GRID] > 1:
+            says = "another CTA may draw the same number: it is loaded and stored, not added to"
+            plan.refuse(Rule.LAUNCH, "WAW", self.where, says)
+        self._number_at(stmt, stmt.dst, self.drawn, write=True)
+        self.drawn += 1
+
+    def fetch(self, stmt: kir.Fetch) -> None:
+        self._number_at(stmt, stmt.src, self.fetched, write=False)
+        self.values[stmt.var] = self.number(self.fetched)
+        self.fetched += 1
+
+    def _number_at(
+        self, stmt: kir.Draw | kir.Fetch, slot: kir.Slot, n: int, *, write: bool
+    ) -> None:
+        if slot.cta is not None or slot.buffer.slot_nbytes != 4:
+            says = f"a number has 4 bytes of the own CTA, not {slot.buffer.slot_nbytes}"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        access = self.in_slot(slot, None)
+        event = self.event(access)
+        access.write, access.number = write, n
+        self.step(Op.ACCESS, stmt, event, (access,))
 
     def move(self, stmt: kir.Load | kir.Store | kir.AtomicAdd) -> None:
         self.registers.touch(*fragments(stmt), self.where)
@@ -597,6 +675,36 @@ class _Unroller:
             self.agent.cta, barrier.name, self.where, write=True, adds=3, base=base, barrier=True,
         )  # fmt: skip
 
+    def on_map(self, ref: kir.MapSlot, limit: tuple[Expr, ...], read: int = 0) -> MapUse:
+        """Return the use of a map of this CTA."""
+        index = value(ref.index, self.values)
+        what = f"{ref.maps.name}[{index}]"
+        if not 0 <= index < ref.maps.slots:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"{what} of {ref.maps.slots} maps")
+        first, end = (tuple(value(e, self.values) for e in of) for of in (ref.origin, limit))
+        return MapUse((self.agent.cta, ref.maps.name, index), what, (first, end), read)
+
+    def through(self, ref: kir.MapSlot, box: kir.Box, read: int) -> MapUse:
+        """Return the use of a map by a copy, of which it can go by.
+
+        Source: CUDA driver API, cuTensorMapEncodeTiled: extents of 1 or more, 16-byte addresses.
+        """
+        use = self.on_map(ref, box.limit, read)
+        extents = self.plan.extents[box.tensor.name]
+        for first, end, extent in zip(*use.says, extents, strict=True):
+            if not 0 <= first < end <= extent:
+                says = f"{use.what} is of elements {first} to {end - 1} of {extent}"
+                self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        steps = (value(e, self.values) for e in box.tensor.strides)
+        at = sum(first * step for first, step in zip(use.says[0], steps, strict=True))
+        if at * box.tensor.dtype.nbytes % 16:
+            says = f"{use.what} begins at element {at}, at no multiple of 16 bytes"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        origin = (value(e, self.values) for e in box.origin)
+        if any(o < first for o, first in zip(origin, use.says[0], strict=True)):
+            self.plan.refuse(Rule.MAP, "map", self.where, f"the box begins before {use.what}")
+        return use
+
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
         self.boxed(stmt.dst, stmt.src)
@@ -633,7 +741,10 @@ class _Unroller:
             read.engine, read.bit, read.issue = True, accesses[0].bit, issue
             plan.global_bits |= read.bit
             accesses.append(read)
-        self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses)).lands = tuple(lands)
+        step = self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses))
+        step.lands = tuple(lands)
+        if stmt.through is not None:
+            step.map = self.through(stmt.through, stmt.src, done)
 
     def tma_store(self, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         self.alone()
@@ -653,7 +764,9 @@ class _Unroller:
             accesses.append(target)
         plan.leaving.append((source.space, read, f"{source.what} being read by {self.where}"))
         self.groups[kir.AsyncKind.BULK].open.append((whole, read))
-        self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+        step = self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+        if stmt.through is not None:
+            step.map = self.through(stmt.through, stmt.dst, read)
 
     def cp_async(self, stmt: kir.CpAsync) -> None:
         for place in (stmt.dst, stmt.src):
@@ -673,6 +786,31 @@ class _Unroller:
         self.groups[kir.AsyncKind.CP_ASYNC].open.append((done, done))
         self.copies |= done
         self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+
+    def st_async(self, stmt: kir.StAsync) -> None:
+        plan, threads = self.plan, stmt.src.layout.threads
+        if plan.kernel.cluster == 1:
+            self._collective("reaches into a cluster of one CTA")
+        if threads != (1 if self.elected else 32 * self.warps):
+            self._collective(f"executed by others than the {threads} threads that have the tile")
+        self.registers.touch(*fragments(stmt), self.where)
+        self.vectors(stmt.dst, stmt.width, (4, 8, 16))
+        write = self.access(stmt.dst, stmt.src.layout)
+        if write is None:
+            return
+        issue = plan.event()
+        done, write.write = self.event(write, issue), True
+        accesses = [write]
+        slot = plan.slot(stmt.barrier, value(stmt.slot, self.values), write.space, self.where)
+        if plan.tracked:
+            use = self.on_barrier(stmt.barrier, write.space)
+            use.bit, use.issue = done, issue
+            accesses.append(use)
+        if write.space != self.agent.cta:
+            plan.far_bits |= done
+        plan.leaving.append((write.space, done, f"{write.what} being filled by {self.where}"))
+        step = self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses))
+        step.lands = ((slot, write.mask.bit_count() * plan.granule, done),)
 
     def wgmma(self, stmt: kir.Wgmma) -> None:
         self.collective(warpgroup=True)

@@ -130,6 +130,8 @@ class Reading:
                     lets[var] = MOVING if var in self._moving else substitute(value, lets)
                 case kir.ForLoop():
                     self._loop(stmt, lets, path)
+                case kir.Loop(index, inner):
+                    self._drawn(index, inner, lets, path)
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
                     for truth in (1, 0):
@@ -187,6 +189,15 @@ class Reading:
         name = self._names.setdefault(index, f"i{len(self._names)}")
         self._put(path, f"for {name} in some({python(stop, self._names)}):")
         self._body(stmt.body, {**lets, stmt.index: index}, (*path, Step(stop, index)))
+
+    def _drawn(
+        self, index: Var, body: tuple[kir.Stmt, ...], lets: Mapping[Var, Expr], path: Path
+    ) -> None:
+        """Read a loop that ends by a number it fetches as if this CTA drew all numbers."""
+        rest = tuple(s for s in body if not isinstance(s, kir.Fetch | kir.Leave))
+        var = next((s.var for s in body if isinstance(s, kir.Fetch)), index)
+        stop = next((s.stop for s in body if isinstance(s, kir.Leave)), 0)
+        self._loop(kir.ForLoop(var, stop, (kir.Let(index, var), *rest)), lets, path)
 
     def _compared(self, end: Subject) -> None:
         """Wish for one loop that is longer than another, by a turn and by more than a ring."""
@@ -322,7 +333,9 @@ def _overrun(kernel: kir.Kernel) -> set[int]:
                 case kir.Elect(per):
                     lanes = {kir.Per.WARP: 32, kir.Per.WARPGROUP: 128}.get(per, threads)
                     inner = -(-threads // lanes)
-                case kir.MBarrierArrive() | kir.MBarrierArriveExpectTx():
+                case kir.MBarrierArrive():
+                    many[stmt.barrier.name] += threads * stmt.count
+                case kir.MBarrierArriveExpectTx():
                     many[stmt.barrier.name] += threads
                 case _:
                     pass

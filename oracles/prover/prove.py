@@ -22,8 +22,9 @@ to go another way cannot exist, and for the step to all trip counts.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
@@ -34,9 +35,9 @@ from fuser.expr import substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
-from oracles.prover import launches, sites
+from oracles.prover import drawn, launches, sites
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.cases import cases, plainer
+from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import outputs, values
 from oracles.prover.inductive import check as inductive
@@ -46,6 +47,7 @@ from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
+from oracles.prover.rolled import plainer
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -208,8 +210,18 @@ def prove(
     return REMEMBERED.keep(kernel, policy, rlimit, verdict)
 
 
-def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
-    """Judge a kernel without looking at what was judged before."""
+def _judged(
+    kernel: kir.Kernel, policy: str, rlimit: int, written: kir.Kernel | None = None
+) -> Verdict:
+    """Judge a kernel without looking at what was judged before.
+
+    What is `written` may be judged by another kernel that stands for it.
+    """
+    if drawn.subject(kernel):
+        try:
+            return _by_numbers(kernel, policy, rlimit)
+        except UnsupportedError as error:
+            return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     if misplaced := _misplaced(kernel):
         return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
     if not launches.exist(kernel):
@@ -224,7 +236,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
             if refuted.status is Status.FAIL or not divided.findings:
                 return refuted
             findings = refuted.findings
-        covered = _covered(kernel, rlimit)
+        covered = _covered(written or kernel, rlimit)
     except (UnsupportedError, ZeroDivisionError) as error:
         if divided.findings:
             return Verdict(ORACLE, Status.FAIL, divided.checked, divided.findings)
@@ -242,16 +254,55 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
 
 
+def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
+    """Judge a kernel whose CTAs draw the numbers of their tiles.
+
+    Raises
+    ------
+    UnsupportedError
+        If what stands for it, by `drawn`, would not.
+    """
+    split = drawn.split(kernel)
+    if split.twice is not None:
+        says = "for every launch: two CTAs may draw one number, which is loaded and then stored"
+        twice = Finding("WAW", line(split.twice), says)
+        return Verdict(ORACLE, Status.FAIL, 1, (twice,))
+    first = _judged(split.followed, policy, rlimit, written=split.by_one)
+    first = replace(first, findings=tuple(_there(f, split.lines) for f in first.findings))
+    if first.status is not Status.PASS:
+        return first
+    asked, says = drawn.numbers(split, rlimit)
+    if says:
+        return replace(first, status=Status.UNKNOWN, reason=says, confirmed=())
+    return replace(first, checked=first.checked + asked)
+
+
+def _there(finding: Finding, lines: Mapping[int, tuple[int, str]]) -> Finding:
+    """Return a finding with the lines that those of another kernel stand for."""
+    if not finding.lines or any(n not in lines for n in finding.lines):
+        return finding
+    where = " | ".join(lines[n][1] for n in finding.lines)
+    table = {f"(line {n})": f"(line {there})" for n, (there, _) in lines.items()}
+    says = re.sub(r"\(line \d+\)", lambda found: table.get(found[0], found[0]), finding.witness)
+    return replace(
+        finding, where=where, witness=says, lines=tuple(lines[n][0] for n in finding.lines)
+    )
+
+
 def _covered(kernel: kir.Kernel, rlimit: int) -> values.Covered:
     """Judge what is written; where that is not told, by a plainer kernel, and by all its cases."""
     first = outputs.covered(kernel, rlimit=rlimit)
-    if not first.reason or first.findings:
+    if not first.reason or _errors(first):
         return first
-    for parts in (plainer(kernel), tuple(case.kernel for case in cases(kernel))):
+    for parts in ((plainer(kernel).kernel,), tuple(case.kernel for case in cases(kernel))):
         each = [outputs.covered(part, rlimit=rlimit) for part in parts]
-        if each and not any(one.reason or one.findings for one in each):
-            return values.Covered(sum(one.checked for one in each), ())
+        if each and not any(one.reason or _errors(one) for one in each):
+            return values.Covered(sum(one.checked for one in each), first.findings)
     return first
+
+
+def _errors(covered: values.Covered) -> list[Finding]:
+    return [finding for finding in covered.findings if finding.severity == "error"]
 
 
 def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:
@@ -265,9 +316,18 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    for judge in (fixpoint.judge, _by_cases):
+    parts: fixpoint.Closed | None = None
+    if joined := _repeats(kernel.body):
+        parts = _by_cases(kernel, policy=policy)  # fewer loops are told sooner
+        if parts is not None and not parts.violations and not parts.reason:
+            return parts, None
+    for whole in (True, False):
         try:
-            closed = judge(kernel, policy=policy)
+            closed = (
+                fixpoint.judge(kernel, policy=policy) if whole
+                else parts if joined
+                else _by_cases(kernel, policy=policy)
+            )  # fmt: skip
         except UnsupportedError as error:
             first = first or error
             continue
@@ -279,7 +339,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
                 # where lengths depend on each other, what was found may be of lengths that do not
-                loose = judge is fixpoint.judge and cases(kernel)
+                loose = whole and cases(kernel, alone=True)
                 shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
                 return shown, launch
         elif not closed.reason:
@@ -290,11 +350,43 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
     return first, None
 
 
+def _repeats(body: tuple[kir.Stmt, ...]) -> bool:
+    """Whether statements stand there twice in a row, or a loop in a loop: parts of one, it may be.
+
+    That is to be seen at once; whether they are (`rolled`) takes longer than most proofs.
+    """
+    each = [_leaves((stmt,)) for stmt in body]
+    for at, stmt in enumerate(body):
+        own = each[at]
+        behind = [sort for one in each[at + 1 :] for sort in one]
+        before = [sort for one in each[:at] for sort in one]
+        match stmt:
+            case kir.ForLoop(_, _, inner) if own:
+                steps = (n for n in range(1, len(own)) if own == own[:n] * (len(own) // n))
+                alone = len(inner) == 1 and isinstance(inner[0], kir.ForLoop)
+                beside = own in (behind[: len(own)], before[-len(own) :])
+                if alone or beside or next(steps, 0):
+                    return True
+            case kir.IfThenElse(_, then, orelse) if orelse and _leaves(then) == _leaves(orelse):
+                return True
+            case _:
+                pass
+        if any(map(_repeats, kir.bodies(stmt))):
+            return True
+    return False
+
+
+def _leaves(body: tuple[kir.Stmt, ...]) -> list[type]:
+    """Return the sorts of statements in a body, but for those that only say who and how often."""
+    left = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+    return [type(stmt) for stmt in kir.walk(body) if not isinstance(stmt, left)]
+
+
 def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
     """Judge the order of events in each case of a kernel; None if that decides nothing."""
     done: list[fixpoint.Closed] = []
     known = sites.every(kernel)
-    for case in cases(kernel):
+    for case in cases(kernel, alone=True):
         try:
             one = fixpoint.judge(case.kernel, policy=policy)
         except UnsupportedError:
@@ -399,6 +491,8 @@ def _confirmed(
     The named invariants are asked before; without each that has a subject there is no PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
+    if any(one.answer is not Answer.PROVED for one in known):
+        known = named.decide(plainer(kernel).kernel, policy=policy, rlimit=rlimit)
     checked += sum(one.questions for one in known)
     if rest := [one for one in known if one.answer is not Answer.PROVED]:
         reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)
@@ -470,7 +564,7 @@ def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
     It is the followed execution with the fewest trips in every loop, for a reader or a replay; None
     if few trips show nothing.
     """
-    return teller.witness(kernel, policy=policy)
+    return None if drawn.subject(kernel) else teller.witness(kernel, policy=policy)
 
 
 def witness_trips(verdict: Verdict) -> set[int]:

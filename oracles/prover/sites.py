@@ -186,7 +186,7 @@ AMONG_CTAS = kir.OnSemaphore
 
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
-_COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync
+_COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.StAsync
 _DATA = _COPIES | kir.Load | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
 
 
@@ -300,7 +300,7 @@ def slots(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return (*stmt.columns, *((a,) if isinstance(a, kir.Slot) else ()))
         case kir.Load(_, part) | kir.TmaStore(_, part) | kir.TmaReduce(_, part):
             return (part,) if isinstance(part, kir.Slot) else ()
-        case kir.Store(part) | kir.TmaLoad(part) | kir.CpAsync(part):
+        case kir.Store(part) | kir.TmaLoad(part) | kir.CpAsync(part) | kir.StAsync(part):
             return (part,) if isinstance(part, kir.Slot) else ()
         case _:
             return ()
@@ -314,7 +314,7 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragm
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return (), (dst,)
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return (src,), ()
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
@@ -334,15 +334,35 @@ def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
     return found if isinstance(found, kir.MBarrier) else None
 
 
+def says(stmt: kir.Stmt) -> tuple[kir.MapSlot, tuple[Expr, ...]] | None:
+    """Return the map that a statement writes or copies through, and its limit, if it does."""
+    match stmt:
+        case kir.TensorMapReplace(ref, limit):
+            return ref, limit
+        case kir.TmaLoad(_, box, through=kir.MapSlot() as ref):
+            return ref, box.limit
+        case kir.TmaStore(box, _, kir.MapSlot() as ref):
+            return ref, box.limit
+        case kir.TmaReduce(box, _, kir.MapSlot() as ref):
+            return ref, box.limit
+        case _:
+            return None
+
+
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
     """Return the numbers that decide what a statement does: slots, parities, ranks."""
-    used = slots(stmt)
+    used, told = slots(stmt), says(stmt)
     out: dict[str, Expr] = {"slot": used[0].index} if used else {}
+    out |= {"map": told[0].index} if told is not None else {}
     match stmt:
         case kir.TmaLoad(_, _, _, slot, multicast):
             out["bar"] = slot
             if multicast is not None:
                 out["cast"] = multicast
+        case kir.StAsync(dst, _, _, slot):
+            out["bar"] = slot
+            if dst.cta is not None:
+                out["cta"] = dst.cta
         case kir.Wgmma(_, a, _, accumulate):
             out["more"] = accumulate
             if isinstance(a, kir.Slot):
@@ -351,6 +371,8 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out |= {"bar": slot, "cta": cta}
         case kir.MBarrierWaitParity(_, slot, parity):
             out |= {"bar": slot, "parity": parity}
+        case kir.TensorMapAcquire(_, index):
+            out["map"] = index
         case _ if isinstance(stmt, kir.OnPhase):
             out["bar"] = stmt.slot
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
@@ -642,10 +664,12 @@ def storage(buffers: Iterable[kir.Buffer]) -> Storage:
 
 
 def ordinary(site: Site, storage: Storage) -> Spread | None:
-    """Return how an ordinary access, or a cp.async, spreads its tile; None of any other."""
+    """Return how an ordinary or asynchronous access by threads spreads its tile, if it is one."""
     matrix = isinstance(site.stmt, kir.Load | kir.Store) and site.stmt.matrix
     match site.stmt:
         case kir.Load(fragment, tile) | kir.Store(tile, fragment) | kir.AtomicAdd(tile, fragment):
+            layout = fragment.layout
+        case kir.StAsync(tile, fragment):
             layout = fragment.layout
         case kir.CpAsync(tile, _, layout):
             pass
@@ -777,6 +801,10 @@ class Overlaps:
         found = np.unique(_leaders(spread)[rows.start : rows.stop])
         held = (t for one in found[found >= 0].tolist() for t in _lanes(spread, one))
         return frozenset(int(self.of[t]) for t in held)
+
+    def count(self, spread: Spread, kind: int) -> int:
+        """Return how many elements threads of a kind (of CTA 0) hold, where each has one thread."""
+        return int(np.count_nonzero(self.of[owners(spread)[:, 0]] == kind))
 
     def collide(self, spread: Spread, kind: int) -> bool:
         """Whether threads of one kind touch an element together in one execution."""

@@ -100,6 +100,8 @@ def engine(stmt: kir.Stmt) -> str:
             return "tensor core"
         case kir.CpAsync() | kir.CpAsyncMBarrierArrive():
             return "cp.async"
+        case kir.StAsync():
+            return "st.async"
         case _:
             return ""
 
@@ -486,7 +488,7 @@ class Machine:
         of its cluster only.
         """
         cta = agent.cta if cta is None else cta
-        generic = isinstance(event.stmt, kir.CpAsync | kir.CpAsyncMBarrierArrive)
+        generic = isinstance(event.stmt, kir.CpAsync | kir.CpAsyncMBarrierArrive | kir.StAsync)
         width = self.columns.width
         by, base = self.columns.take(generic=generic)
         if self.columns.width > width:

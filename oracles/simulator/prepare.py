@@ -29,6 +29,9 @@ def unsupported(kernel: kir.Kernel) -> str:
         unknown = isinstance(stmt, kir.Compute) and not ops.known(stmt.op)
         if unknown or isinstance(stmt, kir.Copy | kir.GridSum | kir.GridShare):
             return f"`{line(stmt)}` ({type(stmt).__name__})"
+    draws = [stmt for stmt in kernel.walk() if isinstance(stmt, kir.Draw)]
+    if draws and (len(draws) > 1 or kernel.cluster > 1 or kernel.semaphores):
+        return f"`{line(draws[-1])}` (numbers drawn in several places, or for several CTAs)"
     for b in kernel.buffers:
         others = [
             (o.name, o.start(slot), o.start(slot) + o.slot_nbytes)

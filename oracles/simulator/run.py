@@ -171,10 +171,10 @@ class Run:
                     return self._note(agent, event, "gives up")
                 passed = phases.wait(agent, barrier, event.parity, scope)
                 return passed and self._note(agent, event, barrier.state)
-            case kir.MBarrierArrive(ring, _, scope, cta):
+            case kir.MBarrierArrive(ring, _, scope, cta, times):
                 target = agent.cta if cta is None else machine.peer(agent, event.extra)
                 barrier = phases.barrier(ring, event.slot, target)
-                phases.arrive(agent, barrier, 0, scope, event)
+                phases.arrive(agent, barrier, 0, scope, event, times)
                 self._note(agent, event, barrier.state)
             case kir.MBarrierArriveExpectTx(ring, _, nbytes):
                 barrier = phases.barrier(ring, event.slot, agent.cta)
@@ -195,8 +195,22 @@ class Run:
                 self.memory.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
                 self.memory.tma_store(agent, event, stmt)
+            case kir.TensorMapReplace(ref):
+                machine.alone(agent, ref.maps.name)
+                memory.maps.replace(agent, event, stmt)
+                self._note(agent, event)
+            case kir.TensorMapRelease():
+                memory.maps.release(agent)
+                self._note(agent, event)
+            case kir.TensorMapAcquire(maps):
+                memory.maps.acquire(agent, event, maps)
+                self._note(agent, event)
             case kir.CpAsync():
                 self.memory.cp_async(agent, event, stmt)
+            case kir.StAsync():
+                if self._multiplies:
+                    self.cores.access(agent, stmt)
+                self.memory.store_async(agent, event, stmt)
             case kir.CpAsyncMBarrierArrive():
                 self.memory.arrive_after(agent, event, stmt)
                 self._note(agent, event)
@@ -258,9 +272,12 @@ class Run:
                 self._note(agent, event)
                 self.joins.grid_sync(agent, event, semaphore, number)
                 return False
+            case kir.Draw() | kir.Fetch():
+                self.memory.number(agent, event, stmt)
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
-                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare()
+                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare() | kir.Loop()
+                | kir.Leave()
             ):  # fmt: skip
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True
@@ -370,6 +387,10 @@ def judge_end(run: Run) -> None:
             _error(run, agent.block, "collective", agent.name, says)
             break
     _in_flight(run)
+    for flight, slot in run.memory.unread():
+        where = f"CTA {run.blocks[flight.cta]}, {place(flight.name, flight.event)}"
+        says = f"nothing reads {slot} in this launch"
+        run.findings.append(Finding("unread", where, says, severity="warning"))
     for (name, index), counter in sorted(run.joins.counters.items()):
         run.checked += 1
         if counter.value:

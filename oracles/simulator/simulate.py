@@ -8,7 +8,7 @@ other launches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -218,6 +218,8 @@ def _made(kernel: kir.Kernel, t: kir.Tensor, shape: tuple[int, ...], i: int) -> 
 
 Launches = Launch | Sequence[Launch]
 """One launch, or one for each kernel of a program."""
+Values = Callable[[Mapping[str, Array]], Sequence[Finding]]
+"""A judge of what a run leaves in the arrays of all tensors, in register form."""
 
 
 def simulate(
@@ -276,6 +278,7 @@ def search(
     schedules: int,
     seed: int = 0,
     policy: str = "default",
+    values: Values | None = None,
 ) -> Verdict:
     """Run a kernel under `schedules` schedules, from `seed` on; stop at the first failure.
 
@@ -289,6 +292,8 @@ def search(
         pass; tensors are then the simulator's own.
     schedules : int
         How many to try, at least 1; the other parameters are those of `simulate`.
+    values : callable, optional
+        Judges what a run without an error has left in the arrays of the tensors.
 
     Returns
     -------
@@ -299,8 +304,8 @@ def search(
         raise ValueError(f"search(schedules={schedules}): at least 1 must be tried")
     seeds = range(seed, seed + schedules)
     if launch is not None:
-        return _judge(kernel, launch, tensors, scalars, seeds, policy, None)
-    if isinstance(kernel, LaunchSequence) or tensors is not None:
+        return _judge(kernel, launch, tensors, scalars, seeds, policy, None, values)
+    if isinstance(kernel, LaunchSequence) or tensors is not None or values is not None:
         raise ValueError(f"search({kernel.name}): give launches for a program, and for tensors")
     verdict = Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=none_of(kernel))
     checked, warnings = 0, dict[tuple[str, str], Finding]()
@@ -350,6 +355,7 @@ def _judge(
     seeds: range,
     policy: str,
     schedule: Sequence[int] | None,
+    values: Values | None = None,
 ) -> Verdict:
     _check(policy)
     kernels = kernel.launches if isinstance(kernel, LaunchSequence) else (kernel,)
@@ -371,7 +377,7 @@ def _judge(
         stages = chain(kernels, launches, tensors, scalars)
         if isinstance(stages, str):
             return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {stages}")
-        return _search(stages, seeds, policy, schedule)
+        return _search(stages, seeds, policy, schedule, values)
     except Unsettled as unsettled:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {unsettled}")
     except BadExpression as bad:
@@ -398,6 +404,7 @@ def _search(
     seeds: range,
     policy: str,
     schedule: Sequence[int] | None,
+    values: Values | None,
 ) -> Verdict:
     checked = accesses = 0
     every = {name: array for stage in stages for name, array in stage.tensors.items()}
@@ -419,6 +426,9 @@ def _search(
             differing = min(name for name in bits if bits[name] != first[name])
             says = f"schedules {seeds[0]} and {seed} leave different bits"
             findings.append(Finding("determinism", f"output {differing}", says))
+        if values is not None and done.error is None:
+            findings += values(every)
+            checked += sum(every[name].size for name in outputs)
         for finding in findings:
             warnings.setdefault((finding.kind, finding.where), finding)
         if done.error is not None:

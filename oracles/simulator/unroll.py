@@ -87,12 +87,15 @@ class Event:
     """One execution of one statement (its `line`), with its expressions evaluated.
 
     `trip` are the loop indices, by name.  `index` and `other` are slots of shared buffers; `slot`
-    and `parity` those of an mbarrier, or index and turn of a semaphore; `extra` is the rank of the
-    CTA it reaches or a mask of ranks (-1: its own), or whether to accumulate.  `origin` and `limit`
-    are of the global box (origin also of a Coordinate); `below` its positions below the limit, and
-    `base` the flat one of its origin, once bounds and alignment were found right; that is the same
-    for every thread.  It stands in the role `team`, and single threads execute it if `elected`.
+    and `parity` those of an mbarrier, or index and turn of a semaphore, or a number that is drawn
+    or fetched; `extra` is the rank of the CTA it reaches or a mask of ranks (-1: its own), or
+    whether to accumulate, or among how many CTAs a number is drawn.  `origin` and `limit` are of
+    the global box (origin also of a Coordinate); `below` its positions below the limit, and `base`
+    the flat one of its origin, once bounds and alignment were found right; that is the same for
+    every thread.  It stands in the role `team`, and single threads execute it if `elected`.
     `body` is how many events that of a `LastArriving` is, which all other CTAs leave out.
+    `map` is which tensor map of the CTA's own, -1 for none; `begin` the element at which that
+    begins, or is taken to.
     """
 
     line: int
@@ -110,6 +113,8 @@ class Event:
     below: tuple[int, ...] | None = None
     base: int = 0
     body: int = 0
+    map: int = -1
+    begin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,8 @@ class Node:
     other: Value | None = None
     origin: tuple[Value, ...] = ()
     limit: tuple[Value, ...] = ()
+    map: Value | None = None
+    begin: tuple[Value, ...] = ()
     body: tuple[Node, ...] = ()
     orelse: tuple[Node, ...] = ()
 
@@ -149,8 +156,10 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
     match stmt:
         case kir.Let(_, value) | kir.Assign(_, value) | kir.ForLoop(_, value):
             node.value = compile_expr(value)
-        case kir.IfThenElse(value):
+        case kir.IfThenElse(value) | kir.Leave(_, value):
             node.value = compile_expr(value)
+        case kir.Draw(slot) | kir.Fetch(_, slot):
+            _references(node, slot)
         case kir.MBarrierArrive(_, slot, _, cta):
             node.slot, node.extra = compile_expr(slot), compile_expr(-1 if cta is None else cta)
         case (
@@ -170,16 +179,26 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
         case kir.TmaLoad(dst, src, _, slot, multicast):
             node.slot = compile_expr(slot)
             _references(node, dst, src)
+            _through(node, stmt.through)
             if multicast is not None:
                 node.extra = compile_expr(multicast)
             elif node.extra is not None and dst.cta is not None:
                 node.extra = _bit(node.extra)
             else:
                 node.extra = None
-        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
+        case kir.TmaStore(dst, src, through) | kir.TmaReduce(dst, src, through):
             _references(node, dst, src)
-        case kir.CpAsync(dst, src):
+            _through(node, through)
+        case kir.TensorMapReplace(dst, limit):
+            _through(node, dst)
+            node.limit = tuple(map(compile_expr, limit))
+        case kir.TensorMapAcquire(_, index):
+            node.map = compile_expr(index)
+        case kir.Copy(dst, src) | kir.CpAsync(dst, src):
             _references(node, dst, src)
+        case kir.StAsync(dst, _, _, slot):
+            node.slot = compile_expr(slot)
+            _references(node, dst)
         case kir.Load(_, place) | kir.Store(place):
             _references(node, place)
         case kir.AtomicAdd(place):
@@ -211,6 +230,11 @@ def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
             case kir.Box(_, origin, _, limit):
                 node.origin = tuple(compile_expr(e) for e in origin)
                 node.limit = tuple(compile_expr(e) for e in limit)
+
+
+def _through(node: Node, ref: kir.MapSlot | None) -> None:
+    if ref is not None:
+        node.map, node.begin = compile_expr(ref.index), tuple(map(compile_expr, ref.origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +301,8 @@ class _Walk:
     env: Env
     where: Position
     out: list[Event]
+    drawn: int = 0
+    fetched: int = 0
 
     def body(
         self,
@@ -286,8 +312,9 @@ class _Walk:
         role: int,
         *,
         elected: bool,
-    ) -> None:
-        env, outer = self.env, dict[str, int | None]()
+    ) -> bool:
+        """Execute a body; tell whether the loop around it was left."""
+        env, outer, left = self.env, dict[str, int | None](), False
         for node in nodes:
             match node.stmt:
                 case kir.Let(var):
@@ -302,6 +329,30 @@ class _Walk:
                         here = (*trip, (index.name, i))
                         self.body(node.body, here, team, role, elected=elected)
                     _restore(env, index.name, shadowed)
+                case kir.Loop(index):
+                    shadowed, i = env.get(index.name), 0
+                    if not any(isinstance(below.stmt, kir.Leave) for below in node.body):
+                        raise BadExpression(f"line {node.line}: nothing ends this loop")
+                    env[index.name] = 0
+                    while not self.body(
+                        node.body, (*trip, (index.name, i)), team, role, elected=elected
+                    ):
+                        i += 1
+                        env[index.name] = i
+                    _restore(env, index.name, shadowed)
+                case kir.Leave(var):
+                    if env[var.name] >= _of(node.value, env):
+                        left = True
+                        break
+                case kir.Fetch(var):
+                    outer.setdefault(var.name, env.get(var.name))
+                    env[var.name] = number = drawn_number(env, self.fetched)
+                    self.fetched += 1
+                    self._numbered(node, number, trip, team, elected=elected)
+                case kir.Draw():
+                    number = drawn_number(env, self.drawn)
+                    self.drawn += 1
+                    self._numbered(node, number, trip, team, elected=elected)
                 case kir.IfThenElse():
                     branch = node.body if _of(node.value, env) else node.orelse
                     self.body(branch, trip, team, role, elected=elected)
@@ -323,6 +374,15 @@ class _Walk:
                     self.out.append(_event(node, env, trip, team, elected=elected))
         for name, value in outer.items():
             _restore(env, name, value)
+        return left
+
+    def _numbered(
+        self, node: Node, number: int, trip: tuple[tuple[str, int], ...], team: Team,
+        *, elected: bool,
+    ) -> None:  # fmt: skip
+        event = _event(node, self.env, trip, team, elected=elected)
+        event.parity, event.extra = number, self.env[kir.GRID.name]
+        self.out.append(event)
 
     def _elected(self, per: kir.Per, role: int) -> bool:
         if not self.where.lane0:
@@ -334,6 +394,18 @@ class _Walk:
                 return role in self.where.groups
             case kir.Per.WARP:
                 return True
+
+
+def drawn_number(env: Mapping[str, int], n: int) -> int:
+    """Return the n-th number that a CTA draws.
+
+    The last CTA is taken to be twice as fast as each other one: any way to deal numbers out is an
+    execution in which each is drawn once and those of a CTA rise.
+    """
+    block, grid = env[kir.BLOCK.name], env[kir.GRID.name]
+    if block < grid - 1:
+        return n * (grid + 1) + block
+    return n // 2 * (grid + 1) + block + n % 2
 
 
 def _carried_out(node: Node) -> set[str]:
@@ -370,4 +442,6 @@ def _event(
         tuple([value(env) for value in node.limit]),
         team,
         elected,
+        map=-1 if node.map is None else node.map(env),
+        begin=tuple([value(env) for value in node.begin]),
     )

@@ -122,6 +122,8 @@ def homely(sentence: str) -> kir.Kernel:
 
 
 _MANY = kir.MBarrier("empty", 64, STAGES)
+_ONE, _TWO = kir.MBarrier("full", 1, STAGES), kir.MBarrier("empty", 2, STAGES)
+_SOME = eq(kir.RANK, 0)
 
 LITMUS: tuple[Litmus, ...] = (
     legal(
@@ -173,6 +175,35 @@ LITMUS: tuple[Litmus, ...] = (
         "One of the peers stops earlier and frees nothing any more "
         "(seen when a pair straddles two groups of a grouped GEMM).",
         launches=LATER,
+    ),
+    broken(
+        "multicast_beyond_the_cluster",
+        "H61 H62",
+        multicast(
+            fill=kir.IfThenElse(
+                eq(kir.RANK, 0),
+                (
+                    kir.TmaLoad(
+                        kir.Slot(RING, SLOT), box(XN, k), _ONE, SLOT, multicast=3 + 4 * _SOME
+                    ),
+                ),
+            )
+        ),
+        "bounds",
+        "multicast_pair",
+        "There is no third CTA in a cluster of two.",
+        launches=ANY,
+    ),
+    broken(
+        "remote_arrival_beyond_the_cluster",
+        "H62",
+        multicast(
+            free_peer=elect(kir.MBarrierArrive(_TWO, SLOT, CLUSTER, kir.RANK + 1)),
+        ),
+        "bounds",
+        "multicast_pair",
+        "The second CTA arrives at a third one, of which there is none.",
+        launches=ANY,
     ),
     broken(
         "multicast_expected_in_one_cta",

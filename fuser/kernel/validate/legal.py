@@ -14,7 +14,14 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from fuser.kernel.validate.declarations import declarations, limits
 from fuser.kernel.validate.mma import mma
-from fuser.kernel.validate.place import neighbours, places, registers, structure, undefined
+from fuser.kernel.validate.place import (
+    neighbours,
+    places,
+    registers,
+    stray,
+    structure,
+    undefined,
+)
 from fuser.kernel.validate.sync import sync
 from fuser.kernel.validate.tile import ranks, tile
 
@@ -54,6 +61,7 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
             yield f"`{line(stmt)}` is the same object twice; build it anew"
         seen.add(id(stmt))
     yield from neighbours(kernel.body)
+    yield from stray(kernel)
     for stmt, place in places(kernel):
         for body in kir.bodies(stmt):
             yield from neighbours(body)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from fuser.dtype import DType
 from fuser.expr import Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
@@ -17,6 +18,7 @@ class Origin(Enum):
     LAUNCH = "the launch"
     LET = "a let"
     LOOP = "a loop"
+    MEMORY = "a fetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ def _body(body: tuple[kir.Stmt, ...], place: Place) -> Iterator[tuple[kir.Stmt, 
         match stmt:
             case kir.Let(var):
                 place = place.knowing(var, Origin.LET)
-            case kir.ForLoop(index, _, inner):
+            case kir.Fetch(var):
+                place = place.knowing(var, Origin.MEMORY)
+            case kir.ForLoop(index, _, inner) | kir.Loop(index, inner):
                 yield from _body(inner, place.knowing(index, Origin.LOOP))
             case kir.IfThenElse(_, then, orelse):
                 yield from _body(then, place)
@@ -129,6 +133,14 @@ def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                 yield f" ends at {stop}; count from 0"
             if place.origin(index) is not None:
                 yield f": {index} has a value here already; rename the index"
+        case kir.Loop(index):
+            yield from _loop(stmt, place)
+            if place.origin(index) is not None:
+                yield f": {index} has a value here already; rename the index"
+        case kir.Fetch(var, kir.Slot(buffer)):
+            yield from number(buffer)
+            if place.origin(var) is not None:
+                yield f": {var} has a value here already; rename it"
         case kir.Let(var):
             if place.origin(var) is not None:
                 yield f": {var} has a value here already; rename it, or assign to it"
@@ -142,8 +154,42 @@ def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     yield f": {var} is the index of a loop; count in a Let of its own"
                 case Origin.LAUNCH:
                     yield f": {var} is fixed by the launch; copy it into a Let first"
+                case Origin.MEMORY:
+                    yield f": {var} was fetched; copy it into a Let first"
         case _:
             pass
+
+
+def _loop(loop: kir.Loop, place: Place) -> Iterable[str]:
+    """Say where a loop does not fetch one number, and end by it."""
+    found = [s for s in loop.body if isinstance(s, kir.Fetch | kir.Leave)]
+    match found:
+        case [kir.Fetch(var), kir.Leave(other)] if var == other:
+            pass
+        case _:
+            yield (
+                " is to be left by a number that it fetches; put one Fetch, and behind it one "
+                "Leave of the same variable, into its body"
+            )
+    if place.kernel.cluster > 1 or place.kernel.semaphores:
+        yield ": numbers are drawn by CTAs of their own; drop clusters and semaphores"
+
+
+def number(buffer: kir.Buffer) -> Iterable[str]:
+    """Say where a buffer does not hold an integer in each slot."""
+    if buffer.dtype is not DType.I32 or buffer.shape != (1,):
+        yield f": {buffer.name} holds {buffer.dtype.name}{list(buffer.shape)}; make it i32[1]"
+
+
+def stray(kernel: kir.Kernel) -> Iterable[str]:
+    """Say which fetches and exits stand in no loop that they are for, and what is drawn twice."""
+    mine = {id(s) for loop in kernel.walk() if isinstance(loop, kir.Loop) for s in loop.body}
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.Fetch | kir.Leave) and id(stmt) not in mine:
+            yield f"`{line(stmt)}` stands in no Loop; put it into the body of one itself"
+    draws = [stmt for stmt in kernel.walk() if isinstance(stmt, kir.Draw)]
+    if len(draws) > 1:
+        yield f"`{line(draws[1])}` is the second place that draws; draw in one place"
 
 
 def _role(stmt: kir.Role, place: Place, warps: int) -> Iterable[str]:
@@ -230,7 +276,7 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return [], [dst]
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return [src], []
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return [src], [dst]

@@ -41,8 +41,13 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         ):
             if not 0 <= number < NAMED:
                 yield f" joins at barrier {number}; a CTA has 0..{NAMED - 1}"
-        case kir.MBarrierArrive(_, _, scope, cta):
+        case kir.MBarrierArrive(barrier, _, scope, cta, count):
             yield from _remote(place, scope, cta)
+            if not 1 <= count <= barrier.arrivals:
+                yield (
+                    f" counts {count} arrivals; {barrier.name} takes {barrier.arrivals} a phase: "
+                    f"count 1..{barrier.arrivals}"
+                )
         case kir.MBarrierArriveExpectTx(_, _, nbytes) | kir.MBarrierExpectTx(_, _, nbytes):
             if not 0 <= nbytes < BYTES:
                 yield f" expects {nbytes} bytes; a phase takes 0..{BYTES - 1}"
@@ -166,8 +171,24 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             if isinstance(turn, int) and turn < least:
                 says = f"turn {turn} is negative; turns count from 0"
                 yield f": {f'{turn} CTAs sync; 1 or more do' if least else says}"
+        case kir.TensorMapAcquire(maps, index):
+            yield from map_slot(maps, index, kernel)
         case _:
             pass
+
+
+def map_slot(maps: kir.TensorMaps, index: Expr, kernel: kir.Kernel) -> Iterable[str]:
+    """Say where a statement uses a tensor map that is not declared, or a slot it has not."""
+    if maps not in kernel.maps:
+        yield (
+            f" uses tensor maps that the kernel does not declare; add {maps.name} to Kernel.maps, "
+            "with the same fields"
+        )
+    if isinstance(index, int) and not 0 <= index < maps.slots:
+        yield (
+            f" uses map {index}; {maps.name} has 0..{maps.slots - 1}: take the position % "
+            f"{maps.slots}"
+        )
 
 
 def mbarrier(barrier: kir.MBarrier, slot: Expr, kernel: kir.Kernel) -> Iterable[str]:

@@ -10,11 +10,13 @@ from dataclasses import replace
 from math import prod
 
 from fuser.dtype import DType
+from fuser.expr import Expr
 from fuser.kernel import ir as kir
-from fuser.kernel.validate.place import Place, boxes
+from fuser.kernel.validate.place import Place, boxes, number
 from fuser.kernel.validate.sync import (
     IN_ELECT,
     alone,
+    map_slot,
     mbarrier,
     neighbour,
     no_slot,
@@ -26,7 +28,7 @@ TMA_BOX = 256
 TMA_ROW = 16
 """Rows of a box, and what a store writes, are multiples of so many bytes."""
 CP_ASYNC = (4, 8, 16)
-"""Bytes that one cp.async copies."""
+"""Bytes that one cp.async copies, or one st.async stores."""
 ACCESS = (1, 2, 4, 8, 16)
 """Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
 OPS = ("add", "maximum", "minimum")
@@ -39,10 +41,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot):
             yield from mbarrier(barrier, slot, kernel)
-            yield from _bulk(place, dst, src)
+            yield from _bulk(place, dst, src, stmt.through)
             yield from _multicast(stmt, kernel)
         case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src):
-            yield from _bulk(place, src, dst)
+            yield from _bulk(place, src, dst, stmt.through)
             yield from _written(dst, kernel)
             nbytes = dst.tensor.aligned * dst.tensor.dtype.nbytes
             if nbytes % TMA_ROW:
@@ -50,11 +52,18 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     f": the engine writes chunks of {TMA_ROW} bytes, {dst.tensor.name} is aligned "
                     f"to {nbytes}; align {dst.tensor.name}, or store with threads"
                 )
+        case kir.TensorMapReplace(dst, limit):
+            yield from alone(place)
+            yield from _map(dst, limit, kernel)
         case kir.CpAsync(dst, src, layout, width):
             yield from known(place, dst)
             yield from known(place, src)
             yield from dealt(place, layout)
             yield from _cp_async(dst, src, layout, width)
+        case kir.StAsync(dst, src, barrier, slot):
+            yield from mbarrier(barrier, slot, kernel)
+            yield from _access(place, src, dst, stmt.width, whole=True)
+            yield from _st_async(place, stmt)
         case kir.Load(dst, src, width):
             yield from _access(place, dst, src, width, whole=False)
             if stmt.matrix:
@@ -68,6 +77,15 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.AtomicAdd(dst, src):
             yield from _access(place, src, dst, 1, whole=True)
             yield from _written(dst, kernel)
+        case kir.Draw(dst, counter):
+            yield from known(place, dst)
+            yield from number(dst.buffer)
+            if place.threads != {place.first_warp * kir.WARP}:
+                yield f" is executed by {place.who}; draw by one: put it inside Elect(Per.ROLE)"
+            if counter not in kernel.counters:
+                yield f" draws from {counter}; add it to Kernel.counters"
+            if dst.cta is not None:
+                yield ": a number is stored in the own CTA; drop cta"
         case kir.Compute(dst, _, args):
             yield from dealt(place, dst.layout)
             yield from _operands(kernel, dst, args)
@@ -108,6 +126,23 @@ def ranks(kernel: kir.Kernel) -> Iterable[str]:
                     f"differ in rank: {', '.join(map(str, many))} and {len(box.tensor.extents)}; "
                     "give one of each per axis"
                 )
+        match stmt:
+            case kir.TensorMapReplace(ref, limit):
+                pass
+            case kir.TmaLoad(_, box, through=kir.MapSlot() as ref):
+                limit = box.limit
+            case kir.TmaStore(box, _, kir.MapSlot() as ref) | kir.TmaReduce(
+                box, _, kir.MapSlot() as ref
+            ):
+                limit = box.limit
+            case _:
+                continue
+        rank = len(ref.maps.tensor.extents)
+        if (len(ref.origin), len(limit)) != (rank, rank):
+            yield (
+                f"{type(stmt).__name__} of {ref.maps.name}: {len(ref.origin)} numbers of an origin "
+                f"and {len(limit)} of a limit, {rank} extents; give one of each per axis"
+            )
 
 
 def _written(box: kir.Box, kernel: kir.Kernel) -> Iterable[str]:
@@ -163,14 +198,34 @@ def _multicast(stmt: kir.TmaLoad, kernel: kir.Kernel) -> Iterable[str]:
         )
 
 
-def _bulk(place: Place, slot: kir.Slot, box: kir.Box) -> Iterable[str]:
+def _map(ref: kir.MapSlot, limit: tuple[Expr, ...], kernel: kir.Kernel) -> Iterable[str]:
+    yield from map_slot(ref.maps, ref.index, kernel)
+    tensor = ref.maps.tensor
+    nbytes = tensor.dtype.nbytes
+    for at in (ref.origin[-1], limit[-1]):
+        if at != tensor.extents[-1] and (not isinstance(at, int) or at * nbytes % TMA_ROW):
+            yield (
+                f": a map from or to column {at}, of {nbytes} bytes each; rows of a map begin and "
+                f"end at multiples of {TMA_ROW} bytes: use 0, another number, or the extent"
+            )
+    for first, end, extent in zip(ref.origin, limit, tensor.extents, strict=True):
+        if (isinstance(first, int) and first < 0) or (extent == 1 and (first, end) != (0, 1)):
+            yield f": {first}..{end} of {extent} along an axis of {tensor.name}; stay inside"
+
+
+def _bulk(place: Place, slot: kir.Slot, box: kir.Box, through: kir.MapSlot | None) -> Iterable[str]:
     yield from known(place, slot)
     yield from known(place, box)
     yield from alone(place)
     buffer, tensor = slot.buffer, box.tensor
     if slot.cta is not None:
         yield ": a copy names slots of its own CTA; drop cta, or use multicast"
-    if box.limit != tensor.extents:
+    if through is not None:
+        yield from _map(through, box.limit, place.kernel)
+        if through.maps.tensor != tensor:
+            own = through.maps
+            yield f": {own.name} is of {own.tensor.name}; use maps of {tensor.name}"
+    elif box.limit != tensor.extents:
         yield (
             ": the copy engine clips at the tensor's extents, not elsewhere; make limit equal "
             "extents"
@@ -212,6 +267,22 @@ def _cp_async(dst: kir.Slot, src: kir.Box, layout: kir.Layout, width: int) -> It
         yield (
             f": box {src.shape}, slot {buffer.shape} and layout {layout.shape} differ; make them "
             "the same"
+        )
+
+
+def _st_async(place: Place, stmt: kir.StAsync) -> Iterable[str]:
+    nbytes, layout = stmt.width * stmt.dst.buffer.dtype.nbytes, stmt.src.layout
+    if nbytes not in CP_ASYNC:
+        yield f" stores {nbytes} bytes at a time; st.async takes 4, 8 or 16: change width"
+    if place.kernel.cluster == 1:
+        yield (
+            " reaches into a cluster, but the kernel has no clusters; set Kernel.cluster, or use "
+            "Store and MBarrierArrive"
+        )
+    if layout.threads != len(place.threads) or layout.deal is kir.Deal.EACH_WARP:
+        yield (
+            f": {place.who} execute it, {stmt.src.name} is dealt to {layout.threads} "
+            f"({layout.deal.value}); its bytes count once where each element has one thread"
         )
 
 

@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from fuser.expr import Kind, eq, fold, variables
+from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
 from oracles.prover.coverage import partition
 from oracles.prover.coverage.values import Budget, Covered, TooManyError, defined, iterations, small
+from oracles.prover.rolled import plainer
 from oracles.prover.sites import (
     Site,
     adds,
@@ -30,6 +31,7 @@ from oracles.prover.sites import (
     fixed_grid,
     read,
     reads,
+    says,
     slots,
     touches,
     unknown,
@@ -70,12 +72,26 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         if tensor.name in kernel.outputs:
             checked += 1
             wrong_tiles = partition.judge(kernel, found, tensor, known)
-            if wrong_tiles:
+            if wrong_tiles and _alone(kernel, tensor, rlimit):
                 reasons.append(wrong_tiles)
     if reasons and not any(f.severity == "error" for f in findings):
         shown = refuted(kernel, found)
         findings += [] if shown is None else [shown]
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
+
+
+def _alone(kernel: kir.Kernel, tensor: kir.Tensor, rlimit: int) -> str:
+    """Judge the stores to an output alone, whose loops may be one where all else is left out."""
+    structure = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        box = writes(stmt)
+        stores = box is not None and box.tensor == tensor
+        return None if stores or isinstance(stmt, structure | kir.LastArriving) else []
+
+    plain = plainer(kernel.rewrite(rule)).kernel
+    (same,) = (one for one in plain.tensors if one.name == tensor.name)
+    return partition.judge(plain, read(plain), same, Known(facts(plain), rlimit))
 
 
 def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
@@ -122,15 +138,32 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        inside = tuple(loop.index < loop.stop for loop in site.loops)
+        told = says(site.stmt)
+        inside = tuple(within(site, quotients=told is not None))
         if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
+        if told is not None:
+            first = site.plain(told[0].origin[axis])
+            for low, high in ((0, first), (first, start), (first + 1, bound)):
+                if not known.at_most(low, high, *inside, *site.guards):
+                    return f"of its map, from {first} to {bound}, {low} may exceed {high}"
         if isinstance(site.stmt, kir.TmaLoad):
             continue  # what lies before the tensor is 0, as is what lies behind it
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
             return f"origin {origin} may be negative"
     return ""
+
+
+def within(site: Site, *, quotients: bool) -> Iterator[Expr]:
+    """Yield what holds of the loop indices of a site: also that `(i + 1) * y <= x` below x // y."""
+    for loop in site.loops:
+        yield loop.index < loop.stop
+        match loop.stop:
+            case Op(Kind.FLOORDIV, whole, by) if quotients:
+                yield fold(Kind.LE, (loop.index + 1) * by, whole)
+            case _:
+                pass
 
 
 TMA_SHARED = 128
@@ -175,12 +208,14 @@ def _dead(site: Site, known: Known) -> bool:
 def _wrong(site: Site) -> list[Claim]:
     match site.stmt:
         case kir.TmaLoad(slot, box):
-            return _bulk(slot, box)
+            return _bulk(site.stmt, slot, box)
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
-            return [*_bulk(slot, box), *_tensor_store(site, box.tensor)]
+            return [*_bulk(site.stmt, slot, box), *_tensor_store(site, box.tensor)]
         case kir.CpAsync(slot, box, layout, width):
             ends = (*_generic(site, layout, slot, width), *_generic(site, layout, box, width))
             return [*ends, _executed(site, layout, "the copy")]
+        case kir.StAsync(dst, src, _, _, width):
+            return [*_generic(site, src.layout, dst, width), _held(site, src)]
         case kir.Load(dst, src, width):
             return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
         case kir.Store(dst, src, width):
@@ -224,15 +259,24 @@ def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
     ]
 
 
-def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
+def _bulk(
+    stmt: kir.TmaLoad | kir.TmaStore | kir.TmaReduce, slot: kir.Slot, box: kir.Box
+) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
-    nbytes = tensor.dtype.nbytes
+    nbytes, told = tensor.dtype.nbytes, stmt.through is not None
+    ends = () if stmt.through is None else (stmt.through.origin[-1], box.limit[-1])
+    cut = [
+        e
+        for e in ends
+        if e != tensor.extents[-1] and (not isinstance(e, int) or e * nbytes % TMA_ROW)
+    ]
     row, whole = box.shape[-1] * nbytes, prod(box.shape) * nbytes
     unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
     odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
     sizes = f"a box of {whole} bytes, a slot of {buffer.slot_nbytes}"
     claims = (
-        (box.limit == tensor.extents, "the engine clips at the extents only"),
+        (told or box.limit == tensor.extents, "the engine clips at the extents only"),
+        (not cut, f"a map from or to {cut}, no multiple of {TMA_ROW} bytes for sure"),
         (whole == buffer.slot_nbytes, sizes),
         (max(box.shape) <= TMA_BOX, f"more than {TMA_BOX} elements an axis"),
         (not odd, f"a slot starts at byte {odd}, no multiple of {unit}"),
@@ -338,7 +382,7 @@ def _generic(
         _claim("bounds", layout.vector % width == 0, f"{width} does not divide the vector"),
         _claim("coverage", fits, f"a tile of {shape} for a layout of {layout.shape}"),
     ]
-    copies = isinstance(site.stmt, kir.CpAsync)
+    copies = isinstance(site.stmt, kir.CpAsync | kir.StAsync)
     moved = CP_ASYNC if copies else ACCESS
     nbytes = width * (ref.tensor if isinstance(ref, kir.Box) else ref.buffer).dtype.nbytes
     exists = nbytes in moved or (shape[-1] == 1 and not copies)
@@ -395,7 +439,7 @@ def _unread(sites: tuple[Site, ...]) -> list[Finding]:
     used: list[kir.Slot] = []
     for site in sites:
         match site.stmt:
-            case kir.TmaLoad(dst) | kir.CpAsync(dst):
+            case kir.TmaLoad(dst) | kir.CpAsync(dst) | kir.StAsync(dst):
                 filled.append((site, dst))
             case kir.Store():
                 pass

@@ -140,7 +140,15 @@ def store(site: Site, box: kir.Box, known: Known) -> Store:
         raise OpenError(f"{site.where}: depends on a value that an assignment changes")
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for origin, size, limit, extent in axes:
-        if not known.same(site.plain(limit), extent):
+        bound = site.plain(limit)
+        # through a map of the kernel's own, a box that is not cut there is not cut elsewhere either
+        uncut = sites.says(site.stmt) is not None and known.at_most(
+            site.plain(origin) + size,
+            bound,
+            *(loop.index < loop.stop for loop in site.loops),
+            *site.guards,
+        )
+        if not uncut and not known.same(bound, extent):
             raise OpenError(f"{site.where}: limit {limit} may fall short of the extent {extent}")
         unit = divided(poly(site.plain(origin)), size)
         if unit is None:

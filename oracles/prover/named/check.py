@@ -49,7 +49,7 @@ class Named:
 def decide(kernel: kir.Kernel, *, policy: str, rlimit: int) -> tuple[Named, ...]:
     """Decide each named invariant of which there is anything to ask in a kernel."""
     possible = Possible(facts(kernel), rlimit)
-    asked = Asked(possible, _reach(kernel), strict=policy == "strict")
+    asked = Asked(possible, reach(kernel), strict=policy == "strict")
     programs = [Program(kernel, kind) for kind in kinds(kernel, 1)]
     found = []
     for name, check, subject in (
@@ -74,7 +74,7 @@ def decide(kernel: kir.Kernel, *, policy: str, rlimit: int) -> tuple[Named, ...]
     return tuple(found)
 
 
-def _reach(kernel: kir.Kernel) -> int:
+def reach(kernel: kir.Kernel) -> int:
     """Return how far an await may stand from what it covers: a group an iteration, at least."""
     keeps = [stmt.keep for stmt in kernel.walk() if isinstance(stmt, kir.AsyncAwait)]
     slots = [buffer.slots for buffer in kernel.buffers]

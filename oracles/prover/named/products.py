@@ -127,7 +127,7 @@ def operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
 
 def filled(asked: Asked, programs: list[Program]) -> None:
     """Ask z3 about each read of each operand."""
-    rings, slots = _Rings(asked, programs), operands(programs[0].kernel)
+    rings, slots = Rings(asked, programs), operands(programs[0].kernel)
     for program in programs:
         for point in program.points:
             for stmt, slot in slots:
@@ -135,8 +135,13 @@ def filled(asked: Asked, programs: list[Program]) -> None:
                     rings.read(Read(program, point, slot))
 
 
-class _Rings(Order):
-    """The fills and waits of a kernel, and the questions about them."""
+class Rings(Order):
+    """The fills and waits of a kernel, and the questions about them.
+
+    Where `counted`, fills have positions even if there is only one slot.
+    """
+
+    counted = False
 
     def __init__(self, asked: Asked, programs: list[Program]) -> None:
         super().__init__(asked, programs)
@@ -323,7 +328,7 @@ class _Rings(Order):
         """Ask that a fill by threads is complete, and its threads join the readers."""
         program, filler, slots = read.program, fill.program, fill.slot.buffer.slots
         copies = isinstance(fill.point.stmt, kir.CpAsync)
-        own = self._filled(fill) if copies or slots > 1 else None
+        own = self._filled(fill) if copies or slots > 1 or self.counted else None
         if own is None and (copies or slots > 1):
             raise UndecidedError(f"{fill.point.where}: its slot is no position of a ring")
 
@@ -624,7 +629,7 @@ def _fills(program: Program) -> Iterator[Fill]:
     """Give what threads of a kind fill; each cp.async with the arrival that reports it, if any."""
     for number, point in enumerate(program.points):
         match point.stmt:
-            case kir.TmaLoad(slot, _, barrier, at):
+            case kir.TmaLoad(slot, _, barrier, at) | kir.StAsync(slot, _, barrier, at):
                 yield Fill(program, point, slot, barrier, at, point)
             case kir.CpAsync(slot):
                 for later in program.points[number + 1 :]:

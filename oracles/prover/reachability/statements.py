@@ -22,18 +22,22 @@ from __future__ import annotations
 
 from math import prod
 
+from fuser.expr import Expr, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.arithmetic import Poly, UnsupportedError, poly
 from oracles.prover.reachability.code import Do
+from oracles.prover.reachability.path import Kept, Said
 from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
     GLOBAL,
     ONES,
     OWN,
+    RELEASED,
     SHARED,
     Agent,
     Place,
     State,
+    Told,
     Where,
     bit,
     bits,
@@ -304,7 +308,7 @@ def _depends(step: Step) -> None:
     """Check that what launches before this one may use is used after their end."""
     kernel, site = step.world.kernel, step.site
     box = touches(site.stmt)
-    if box is None and not isinstance(site.stmt, AMONG_CTAS):
+    if box is None and not isinstance(site.stmt, AMONG_CTAS | kir.TensorMapReplace):
         return
     if box is not None:
         if box.tensor.name in kernel.early and not (writes(site.stmt) or adds(site.stmt)):
@@ -363,13 +367,15 @@ def execute(step: Step) -> bool:
             _tma_store(step, dst, src)
         case kir.CpAsync(dst, src):
             _cp_async(step, dst, src)
+        case kir.StAsync() as stmt:
+            _st_async(step, stmt)
         case kir.MBarrierInit(barrier):
             initialise(step, barrier)
         case kir.MBarrierInvalidate(barrier):
             invalidate(step, barrier)
-        case kir.MBarrierArrive(barrier, _, scope, to):
-            cta = -1 if to is None else step.value("cta")
-            Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope)
+        case kir.MBarrierArrive(barrier, _, scope, to, each):
+            if (cta := _cta(step, to)) >= 0:
+                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
             Visit(step, barrier, _at(step, barrier)).arrive(nbytes)
         case kir.MBarrierExpectTx(barrier, _, nbytes):
@@ -385,6 +391,15 @@ def execute(step: Step) -> bool:
             a.commits(kind)
         case kir.FenceAsyncProxy(space):
             _fence(step, space)
+        case kir.TensorMapReplace(ref):
+            _write_map(step, ref)
+        case kir.TensorMapRelease():
+            if step.holds(Rule.MAP_FENCES):
+                a.carries(step.events.writes_of_maps, RELEASED)
+        case kir.TensorMapAcquire(maps):
+            where = step.map_slot(maps)
+            if where is not None and step.holds(Rule.MAP_FENCES):
+                a.acquires(step.events.maps.get(where, 0))
         case kir.GridDependencyWait():
             wait_for_launches(step)
         case kir.GridDependencyLaunch():
@@ -414,6 +429,17 @@ def execute(step: Step) -> bool:
 def _at(step: Step, barrier: kir.MBarrier, cta: int = -1) -> Where:
     """Return the slot of a barrier that a statement means, in its own CTA unless it says so."""
     return (step.cta if cta < 0 else cta), barrier.name, step.value("bar")
+
+
+def _cta(step: Step, rank: Expr | None) -> int:
+    """Return the CTA that a statement reaches, its own unless it says so; -1 if there is none."""
+    cta, many = step.cta if rank is None else step.value("cta"), step.world.kernel.cluster
+    if rank is not None:
+        step.findings.ask()
+    if rank is not None and not 0 <= cta < many:
+        step.wrong(Rule.BOUNDS, f"reaches for CTA {cta} of a cluster of {many}")
+        return -1
+    return cta
 
 
 def _converge(step: Step) -> None:
@@ -475,8 +501,8 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
         if (there := _box(step, place.tensor)) is not None:
             Access(step, there, writes).judge()
         return
-    cta = step.cta if place.cta is None else step.value("cta")
-    at = step.slot(place.buffer, step.value("slot"), cta)
+    cta = _cta(step, place.cta)
+    at = step.slot(place.buffer, step.value("slot"), cta) if cta >= 0 else None
     if at is None:
         return
     event = Access(step, at, writes).judge()
@@ -509,6 +535,30 @@ def _cp_async(step: Step, dst: kir.Slot, src: kir.Box) -> None:
         step.state.fly(end, step.cta, step.site.index)
 
 
+def _st_async(step: Step, stmt: kir.StAsync) -> None:
+    registers(step)
+    world, site, buffer = step.world, step.site, stmt.dst.buffer
+    step.findings.ask()
+    if world.kernel.cluster == 1:
+        step.wrong(Rule.COLLECTIVE, "reaches into a cluster, and the kernel has none")
+    if stmt.src.layout.threads != len(site.place.threads):
+        says = f"{len(site.place.threads)} threads, {stmt.src.name} is dealt to others"
+        step.wrong(Rule.COLLECTIVE, f"is executed by {says}")
+    if not world.accesses.touch(site, step.agent):
+        return
+    cta = _cta(step, stmt.dst.cta)
+    at = step.slot(buffer, step.value("slot"), cta) if cta >= 0 else None
+    if at is None:
+        return
+    end = Access(step, at, writes=True, engine=True).judge()
+    step.state.fly(end, cta, site.index)
+    if world.accesses.collide(site, step.agent):
+        step.wrong(Rule.WAW, "threads of one store share bytes", earlier=site)
+    visit = Visit(step, stmt.barrier, _at(step, stmt.barrier, cta))
+    nbytes = world.accesses.count(site, step.agent) * buffer.dtype.nbytes
+    visit.deliver(nbytes, step.not_of_memory | bit(end), end, far=cta != step.cta)
+
+
 def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
     step.alone(Rule.WAW, "is issued", " at once")
     a, box, index = step.a, stmt.src, step.value("slot")
@@ -519,15 +569,23 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         read = bit(Access(step, there, writes=False, proxy=True, engine=True).judge())
     ctas = [step.cta]
     if stmt.multicast is not None:
-        mask = step.value("cast")
+        mask, all_of_them = step.value("cast"), (1 << step.world.kernel.cluster) - 1
+        step.findings.ask()
+        if not mask or mask & ~all_of_them:
+            step.wrong(Rule.BOUNDS, f"multicast by {mask}, its cluster has mask {all_of_them}")
         ctas = [cta for cta in range(step.world.kernel.cluster) if mask >> cta & 1]
-    for cta in ctas:
+    # of a multicast every copy has to be over before the map may be written
+    maps = [0] * len(ctas)
+    if stmt.through is not None:
+        ends = [_goes_by_map(step, stmt.through) for _ in ctas]
+        maps = [bit(end) if end >= 0 else 0 for end in ends]
+    for cta, went_by in zip(ctas, maps, strict=True):
         end = _launched(step, stmt.dst, index, cta, writes=True)
         if end < 0:
             return
         # After a mere issue nothing is ordered: the copy does not release what its thread did
         # before; that it came before in time is all.
-        facts = step.not_of_memory | bit(end) | read
+        facts = step.not_of_memory | bit(end) | read | went_by
         visit = Visit(step, stmt.barrier, (cta, name, bar))
         visit.fenced()
         visit.deliver(nbytes, facts, end)
@@ -541,6 +599,60 @@ def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:
     if (there := _box(step, dst.tensor)) is not None:
         write = Access(step, there, writes=True, proxy=True, engine=True).judge()
     step.a.starts(kir.AsyncKind.BULK, (read, write))
+    through = getattr(step.site.stmt, "through", None)
+    if through is not None and (went_by := _goes_by_map(step, through)) >= 0:
+        step.a.starts(kir.AsyncKind.BULK, (went_by, -1))
+
+
+def _write_map(step: Step, ref: kir.MapSlot) -> None:
+    """Write a tensor map, and put down what it says."""
+    step.alone(Rule.WAW, "is executed")
+    where = step.map_slot(ref.maps)
+    if where is None:
+        return
+    Access(step, where, writes=True).judge()
+    names = sorted({v.name for e in step.do.says for v in variables(e) if v.name in step.a.env})
+    values = tuple((name, step.a.env[name]) for name in names)
+    step.state.told[where] = Told(step.site.index, step.do.says, values)
+    for name in names:
+        step.state.notes(Kept((("told", where), name), (step.agent, name)))
+
+
+def _goes_by_map(step: Step, ref: kir.MapSlot) -> int:
+    """Let a copy read its tensor map; return the event of the end of that, -1 without one."""
+    where = step.map_slot(ref.maps)
+    if where is None:
+        return -1
+    end = Access(step, where, writes=False, proxy=True, engine=True).judge()
+    told = step.state.told.get(where)
+    if told is None:
+        return end
+    known: dict[Var, Expr] = {Var(n): v for n, v in step.a.env.items()}
+    then: dict[Var, Expr] = {Var(n): v for n, v in told.values}
+    step.findings.ask()
+    for told_, taken in zip(told.says, step.do.says, strict=True):
+        is_, meant = substitute(told_, then), substitute(taken, known)
+        if apart := poly(is_ - meant):
+            says = f"the map says {is_}, not {meant}: {said(step.site, step.k)}"
+            writer = step.world.code.sites[told.site]
+            if not _never_0(apart):
+                step.findings.doubts(f"{step.site.where}: nothing tells whether {is_} is {meant}")
+            else:
+                event = next(e.event for e in step.state.memory[where] if e.writes)
+                step.wrong(Rule.MAP, says, earlier=writer, event=event)
+            return end
+    step.state.notes(Said(step.agent, where, told.says, step.do.says))
+    return end
+
+
+def _never_0(form: Poly) -> bool:
+    """Whether a sum of multiples of parameters is not 0 in any launch, as far as is plain to see.
+
+    There is a CTA in every launch, and no parameter is negative.
+    """
+    plain = all(len(atom) == 1 for atoms, _ in form for atom in atoms)
+    one_way = len({n > 0 for _, n in form}) == 1
+    return plain and one_way and any({*atoms} <= {(kir.GRID.name,)} for atoms, _ in form)
 
 
 def _fence(step: Step, space: kir.Space) -> None:
@@ -551,7 +663,7 @@ def _fence(step: Step, space: kir.Space) -> None:
     """
     if not step.holds(Rule.FENCE_ORDERS):
         return
-    carried = ONES & ~step.events.inits
+    carried = ONES & ~step.events.inits & ~step.events.writes_of_maps
     for fact, silent in ((SHARED, kir.Space.GLOBAL), (GLOBAL, kir.Space.SHARED)):
         if space is not silent:
             step.a.carries(carried, fact)

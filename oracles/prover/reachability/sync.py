@@ -181,9 +181,16 @@ def invalidate(step: Step, barrier: kir.MBarrier) -> None:
         begun = phase.pending != phase.arrivals
         idle = not phase.nbytes and (not begun or bool(phase.coming))
         users += phase.coming
-        if not (idle and all(map(step.all_know, users))):
+        unknown = next((event for event in users if not step.all_know(event)), -1)
+        if not idle or unknown >= 0:
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
-            step.wrong(Rule.INIT, says)
+            earlier = None
+            if unknown in phase.waiters:
+                k, number = step.state.when[unknown]
+                earlier = step.world.code.sites[number]
+                by = step.world.code.kinds[step.events.agent(unknown)]
+                says += f": {by} may still be at {said(earlier, k)}"
+            step.wrong(Rule.INIT, says, earlier=earlier, event=unknown)
         phase.alive, phase.end = False, gone
 
 
@@ -251,8 +258,9 @@ class Visit:
         raises: bool = False,
         releases: int = -1,
         scope: kir.Scope = kir.Scope.CTA,
+        each: int = 1,
     ) -> None:
-        """Count an arrival of each thread, and have the phase expect bytes for each.
+        """Count the arrivals of each thread, and have the phase expect bytes for each.
 
         If it `raises`, the phase is first made to wait for one arrival more of each; `releases` is
         what the arrival releases, if not what the threads know, and `scope` how far.
@@ -281,14 +289,15 @@ class Visit:
         if raises:
             self._announce(phase)
             phase.pending += a.kind.count
-        if phase.pending < a.kind.count:
+        comes = each * a.kind.count
+        if phase.pending < comes:
             says = (
-                f"{a.kind.count} arrivals on {self.name}, whose phase "
+                f"{comes} arrivals on {self.name}, whose phase "
                 f"{phase.count} has {phase.pending} of {phase.arrivals} left"
             )
             step.wrong(Rule.ARRIVALS, says)
         released = a.mine | a.cumulative if releases < 0 else releases
-        phase.pending = max(0, phase.pending - a.kind.count)
+        phase.pending = max(0, phase.pending - comes)
         phase.before |= released
         if not raises:
             phase.announced = tuple(e for e in phase.announced if not knows(released, e))
@@ -316,11 +325,15 @@ class Visit:
         event = step.own_event("announced", self.where)
         phase.announced = tuple(sorted({*phase.announced, event}))
 
-    def deliver(self, nbytes: int, facts: int, end: int) -> None:
-        """Let a copy count its bytes as complete on the running phase."""
+    def deliver(self, nbytes: int, facts: int, end: int, *, far: bool = False) -> None:
+        """Let a copy count its bytes as complete on the running phase.
+
+        If it is `far` they are released at the scope of the cluster, to who waits at that.
+        """
         step, phase = self.step, self.phase
         if phase is None:
             return
+        phase.remote |= far
         self._in_phase(phase, "the bytes of ")
         phase.nbytes -= nbytes
         phase.before |= facts
@@ -350,9 +363,12 @@ class Visit:
         for wait in phase.waiters:
             if not knows(before, wait):
                 k, number = state.when[wait]
+                seen = f"phase {phase.count - 1}" if phase.count else "that none has run"
+                who = step.world.code.kinds[step.events.agent(wait)]
                 says = (
-                    f"phase {phase.count} of {self.name} may complete before a wait has "
-                    f"seen phase {phase.count - 1}"
+                    f"phase {phase.count} of {self.name} may complete before "
+                    f"{said(sites[number], k)} by {who} has seen {seen}, and would wait for phase "
+                    f"{phase.count + 1} then"
                 )
                 found = step.violation(Rule.PHASE_LAPPED, sites[number], says, k)
                 step.findings.record(replace(found, earlier=sites[phase.site], event=wait))

@@ -136,7 +136,7 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     if max(box.shape) > TMA_BOX or row % TMA_GLOBAL:
         says = f"a box of {box.shape}, rows of {row} bytes: at most {TMA_BOX} elements along an "
         raise Violation("bounds", f"{says}axis, and rows of multiples of {TMA_GLOBAL} bytes")
-    if event.limit != view.extents:
+    if event.map < 0 and event.limit != view.extents:
         raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
     if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:
         raise Violation("bounds", f"neighbours of {view.tensor.name} are not neighbours in memory")
@@ -144,9 +144,10 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
 
 def check_chunks(view: View, event: Event, box: kir.Box) -> None:
     """Refuse a tensor store over the end of a row that ends inside a chunk of 16 bytes."""
-    nbytes = view.extents[-1] * view.tensor.dtype.nbytes
+    end = event.limit[-1]
+    nbytes = end * view.tensor.dtype.nbytes
     first = event.origin[-1]
-    if first < view.extents[-1] < first + box.shape[-1] and nbytes % TMA_GLOBAL:
+    if first < end < first + box.shape[-1] and nbytes % TMA_GLOBAL:
         says = f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks "
         raise Violation("bounds", f"{says}of {TMA_GLOBAL}")
 

@@ -8,7 +8,7 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -32,6 +32,7 @@ from oracles.simulator.memory.access import (
     check_width,
     settle_box,
 )
+from oracles.simulator.memory.maps import Maps
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
@@ -69,8 +70,11 @@ class Memory:
         atoms = self.atoms_each * machine.ctas
         self.strict = strict
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
+        self._loaded: dict[tuple[int, int, int], Flight] = {}
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
+        self._drawing: dict[int, int] = {}
+        self.maps = Maps()
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self.slots: list[dict[str, Array]] = []
@@ -268,16 +272,22 @@ class Memory:
             self._live[atoms], self._opaque[atoms] = live, True
             self.log.append(Step(agent.name, agent.by, event, atoms, True))
 
-    def _between_lanes(self, agent: Agent, deal: Deal, atoms: Index, *, writes: bool) -> None:
-        """Order between the lanes that one clock stands for, where deals may differ."""
+    def _between_lanes(
+        self, agent: Agent, deal: Deal, atoms: Index, *, writes: bool, waited: bool = False
+    ) -> None:
+        """Order between the lanes that one clock stands for, where deals may differ.
+
+        What each lane has `waited` for by itself is not kept.
+        """
         if not self.geometry.atoms.mixed or agent.mult == 1:
             return
         how = self._deals.setdefault(deal, len(self._deals))
         if agent.by not in self._lanes:
             self._lanes[agent.by] = LaneShadow(self.atoms_each * self.machine.ctas)
         found = self._lanes[agent.by].touch(
-            atoms, how, agent.now, agent.joined, writes=writes, alike=not deal.any_lane
-        )
+            atoms, how, agent.now, agent.joined,
+            writes=writes, alike=not deal.any_lane, keep=not waited,
+        )  # fmt: skip
         deals = list(self._deals) if found else []
         for kind, other, atom in found:
             if self.geometry.atoms.lanes_differ(deals[other], deal):
@@ -293,8 +303,21 @@ class Memory:
         self.checked += 1
         self.report(trouble)
         self.through(buffer, atoms, writes=writes)
+        if writes:
+            self._loaded.setdefault((id(flight.event.stmt), flight.cta, flight.event.index), flight)
         note = f"issued by {flight.issuer.name}"
         self.log.append(Step(flight.name, flight.by, flight.event, atoms, writes, note))
+
+    def unread(self) -> Iterator[tuple[Flight, str]]:
+        """Yield a copy into each slot that nobody has read, one for each statement."""
+        told = set[int]()
+        for (stmt_id, cta, index), flight in self._loaded.items():
+            stmt = flight.event.stmt
+            assert isinstance(stmt, kir.TmaLoad | kir.CpAsync | kir.StAsync), "these fill slots"
+            used = self.shadow.used[self.whole(stmt.dst, index, cta)].any()
+            if stmt_id not in told and not used:
+                told.add(stmt_id)
+                yield flight, f"{stmt.dst.buffer.name}[{index}]"
 
     # --- tensor copies --------------------------------------------------------------------------
 
@@ -320,6 +343,8 @@ class Memory:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
         check_copy(view, event, box, stmt.dst)
+        if stmt.through is not None:
+            self.maps.read(flight, stmt.through, view, WRITE_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(flight.issuer, box, writes=False)
         buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
@@ -357,6 +382,8 @@ class Memory:
         view = self.geometry.views[name]
         check_copy(view, event, box, stmt.src)
         check_chunks(view, event, box)
+        if stmt.through is not None:
+            self.maps.read(flight, stmt.through, view, READ_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(agent, box, writes=True)
         buffer, atoms = stmt.src.buffer, self.whole(stmt.src, event.index, agent.cta)
@@ -424,6 +451,65 @@ class Memory:
 
         self._start(flight, finish)
 
+    def number(self, agent: Agent, event: Event, stmt: kir.Draw | kir.Fetch) -> None:
+        """Put a number that is drawn into its slot, or look at it there."""
+        drawn = isinstance(stmt, kir.Draw)
+        slot = stmt.dst if isinstance(stmt, kir.Draw) else stmt.src
+        if drawn and (agent.mult > 1 or self._drawing.setdefault(agent.cta, agent.by) != agent.by):
+            raise Violation("collective", "several threads of a CTA draw numbers, made for one")
+        if isinstance(stmt, kir.Draw) and not stmt.atomic and event.extra > 1:
+            raise Violation("WAW", f"two CTAs may draw number {event.parity} at once")
+        if slot.cta is not None or slot.buffer.slot_nbytes != 4:
+            raise Violation("bounds", f"{slot.buffer.name} holds no integer of the own CTA")
+        check_slot(slot, event.index, 4)
+        atoms = self.whole(slot, event.index, agent.cta)
+        touch = self.shadow.write if drawn else self.shadow.read
+        self.checked += 1
+        self.report(touch(atoms, agent.by, agent.now, agent.clock))
+        self.through(slot.buffer, atoms, writes=drawn)
+        place = self.slots[agent.cta][slot.buffer.name][event.index]
+        if drawn:
+            place[0] = event.parity
+        elif int(place[0]) != event.parity:
+            says = f"it reads {int(place[0])}, and this is the turn of number {event.parity}"
+            raise Violation("RAW", says)
+        self.log.append(Step(agent.name, agent.by, event, atoms, drawn))
+
+    def store_async(self, agent: Agent, event: Event, stmt: kir.StAsync) -> None:
+        """Start to store this thread's part of a fragment in a slot of a CTA of the cluster."""
+        buffer, layout, machine = stmt.dst.buffer, stmt.src.layout, self.machine
+        if machine.kernel.cluster == 1:
+            raise Violation("collective", "st.async reaches into a cluster, which has one CTA here")
+        threads = 1 if event.elected else kir.WARP * event.team.warps
+        if layout.threads != threads:
+            says = f"st.async by {threads} threads of a tile dealt to {layout.threads}"
+            raise Violation("collective", says)
+        values, deal = register(agent, stmt.src), _deal(agent, event, buffer, layout)
+        inside = self.geometry.in_slot(stmt.dst, layout, deal.lo, deal.hi)
+        if not inside.size:
+            return
+        size = buffer.dtype.nbytes
+        if stmt.width * size not in (4, 8, 16) or layout.shape != buffer.shape:
+            raise Violation("bounds", f"st.async stores 4, 8 or 16 bytes, not {stmt.width * size}")
+        check_slot(stmt.dst, event.index, stmt.width * size)
+        cta = agent.cta if stmt.dst.cta is None else machine.peer(agent, event.extra)
+        barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
+        self.phases.use(agent, barrier)
+        flight = machine.issue(agent, event, shared=True, cta=cta)
+        machine.columns.parts.published[flight.by] = True
+        atoms = self._atoms(deal, cta)
+        self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
+        if cta == agent.cta:
+            self._between_lanes(agent, deal, atoms, writes=True, waited=True)
+
+        def finish() -> None:
+            self.slots[cta][buffer.name][event.index][inside] = ops.encode(buffer.dtype, values)
+            machine.finish(flight, WRITE_DONE)
+            self.phases.complete(flight, barrier, inside.size * size)
+            self._log(flight, barrier.state)
+
+        self._start(flight, finish)
+
     def arrive_after(self, agent: Agent, event: Event, stmt: kir.CpAsyncMBarrierArrive) -> None:
         """Let this thread's copies arrive on a barrier when they are over."""
         barrier = self.phases.barrier(stmt.barrier, event.slot, agent.cta)
@@ -474,7 +560,8 @@ class Memory:
         self, event: Event, box: kir.Box
     ) -> tuple[tuple[slice, ...] | None, tuple[slice, ...]]:
         """Return the part of a box inside its tensor, as slices of the tensor and of the tile."""
-        extents = self.geometry.views[box.tensor.name].extents
+        # of a map that the kernel writes, the limit is what it says
+        extents = event.limit if event.map >= 0 else self.geometry.views[box.tensor.name].extents
         inside, here = [], []
         for o, n, extent in zip(event.origin, box.shape, extents, strict=True):
             lo, hi = max(0, o), min(o + n, extent)

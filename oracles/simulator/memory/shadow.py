@@ -172,8 +172,8 @@ class SharedShadow:
 
     An atom is a set of bytes that every access touches wholly or not at all.  `also_by` and
     `also_at` are of another component that may have made that write as well; `paired` tells whether
-    there has been any.  `reads` are atoms x components, and grow with the clocks.  If `strict`,
-    disputed omissions are errors.
+    there has been any.  `reads` are atoms x components, and grow with the clocks; `used` tells
+    which atoms anybody has read.  If `strict`, disputed omissions are errors.
     """
 
     def __init__(self, atoms: int, parts: Parts, *, strict: bool) -> None:
@@ -182,10 +182,12 @@ class SharedShadow:
         self.write_by, self.also_by = np.zeros((2, atoms), np.intp)
         self.write_at, self.also_at = np.zeros((2, atoms), np.int32)
         self.reads = np.zeros((atoms, parts.generic.size), np.int32)
+        self.used = np.zeros(atoms, np.bool_)
         self.paired = False
 
     def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
         """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
+        self.used[atoms] = True
         writers = self._writers(atoms)
         when = writers[0][1]
         if not when.all():
@@ -318,10 +320,19 @@ class LaneShadow:
         self.write_at, self.read_at = np.zeros((2, atoms), np.int32)
 
     def touch(
-        self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
+        self,
+        atoms: Index,
+        how: int,
+        at: int,
+        joined: int,
+        *,
+        writes: bool,
+        alike: bool,
+        keep: bool = True,
     ) -> list[tuple[str, int, int]]:
         """Remember an access; return kind, deal and an atom of earlier ones that may race with it.
 
+        It is not remembered where it is not to be kept.
         Those are accesses under other deals (under this one too, if not `alike`: by the same
         lanes) since the time up to which all lanes have `joined`; deals that agree on who holds
         the bytes are for the caller to sort out.
@@ -331,6 +342,9 @@ class LaneShadow:
         out = self._apart(self.write_how, self.write_at, atoms, same, joined, kind)
         if writes:
             out += self._apart(self.read_how, self.read_at, atoms, same, joined, "WAR")
+        if not keep:
+            return out
+        if writes:
             self.write_how[atoms], self.write_at[atoms] = how, at
         else:
             self.read_how[atoms], self.read_at[atoms] = how, at

@@ -318,7 +318,7 @@ def _registers(
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return (), (dst,)
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return (src,), ()
         case kir.Compute(dst, _, args):
             return tuple(a for a in args if isinstance(a, kir.Fragment)), (dst,)

@@ -158,6 +158,8 @@ def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Thre
                 layout = fragment.layout
             case kir.CpAsync(kir.Slot(buffer), _, layout):
                 pass
+            case kir.StAsync(kir.Slot(buffer), fragment):
+                layout = fragment.layout
             case kir.Wgmma(_, kir.Slot(buffer)):
                 layout = left_operand(stmt, buffer)
                 spans = [warpgroup((kir.WARP * warp, 0)) for warp in range(0, warps, 4)]
@@ -177,6 +179,8 @@ def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
                 yield fragment.layout
             case kir.CpAsync(_, _, layout):
                 yield layout
+            case kir.StAsync(_, fragment):
+                yield fragment.layout
             case _:
                 pass
 

@@ -154,7 +154,10 @@ class Phases:
     def _targets(self) -> Iterator[Barrier]:
         for f in self.machine.issued:
             match f.event.stmt:
-                case kir.TmaLoad(_, _, ring) | kir.CpAsyncMBarrierArrive(ring):
+                case (
+                    kir.TmaLoad(_, _, ring) | kir.CpAsyncMBarrierArrive(ring)
+                    | kir.StAsync(_, _, ring)
+                ):  # fmt: skip
                     if f.done < WRITE_DONE:
                         yield self.rings[f.cta][ring.name][f.event.slot]
                 case _:
@@ -175,15 +178,18 @@ class Phases:
         """Whether this agent knows of a `FenceMBarrierInit` behind the init of a barrier."""
         return bool(agent.clock[ORDER, b.wide] >= b.lives)
 
-    def arrive(self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event) -> None:
-        """Expect `nbytes` more, then count the arrivals of this agent."""
+    def arrive(
+        self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event, times: int = 1
+    ) -> None:
+        """Expect `nbytes` more, then count `times` arrivals of each thread of this agent."""
         self.use(agent, b)
         self._counts_now(agent, b, "arrivals")
-        if b.pending < agent.mult:
-            says = f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}"
+        came = times * agent.mult
+        if b.pending < came:
+            says = f"{came} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}"
             raise Violation("arrivals", says)
         b.nbytes += nbytes * agent.mult
-        b.pending -= agent.mult
+        b.pending -= came
         if agent.cta == b.cta:
             join(b.acc, agent.clock)
             self._release_parts(agent, b.acc, nbytes)
@@ -228,7 +234,10 @@ class Phases:
 
     def _landed(self, flight: Flight, b: Barrier) -> None:
         join_cause(b.acc, flight.start)
-        b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
+        b.acc[CAUSE, flight.by] = flight.base + WRITE_DONE
+        # what threads of another CTA store is released to waits at cluster scope
+        far = isinstance(flight.event.stmt, kir.StAsync) and flight.issuer.cta != b.cta
+        (b.far if far else b.acc)[ORDER, flight.by] = flight.base + WRITE_DONE
         b.parts.append((flight.by, flight.base + WRITE_DONE))
         flight.done = WRITE_DONE
         self._settle(b)

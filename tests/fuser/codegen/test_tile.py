@@ -23,6 +23,7 @@ X = kir.Tensor("X", DType.BF16, (M, N), (N, 1), 8)
 Y = kir.Tensor("Y", DType.BF16, (M, N), (N, 1), 8)
 S = kir.Buffer("S", DType.BF16, (64, 128), 3, 0, 128)
 PLAIN = kir.Buffer("P", DType.BF16, (64, 128), 2, S.end)
+NUMBER, NEXT = kir.Buffer("numbers", DType.I32, (1,), 2, PLAIN.end, pitch=16), Var("number")
 BAR = kir.MBarrier("bar", 1, 3)
 STRIPS = kir.Layout((64, 128), 2, 128, kir.Deal.STRIPS)
 WIDE = kir.Fragment("wide", DType.F32, STRIPS)
@@ -37,8 +38,9 @@ def box(tensor: kir.Tensor = X) -> kir.Box:
 def of(*body: kir.Stmt, cluster: int = 1) -> kir.Kernel:
     """A kernel over X and Y."""
     return kir.Kernel(
-        "k", (M, N), (X, Y), (), (S, PLAIN), (BAR,), 128, body, ("Y",), cluster=cluster
-    )
+        "k", (M, N), (X, Y), (), (S, PLAIN, NUMBER), (BAR,), 128, body, ("Y",),
+        cluster=cluster, counters=("next",),
+    )  # fmt: skip
 
 
 def written(stmt: kir.Data, *others: kir.Stmt, cluster: int = 1) -> str:
@@ -55,6 +57,18 @@ def test_a_wide_swizzled_slot_is_copied_by_panels() -> None:
     assert written(store) == "tma::store<2, 8192, 64>(S + 16384, &Y_map, 32, 16);"
     reduce = kir.TmaReduce(box(Y), kir.Slot(S, 2))
     assert written(reduce) == "tma::reduce<2, 8192, 64>(S + 16384, &Y_map, 32, 16);"
+
+
+def test_a_map_of_the_kernel_is_told_where_it_begins() -> None:
+    """Coordinates count from there; address and extents, innermost first, are put in."""
+    at = kir.MapSlot(kir.TensorMaps("maps", X, 2), p % 2, (p * 64, 0))
+    source = replace(box(), origin=(p * 64 + 16, 32), limit=(p * 64 + 64, N))
+    load = kir.TmaLoad(kir.Slot(PLAIN, 0), source, BAR, p, through=at)
+    own = "maps + ((blockIdx_ * 2) + math::modulo(p, 2))"
+    assert written(load) == (f"tma::load(P + 0, {own}, bar + p, 32, (((p * 64) + 16) - (p * 64)));")
+    made = written(kir.TensorMapReplace(at, source.limit), load)
+    begins = f"tensor_map::replace({own}, &X_map, X + int64((p * 64)) * N"
+    assert made == f"{begins}, N, (((p * 64) + 64) - (p * 64)));"
 
 
 def test_a_plain_slot_is_copied_at_once() -> None:
@@ -153,6 +167,22 @@ ROUND = kir.Fragment("round", DType.BF16, kir.Layout((64, 128), 8, 128))
         (kir.Load(ROUND, kir.Slot(S, 0), 8), kir.Store(kir.Slot(S, 1), ROUND, 4)),
         (kir.CpAsync(kir.Slot(S, 0), box(), ROUND.layout, 8),),
         (kir.CpAsync(kir.Slot(PLAIN, 0), box(), STRIPS, 2),),
+        (
+            kir.Load(ROUND, kir.Slot(S, 0), 8),
+            kir.StAsync(kir.Slot(S, 1, 1 - kir.RANK), ROUND, BAR, 0, 8),
+            kir.StAsync(kir.Slot(S, 1), ROUND, BAR, 1, 4),
+        ),
+        (
+            CLEAR,
+            kir.StAsync(kir.Slot(PLAIN, 1, kir.RANK), WIDE, BAR, 0, 2),
+            kir.Load(HALF, kir.Slot(PLAIN, 0), 2),
+            kir.StAsync(kir.Slot(S, 0), HALF, BAR, 1, 2),
+        ),
+        (
+            kir.Elect(kir.Per.ROLE, (kir.Draw(kir.Slot(NUMBER, 0), "next"),)),
+            kir.Loop(p, (kir.Fetch(NEXT, kir.Slot(NUMBER, 1)), kir.Leave(NEXT, M))),
+            kir.Elect(kir.Per.ROLE, (kir.Draw(kir.Slot(NUMBER, 1), "next", atomic=False),)),
+        ),
         (CLEAR, kir.AtomicAdd(box(Y), WIDE)),
         (
             CLEAR,

@@ -10,11 +10,16 @@ from device_checks import check_counters, compare, finish, integers, output
 from kernels_matmul import SHAPES, matmul
 from litmus.dependents import copied
 from litmus.parts import tensor
+from litmus.suite import RECIPES as LITMUS
+from litmus.tensor_maps import grouped, leaving
 
+from fuser.codegen import cuda
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.kernel.ir import LaunchSequence
 from fuser.runtime.kernel_launch import Prepared, check_tensors, launch_kernel, values_of
+from fuser.runtime.nvrtc import compile_cubin
 
 POISON = ("FUSER_POISON_SMEM",)
 SUMS = ("tma_ring", "specialized_ring", "store_ring")
@@ -205,3 +210,124 @@ def test_dependent_launches_hand_a_tile_on() -> None:
         launch_kernel(kernel, 1, {}, {"X": x, "Y": y})
     finish(kernel, "a row of dependent launches")
     assert all(torch.equal(tile, tiles[0]) for tile in tiles)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1, 5, 64])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one_lane_arrives_for_its_warp",
+        "one_lane_arrives_for_two_warps",
+        "one_lane_tells_of_a_tile_stored_by_all",
+        "one_lane_arrives_for_its_warp_in_a_cluster",
+    ],
+)
+def test_one_lane_arrives_for_several(name: str, n: int) -> None:
+    """A count that the hardware took for another one would hang, or free a slot too early."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x = integers(4 * n, 32, torch.float32, 1)
+    y = output(4 * n * kernel.cluster, 32, torch.float32)
+    launch_kernel(kernel, kernel.cluster, {"n": n}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    each = x.reshape(n, 1, 4, 32).expand(n, kernel.cluster, 4, 32)
+    compare(name, kernel, y, each.reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 2, 33])
+@pytest.mark.parametrize(
+    "name", ["tiles_sent_in_turns", "tiles_sent_between_meetings", "row_sums_of_a_cluster"]
+)
+def test_threads_store_into_a_peer(name: str, n: int) -> None:
+    """Tiles swap their places in a pair of CTAs; of the sums of rows each gets both."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(8 * n, 32, torch.float32, 1), output(8 * n, 32, torch.float32)
+    launch_kernel(kernel, 2, {"n": n}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    pairs = x.reshape(n, 2, 4, 32)
+    want = pairs.flip(1)
+    if name == "row_sums_of_a_cluster":
+        want = pairs + pairs.sum((1, 3), keepdim=True)
+    compare(name, kernel, y, want.reshape(-1, 32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", ["tile_sent_to_the_own_cta", "tile_sent_and_copied_out_by_an_engine"]
+)
+def test_threads_store_into_their_cluster(name: str) -> None:
+    """Into their own CTA; and into a peer, whose engine copies that out."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(8, 32, torch.float32, 1), output(8, 32, torch.float32)
+    launch_kernel(kernel, 2, {}, {"X": x, "Y": y.tensor})
+    finish(kernel, name)
+    want = x if name.endswith("own_cta") else x.reshape(2, 4, 32).flip(0).reshape(8, 32)
+    compare(name, kernel, y, want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maps", [1, 2])
+@pytest.mark.parametrize(("grid", "n", "m"), [(1, 5, 1), (2, 7, 3), (3, 64, 2)])
+def test_tensor_maps_are_those_of_the_group(maps: int, grid: int, n: int, m: int) -> None:
+    """Each CTA writes its maps anew for every group, and its tiles are those of that group."""
+    x, y = integers(n * m * 4, 32, torch.float32, n), output(n * m * 4, 32, torch.float32)
+    kernel, what = grouped(maps=maps), f"{n} groups of {m} tiles, {maps} maps"
+    for _ in range(3):
+        launch_kernel(kernel, grid, {"n": n, "m": m}, {"X": x, "Y": y.tensor})
+    finish(kernel, what)
+    compare(what, kernel, y, x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maps", [1, 2])
+def test_results_leave_through_tensor_maps(maps: int) -> None:
+    """A store goes where the map says that was written last."""
+    x, y = integers(4 * 65, 32, torch.float32, 3), output(4 * 65, 32, torch.float32)
+    kernel = leaving(maps=maps, keep=maps - 1)
+    launch_kernel(kernel, 1, {"n": 65}, {"X": x, "Y": y.tensor})
+    finish(kernel, "stores through maps")
+    compare("stores through maps", kernel, y, x)
+
+
+def test_tensor_maps_compile() -> None:
+    """Every statement about them is an instruction that the assembler knows."""
+    for kernel in (grouped(), leaving(maps=2, keep=1)):
+        compile_cubin(cuda.source(kernel))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("grid", "n"), [(1, 0), (1, 5), (3, 1), (7, 100), (264, 1000)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiles_are_drawn_between_barriers",
+        "roles_work_on_tiles_that_one_draws",
+        "roles_work_on_tiles_two_ahead",
+    ],
+)
+def test_tiles_are_drawn(name: str, grid: int, n: int) -> None:
+    """Each tile once, whoever draws it; and again, for the counter begins at 0."""
+    kernel = LITMUS[name]
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(4 * n, 32, torch.float32, 1), output(4 * n, 32, torch.float32)
+    prepared = Prepared(kernel, grid, {"n": n}, {"X": x, "Y": y.tensor})
+    for turn in range(3):
+        y.tensor.fill_(float("nan"))
+        prepared.launch()
+        finish(kernel, f"{name}, launch {turn}")
+        compare(f"{name}, launch {turn}", kernel, y, x)
+
+
+@pytest.mark.gpu
+def test_steps_of_tiles_are_drawn() -> None:
+    """Sums over the steps of each tile."""
+    kernel, n, m = LITMUS["steps_of_tiles_that_one_draws"], 50, 7
+    assert not isinstance(kernel, LaunchSequence), "one kernel"
+    x, y = integers(4 * n * m, 32, torch.float32, 1), output(4 * n, 32, torch.float32)
+    launch_kernel(kernel, 6, {"n": n, "m": m}, {"X": x, "Y": y.tensor})
+    finish(kernel, "steps of tiles")
+    compare("steps of tiles", kernel, y, x.reshape(n, m, 4, 32).sum(1).reshape(-1, 32))

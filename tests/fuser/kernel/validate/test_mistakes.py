@@ -38,6 +38,7 @@ from kernel_parts import (
     kernel,
     load,
     loop,
+    mapped,
     one,
     refused,
     role,
@@ -47,6 +48,15 @@ from fuser.dtype import DType
 from fuser.expr import eq
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.legal import problems, validate
+
+NUMBER = kir.Buffer("NUMBER", DType.I32, (1,), 1, 1 << 16)
+
+
+def drawing(*body: kir.Stmt) -> kir.Kernel:
+    """A kernel that draws numbers."""
+    made = kernel(*body)
+    return replace(made, buffers=(*made.buffers, NUMBER), semaphores=(), counters=("next",))
+
 
 MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     # --- the launch ---
@@ -65,6 +75,46 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "early output": (
         "lists Y as early and writes it; early tensors are only read",
         kernel(dependent=True, early=("Y",)),
+    ),
+    "maps of an undeclared tensor": (
+        "maps is of Q, which the kernel does not declare; add it to Kernel.tensors",
+        mapped(replace(X, name="Q")),
+    ),
+    "maps that begin anywhere": (
+        "maps is of X, aligned to 1 elements of 2 bytes; a map begins at a multiple of 16 bytes",
+        mapped(replace(X, aligned=1), tensors=(replace(X, aligned=1), Y)),
+    ),
+    "no maps": ("maps has 0 tensor maps; use one or more", mapped(X, slots=0)),
+    "maps named as a tensor": (
+        "k has a tensor and tensor maps named X; rename one",
+        mapped(X, name="X"),
+    ),
+    "maps of no copy": (
+        r"TensorMaps\(maps\): copies of 0 forms go through them; a map has one box",
+        kernel(maps=(kir.TensorMaps("maps", X, 2),)),
+    ),
+    "undeclared maps": (
+        "uses tensor maps that the kernel does not declare; add maps to Kernel.maps",
+        kernel(one(kir.TensorMapAcquire(kir.TensorMaps("maps", X, 2), 0))),
+    ),
+    "a map that there is not": (
+        "uses map 2; maps has 0..1: take the position % 2",
+        mapped(X, kir.TensorMapAcquire(kir.TensorMaps("maps", X, 2), 2)),
+    ),
+    "a map that begins inside of 16 bytes": (
+        "a map from or to column 4, of 2 bytes each; rows of a map begin and end at multiples of",
+        mapped(X, origin=(0, 4)),
+    ),
+    "a map of another rank": (
+        "TensorMapReplace of maps: 1 numbers of an origin and 2 of a limit, 2 extents; give",
+        mapped(X, origin=(0,)),
+    ),
+    "a map written by all": (
+        "is executed by 160 threads; it must be issued by one thread",
+        mapped(
+            X,
+            kir.TensorMapReplace(kir.MapSlot(kir.TensorMaps("maps", X, 2), 0, (0, 0)), (M, N)),
+        ),
     ),
     "unknown early tensor": (
         "lists early Q, which is no tensor of it",
@@ -376,6 +426,55 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "arrives at another CTA at scope cta, which does not reach it; use Scope.CLUSTER",
         clustered(kir.MBarrierArrive(BAR, 0, kir.Scope.CTA, 1)),
     ),
+    "more arrivals than a phase has": (
+        "counts 2 arrivals; bar takes 1 a phase: count 1..1",
+        kernel(kir.MBarrierArrive(BAR, 0, count=2)),
+    ),
+    "loop without an end": (
+        "put one Fetch, and behind it one Leave of the same variable, into its body",
+        drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(NUMBER, 0)),))),
+    ),
+    "loop left by another variable": (
+        "put one Fetch, and behind it one Leave of the same variable",
+        drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(NUMBER, 0)), kir.Leave(J, M)))),
+    ),
+    "exit out of a loop": (
+        "stands in no Loop; put it into the body of one itself",
+        drawing(
+            kir.Loop(
+                J,
+                (
+                    kir.Fetch(LOST, kir.Slot(NUMBER, 0)),
+                    kir.IfThenElse(M, (kir.Leave(LOST, M),)),
+                    kir.Leave(LOST, M),
+                ),
+            )
+        ),
+    ),
+    "number in a cluster": (
+        "numbers are drawn by CTAs of their own; drop clusters and semaphores",
+        replace(
+            drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(NUMBER, 0)), kir.Leave(LOST, M)))),
+            cluster=2,
+        ),
+    ),
+    "number of 16 bits": (
+        r"SA holds bf16\[64, 16\]; make it i32\[1\]",
+        drawing(kir.Loop(J, (kir.Fetch(LOST, kir.Slot(SA, 0)), kir.Leave(LOST, M)))),
+    ),
+    "drawn by all": (
+        "is executed by 128 threads of role r; draw by one: put it inside Elect",
+        drawing(role(kir.Draw(kir.Slot(NUMBER, 0), "next"))),
+    ),
+    "drawn from nothing": (
+        "draws from first; add it to Kernel.counters",
+        drawing(one(kir.Draw(kir.Slot(NUMBER, 0), "first"))),
+    ),
+    "drawn twice": (
+        "is the second place that draws; draw in one place",
+        drawing(one(kir.Draw(kir.Slot(NUMBER, 0), "next"), kir.Draw(kir.Slot(NUMBER, 0), "next"))),
+    ),
+    "no arrival": ("counts 0 arrivals", kernel(kir.MBarrierArrive(BAR, 0, count=0))),
 }
 
 

@@ -45,6 +45,8 @@ from fuser.kernel import ir as kir
 from fuser.kernel.validate.legal import validate
 from oracles.prover.coverage.outputs import covered
 
+FEWER = replace(TILE, layout=replace(ROUND, threads=64))
+
 
 def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
     """A wgmma of slots of other types."""
@@ -231,6 +233,21 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "cp.async into a neighbour": (
         "writes its own CTA's shared memory; drop cta",
         clustered(copy(dst=kir.Slot(SA, 0, 1))),
+    ),
+    # --- st.async ---
+    "st.async without a cluster": (
+        "reaches into a cluster, but the kernel has no clusters; set Kernel.cluster",
+        kernel(role(zero(), kir.StAsync(kir.Slot(SY, 0), ACC, BAR, 0, 2))),
+    ),
+    "bytes of st.async": (
+        "stores 2 bytes at a time; st.async takes 4, 8 or 16: change width",
+        clustered(role(kir.Load(TILE, X_BOX, 8), kir.StAsync(kir.Slot(SA, 0, 1), TILE, BAR, 0, 1))),
+    ),
+    "threads of st.async": (
+        r"128 threads of role r execute it, tile is dealt to 64 \(round\); its bytes count once",
+        clustered(
+            role(kir.Load(FEWER, X_BOX, 8), kir.StAsync(kir.Slot(SA, 0, 1), FEWER, BAR, 0, 8))
+        ),
     ),
     # --- loads, stores, layouts ---
     "tile of a load": (
