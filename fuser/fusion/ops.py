@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.dtype import DType
-from fuser.fusion.ir import Constant, IterType, TensorView
+from fuser.fusion.ir import Constant, IterType, TensorView, tensor_args
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.promotion import arithmetic, as_float, promote
 
@@ -222,8 +222,7 @@ def reduced_axes(tv: TensorView) -> tuple[int, ...]:
     """Return the axes of its argument that a reduction reduces, those of extent 1 left out."""
     if tv.op not in OPS or OPS[tv.op].form is not Form.REDUCTION or tv.parts:
         return ()
-    (arg,) = tv.args
-    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+    (arg,) = tensor_args(tv)
     dims = [int(axis) for axis in dict(tv.attrs)["dims"]]
     return tuple(axis for axis in dims if arg.logical[axis].iter_type is IterType.ITERATION)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from fuser.arch import SM_90A
-from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView
+from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
@@ -118,8 +118,7 @@ class _Call:
             arg.held
             for product in domain.products
             if len(summed(domain, product)) != 1
-            for arg in product.tv.args
-            if isinstance(arg, TensorView)
+            for arg in tensor_args(product.tv)
         }
         if copied <= choices.copied:
             schedule = self.chosen(segment)
@@ -127,8 +126,8 @@ class _Call:
             shapes = self.shapes(segment, schedule)
             assert isinstance(tiles, MatmulTiling), "a domain with products"
             for product in domain.products:
-                for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
-                    assert isinstance(arg, TensorView), "operands of an mma are tensors"
+                pairs = zip((product.a, product.b), tensor_args(product.tv), strict=True)
+                for access, arg in pairs:
                     operand = tiles.operand(access)
                     assert operand is not None, "an operand of the kernel"
                     computed = arg is product.tv.args[0] and bool(product.leaves)
@@ -193,8 +192,7 @@ def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
         if tv.op == "mma":
             yield from (axis.extent for axis in roles(tv) if axis.role is AxisRole.K)
         for axis in reduced_axes(tv):
-            (arg,) = tv.args
-            assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+            (arg,) = tensor_args(tv)
             yield arg.logical[axis].extent
 
     return frozenset(tv.name for tv in fusion.tensors if any(map(none, summed(tv))))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached
+from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached, tensor_args
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes
 
@@ -147,8 +147,7 @@ def _reduced(
     out: list[Key] = []
     shared: dict[tuple[Extent, ...], int] = {}
     for tv, coords in reductions:
-        (source,) = tv.args
-        assert isinstance(source, TensorView), "a reduction reduces a tensor"
+        (source,) = tensor_args(tv)
         axes = reduced_axes(tv)
         mine = tuple(source.logical[axis].extent for axis in axes)
         if mine not in shared:
@@ -183,8 +182,7 @@ def _operands(
                 extents = (*extents, axis.extent)
             walked.append(summed[key])
         pair: list[Key] = []
-        for n, arg in enumerate(tv.args):
-            assert isinstance(arg, TensorView), "operands of an mma are tensors"
+        for n, arg in enumerate(tensor_args(tv)):
             own: list[int | None] = [None] * arg.rank
             for axis, loop in zip(roles(tv), walked, strict=True):
                 source = axis.b if n else axis.a
@@ -247,8 +245,7 @@ def _walked(tv: TensorView) -> tuple[IterDomain, ...]:
     """Return the axes that a kernel walks to compute a tensor: all, where its tiles leave parts."""
     if not tv.parts:
         return tv.logical
-    (whole,) = tv.args
-    assert isinstance(whole, TensorView), "parts are of a tensor"
+    (whole,) = tensor_args(tv)
     return tuple(whole.logical[axis] for axis in producer_axes(tv, 0) if axis is not None)
 
 

@@ -91,8 +91,7 @@ class _Cutting:
             given[tv] = self._stored(tv, held, "_sum", _place(tv, 1))
         known = {**given, **ended}
         for product in _products(outputs, self.choices.empty, known):
-            for side, arg in enumerate(product.args):
-                assert isinstance(arg, TensorView), "operands of an mma are tensors"
+            for side, arg in enumerate(tensor_args(product)):
                 if arg in given or (side == 0 and self._in_registers(arg)):
                     continue
                 if not self._lies_in_memory(arg):
@@ -112,8 +111,7 @@ class _Cutting:
         target = parts_of(reduction)
         if target.name not in self.made:
             self._begin(target)
-        (source,) = reduction.args
-        assert isinstance(source, TensorView), "a reduction reduces a tensor"
+        (source,) = tensor_args(reduction)
         (axis,) = reduced_axes(reduction)
         count = (source.logical[axis].extent,) if reduction.op == "mean" else ()
         dims = (("dims", (target.rank - 1,)),)
@@ -147,8 +145,7 @@ class _Cutting:
         while OPS.get(operand.op) is not None and OPS[operand.op].form is Form.SHAPE:
             if operand.op == "expand":
                 return False
-            (source,) = operand.args
-            assert isinstance(source, TensorView), "a shape op moves a tensor"
+            (source,) = tensor_args(operand)
             operand = source
         return operand.op == "input"
 
@@ -204,8 +201,7 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
     one of those, or the only other one that the second operand lacks.  With `summed_last` it is one
     of those: what the schedule cannot read otherwise is copied so.
     """
-    arg = product.args[side]
-    assert isinstance(arg, TensorView), "operands of an mma are tensors"
+    arg = tensor_args(product)[side]
     sides = [(axis.b if side else axis.a, axis.role) for axis in roles(product)]
     sums = [at for at, role in sides if at is not None and role is AxisRole.K]
     own = [at for at, role in sides if at is not None and role in (AxisRole.M, AxisRole.N)]
@@ -283,7 +279,7 @@ def _extract(
         args = tuple(known[arg] if isinstance(arg, TensorView) else arg for arg in tv.args)
         same = all(a is b for a, b in zip(args, tv.args, strict=True))
         known[tv] = tv if same else replace(tv, args=args)
-    sources = (arg for tv in ended.values() for arg in tv.args if isinstance(arg, TensorView))
+    sources = (arg for tv in ended.values() for arg in tensor_args(tv))
     tensors = [*sources, *dict.fromkeys(known[tv] for tv in order), *own.values()]
     used = {arg for tv in tensors for arg in tv.args if isinstance(arg, Scalar)}
     inputs = [arg for arg in fusion.inputs if arg in used or arg in tensors]
@@ -344,8 +340,7 @@ def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
 
 def parts_of(reduction: TensorView) -> TensorView:
     """Return what the tiles of a kernel with products leave of a reduction."""
-    (source,) = reduction.args
-    assert isinstance(source, TensorView), "a reduction reduces a tensor"
+    (source,) = tensor_args(reduction)
     dims = reduced_axes(reduction)
     kept = [axis for n, axis in enumerate(source.logical) if n not in dims]
     # One number for all that a kernel leaves along an axis.
@@ -378,8 +373,7 @@ def _is_begun(tv: TensorView, choices: Choices) -> bool:
 def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:
     if _is_begun(tv, choices):
         return (parts_of(tv).logical[-1].extent,)
-    (arg,) = tv.args
-    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+    (arg,) = tensor_args(tv)
     return tuple(arg.logical[axis].extent for axis in reduced_axes(tv))
 
 

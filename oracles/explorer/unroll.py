@@ -87,8 +87,10 @@ class _Unroller:
         self.warps = self.plan.kernel.threads // 32
         self.held = self.plan.kernel.registers
 
-    def event(self, access: Access) -> int:
+    def event(self, access: Access, issue: int = 0) -> int:
+        """Return the event of the end of an access; that of its `issue` too, if it has no other."""
         event = self.plan.event()
+        access.bit, access.issue = event, issue or event
         if access.shared:
             self.plan.shared_bits |= event
         else:
@@ -170,12 +172,8 @@ class _Unroller:
             case kir.AsyncAwait():
                 self.await_(stmt)
             case kir.FenceAsyncProxy(space):
-                shared, everywhere = kir.Space.SHARED, kir.Space.ALL
-                step = self.step(Op.FENCE, stmt)
-                if space in (shared, everywhere):
-                    step.flag |= 1
-                if space is not shared:
-                    step.flag |= 2
+                shared, of_global = space is not kir.Space.GLOBAL, space is not kir.Space.SHARED
+                self.step(Op.FENCE, stmt).flag = shared + 2 * of_global
             case kir.TensorMapRelease():
                 use = MapUse((-1, "", -1), "")
                 self.step(Op.MAP, stmt, self.plan.event()).map = use
@@ -227,8 +225,7 @@ class _Unroller:
         agent, plan = self.agent, self.plan
         self.alone()
         use = self.on_barrier(stmt.barrier, agent.cta)
-        event = self.event(use)
-        use.bit, use.issue, use.adds = event, event, 0
+        event, use.adds = self.event(use), 0
         if isinstance(stmt, kir.MBarrierInit):
             plan.publications[event] = plan.event()
         op = Op.INIT if isinstance(stmt, kir.MBarrierInit) else Op.INVALIDATE
@@ -256,11 +253,9 @@ class _Unroller:
             case kir.MBarrierArrive():
                 step = self.step(Op.ARRIVE, stmt, event, accesses)
                 step.reach = stmt.scope
-            case kir.MBarrierArriveExpectTx():
-                step = self.step(Op.ARRIVE, stmt, event, accesses)
-                step.flag = stmt.nbytes
-            case kir.MBarrierExpectTx():
-                step = self.step(Op.EXPECT, stmt, event, accesses)
+            case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
+                op = Op.EXPECT if isinstance(stmt, kir.MBarrierExpectTx) else Op.ARRIVE
+                step = self.step(op, stmt, event, accesses)
                 step.flag = stmt.nbytes
             case kir.CpAsyncMBarrierArrive():
                 step = self.step(Op.CP_ARRIVE, stmt, event, accesses)
@@ -380,9 +375,7 @@ class _Unroller:
             step.mates = (changes.setdefault((*group, self.changed - 1), []),)
             changes.setdefault((*group, self.changed), []).append(event)
             self.changed += 1
-            self.join(stmt)
-        else:
-            self.join(stmt)
+        self.join(stmt)
         self.held = n
 
     def end(self) -> None:
@@ -530,7 +523,6 @@ class _Unroller:
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
         access = self.in_slot(slot, None)
         event = self.event(access)
-        access.bit = access.issue = event
         access.write, access.number = write, n
         self.step(Op.ACCESS, stmt, event, (access,))
 
@@ -543,7 +535,6 @@ class _Unroller:
         if access is None:
             return
         event = self.event(access)
-        access.bit = access.issue = event
         access.write = not isinstance(stmt, kir.Load)
         access.adds = int(isinstance(stmt, kir.AtomicAdd))
         access.exact = isinstance(place, kir.Box) and not place.tensor.dtype.is_float
@@ -564,7 +555,6 @@ class _Unroller:
         self.starts(place, MATRIX_ROW)
         access = self.in_slot(place, fragment.layout, any_lane=True)
         event = self.event(access)
-        access.bit = access.issue = event
         access.write = isinstance(stmt, kir.Store)
         self.join(stmt, (access,), JOIN_ACCESS).bit = event
 
@@ -760,9 +750,8 @@ class _Unroller:
             dst = stmt.dst if rank is None else replace(stmt.dst, cta=rank)
             write = self.access(dst, None)
             assert write is not None, "a slot has bytes"
-            event = self.event(write)
+            event = self.event(write, issue)
             write.write = write.engine = True
-            write.bit, write.issue = event, issue
             accesses.append(write)
             cta = agent.cta if rank is None else plan.peer(agent.cta, rank, self.where)
             lands.append((plan.slot(stmt.barrier, index, cta, self.where), nbytes, event))
@@ -788,8 +777,8 @@ class _Unroller:
         plan, issue = self.plan, self.plan.event()
         source, target = self.access(stmt.src, None), self.access(stmt.dst, None)
         assert source is not None, "a slot has bytes"
-        read, whole = self.event(source), self.plan.event()
-        source.bit, source.issue, source.engine = read, issue, True
+        read, whole = self.event(source, issue), self.plan.event()
+        source.engine = True
         accesses = [source]
         if target is not None:
             plan.global_bits |= whole
@@ -810,8 +799,8 @@ class _Unroller:
         write = self.access(stmt.dst, stmt.layout)
         if write is None:
             return
-        issue, done = self.plan.event(), self.event(write)
-        write.bit, write.issue, write.write = done, issue, True
+        issue = self.plan.event()
+        done, write.write = self.event(write, issue), True
         accesses = [write]
         read = self.access(stmt.src, stmt.layout)
         if read is not None:
@@ -834,8 +823,8 @@ class _Unroller:
         write = self.access(stmt.dst, stmt.src.layout)
         if write is None:
             return
-        issue, done = plan.event(), self.event(write)
-        write.bit, write.issue, write.write = done, issue, True
+        issue = plan.event()
+        done, write.write = self.event(write, issue), True
         accesses = [write]
         slot = plan.slot(stmt.barrier, value(stmt.slot, self.values), write.space, self.where)
         if plan.tracked:

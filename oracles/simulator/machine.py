@@ -427,10 +427,8 @@ class Machine:
         Source: PTX ISA, "griddepcontrol".
         """
         if self.before >= 0 and not agent.clock[CAUSE, self.before]:
-            says = (
-                f"nothing orders the end of the launches before this one before its use of {what}"
-            )
-            raise Violation("dependency", says)
+            says = "nothing orders the end of the launches before this one before its use of "
+            raise Violation("dependency", says + what)
 
     # --- blocking -------------------------------------------------------------------------------
 

@@ -134,10 +134,8 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     check_slot(slot, event.index, TMA_SHARED)
     row = box.shape[-1] * view.tensor.dtype.nbytes
     if max(box.shape) > TMA_BOX or row % TMA_GLOBAL:
-        says = (
-            f"a box of {box.shape}, rows of {row} bytes: at most {TMA_BOX} elements along an axis"
-        )
-        raise Violation("bounds", f"{says}, and rows of multiples of {TMA_GLOBAL} bytes")
+        says = f"a box of {box.shape}, rows of {row} bytes: at most {TMA_BOX} elements along an "
+        raise Violation("bounds", f"{says}axis, and rows of multiples of {TMA_GLOBAL} bytes")
     if event.map < 0 and event.limit != view.extents:
         raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
     if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:
@@ -150,11 +148,8 @@ def check_chunks(view: View, event: Event, box: kir.Box) -> None:
     nbytes = end * view.tensor.dtype.nbytes
     first = event.origin[-1]
     if first < end < first + box.shape[-1] and nbytes % TMA_GLOBAL:
-        says = (
-            f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks of "
-        )
-        says += f"chunks of {TMA_GLOBAL}"
-        raise Violation("bounds", says)
+        says = f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks "
+        raise Violation("bounds", f"{says}of {TMA_GLOBAL}")
 
 
 class Geometry:
