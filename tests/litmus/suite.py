@@ -10,6 +10,7 @@ from litmus import (
     bugs,
     bugs_matmul,
     bulk,
+    by_hand,
     clusters,
     collectives,
     columns,
@@ -61,7 +62,7 @@ _MODULES = (
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
-    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes,
+    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, by_hand,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
