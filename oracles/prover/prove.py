@@ -251,7 +251,7 @@ def _judged(
         return Verdict(ORACLE, Status.FAIL, checked, findings)
     reason = closed.reason or covered.reason or divided.reason
     if closed.reason.endswith(fixpoint.LOOSE):
-        reason += _taken_apart(kernel)
+        reason += _independent(kernel)
     if reason:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == divided.checked:

@@ -13,6 +13,7 @@ from litmus import (
     bugs,
     bugs_matmul,
     bulk,
+    by_hand,
     clusters,
     collectives,
     columns,
@@ -70,7 +71,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    lengths, sent, drawn, tensor_maps,
+    lengths, sent, drawn, tensor_maps, by_hand,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
