@@ -293,8 +293,9 @@ class Reading:
             for var in (v for expr in held for v in variables(expr)):
                 self.marks.setdefault(var, {1}).add(number)
                 if var in self._turning and number < LATE:
-                    self.late |= {number + 1, number + self.ring + 1}
-                    self.counts |= {number, *self.late}
+                    shows = {number + 1, number + self.ring + 1}
+                    self.late |= shows if number > self.ring else set()
+                    self.counts |= {number, *shows}
 
     def _around(self, *points: int) -> Iterator[Interval]:
         """Yield points and their neighbours, and the neighbours that alignment allows."""
