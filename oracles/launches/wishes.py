@@ -285,7 +285,8 @@ class Reading:
         if isinstance(expr, Op):
             self._marks(expr.a)
             self._marks(expr.b)
-            if expr.kind in (Kind.FLOORDIV, Kind.MOD, Kind.LT, Kind.LE, Kind.EQ):
+            told = expr.kind in (Kind.FLOORDIV, Kind.MOD, Kind.LT, Kind.LE, Kind.EQ)
+            if told and isinstance(expr.b, int) and expr.b > self.ring:
                 self._mark(expr.b, expr.a)
 
     def _mark(self, number: Expr, *held: Expr) -> None:
