@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Arch:
-    """What a schedule must fit into.
-
-    `smem_bytes` is dynamic shared memory per CTA, `registers` 32-bit registers per SM.
-    """
+    """What a schedule must fit into: dynamic shared memory per CTA, 32-bit registers per SM."""
 
     name: str
     smem_bytes: int

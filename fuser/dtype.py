@@ -11,14 +11,8 @@ from fuser.errors import FusionError
 class DType(Enum):
     """An element type, by the short name that fusions are printed with.
 
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of one element in memory; bool takes one.
-    cuda : str
-        Name of the memory type in device code; floats below 32 bits are the headers' own.
-    torch_name : str
-        Name of the same type in torch, such as ``"bfloat16"``.
+    A bool takes a byte; `cuda` is the type in memory, floats below 32 bits those of the headers;
+    `torch_name` is torch's, such as ``"bfloat16"``.
     """
 
     nbytes: int
@@ -65,17 +59,9 @@ class DType(Enum):
 
     @classmethod
     def of(cls, name: object) -> "DType":
-        """Return the type of that name.
+        """Return the type of a DType, a short name (``"bf16"``), or torch's (``"bfloat16"``).
 
-        Parameters
-        ----------
-        name : str or DType
-            A DType, a short name (``"bf16"``), or torch's (``"bfloat16"``, ``torch.bfloat16``).
-
-        Raises
-        ------
-        FusionError
-            If no type has that name.
+        FusionError if no type has that name.
         """
         if isinstance(name, DType):
             return name

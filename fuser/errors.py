@@ -16,16 +16,8 @@ class ScheduleError(Exception):
 class CompileError(Exception):
     """What the compiler made was refused: a kernel after a pass, or its text; ours to fix.
 
-    Parameters
-    ----------
-    message : str
-        What was refused, and how to see more.
-    kind : str
-        The same in two or three words, such as ``invalid kernel``.
-    source : str
-        The whole text that was given to the next tool.
-    log : str
-        What that tool said.
+    `kind` says what in two or three words, such as ``invalid kernel``; `source` is the whole text
+    that was given to the next tool, `log` what that tool said.
     """
 
     def __init__(self, message: str, kind: str, *, source: str = "", log: str = "") -> None:

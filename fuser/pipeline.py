@@ -68,22 +68,10 @@ Loops = Tiling | MatmulTiling
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a program.
+    """One kernel of a program, scheduled by `params`, with its CUDA C++ for sm_90a.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With every sync explicit.
-    tiling : Tiling or MatmulTiling
-        Where its axes come from.
-    params : PointwiseParams or MatmulParams
-        How it was scheduled.
-    numbers : Numbers
-        Where its grid and the parameters of the kernel come from.
-    arguments : dict
-        Name of a tensor of the kernel -> name of the fusion's tensor that it is a view of.
-    source : str
-        CUDA C++ for sm_90a.
+    `tiling` says where its axes come from, `numbers` its grid and parameters; `arguments` has, by
+    name of a tensor of the kernel, that of the fusion's tensor that it is a view of.
     """
 
     kernel: kir.Kernel
@@ -96,10 +84,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A fusion, compiled to CUDA C++ for one class of calls; needs no GPU to make.
-
-    `intermediates` are written by one launch and read by later ones.
-    """
+    """A fusion, compiled for one class of calls; launches hand each other `intermediates`."""
 
     fusion: Fusion
     params: Params | None

@@ -46,21 +46,10 @@ class CannotWrite(click.ClickException):
 
 @contextmanager
 def writing(call: str, path: Path, way_out: str) -> Iterator[None]:
-    """Turn a failure to write into one sentence.
+    """Turn a failure to write, an `OSError` or one of SQLite, into one sentence: `CannotWrite`.
 
-    Parameters
-    ----------
-    call : str
-        What was asked, as the user or the caller wrote it.
-    path : Path
-        Where; it need not exist.
-    way_out : str
-        What to do, besides making room on a full disk.
-
-    Raises
-    ------
-    CannotWrite
-        Where the block raises an `OSError`, or SQLite cannot write.
+    `call` is what was asked, as the user or the caller wrote it; `path` need not exist; `way_out`
+    is what to do, besides making room on a full disk.
     """
     try:
         yield
@@ -83,10 +72,7 @@ def _room(path: Path) -> str:
 
 
 class Command(click.Command):
-    """A command that ends by the table also where something is raised.
-
-    Python and click end with 1 then, which would read as a failure that was found.
-    """
+    """A command that ends by the table, and not with 1 as in Python, where something raises."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""

@@ -40,13 +40,10 @@ def resources(log: str) -> list[Resources]:
 def judge_log(log: str) -> Verdict:
     """Judge a compile log.
 
-    Returns
-    -------
-    Verdict
-        FAIL if wgmma was serialized, a sync was injected or setmaxnreg was ignored; a warning for
-        every kernel that spills, which is slow but right: the schedule holds more than the
-        register file; UNSUPPORTED if the log has no resource report, so that nothing was checked.
-        `checked` counts two claims a kernel: no message, no spill.
+    FAIL if wgmma was serialized, a sync was injected or setmaxnreg was ignored; a warning for every
+    kernel that spills, which is slow but right: the schedule holds more than the register file;
+    UNSUPPORTED if the log has no resource report, so that nothing was checked.  `checked` counts
+    two claims a kernel: no message, no spill.
     """
     kernels = resources(log)
     findings = [

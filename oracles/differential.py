@@ -1,5 +1,7 @@
 """Arrays compared with what the reference expects; it never returns PASS without comparing."""
 
+from collections.abc import Sequence
+
 import torch
 
 from fuser.dtype import DType
@@ -10,7 +12,13 @@ from oracles.verdict import Finding, Status, Verdict
 NAME = "differential"
 
 
-def compare(expected: list[Expected], got: list[torch.Tensor], *, exact: bool) -> Verdict:
+def compare(
+    expected: list[Expected],
+    got: list[torch.Tensor],
+    *,
+    exact: bool,
+    names: Sequence[str] | None = None,
+) -> Verdict:
     """Compare the outputs of a kernel with the reference.
 
     Parameters
@@ -23,6 +31,8 @@ def compare(expected: list[Expected], got: list[torch.Tensor], *, exact: bool) -
         True demands equality with the value rounded to the output's dtype: right for integer
         valued inputs that stay exact on the way.  False allows the bound of each element.
         NaN equals NaN and inf equals inf either way.
+    names : sequence of str, optional
+        Of the outputs, to be called by; by their numbers without them.
 
     Returns
     -------
@@ -39,7 +49,7 @@ def compare(expected: list[Expected], got: list[torch.Tensor], *, exact: bool) -
     checked = undecided = 0
     findings: list[Finding] = []
     for number, (want, have) in enumerate(zip(expected, got, strict=True)):
-        where = f"output {number}"
+        where = f"output {names[number] if names else number}"
         if have.dtype != TORCH[want.dtype] or have.shape != want.value.shape:
             findings.append(Finding("form", where, _form(want, have)))
             checked += 1
@@ -96,6 +106,14 @@ def _wrong(want: Expected, have: torch.Tensor, where: str, *, exact: bool) -> li
         f"{int(wrong.sum())} of {wrong.numel()} elements wrong; worst at {list(index)}: "
         f"got {seen[index].item()!r}, expected {value[index].item()!r}, "
         f"bound {bound[index].item():.3g}, error {error[index].item():.3g}, "
-        f"error/bound {ratio[index].item():.3g}"
+        f"error/bound {ratio[index].item():.3g}{_whose(value, seen[index], bound)}"
     )
     return [Finding("value", where, witness)]
+
+
+def _whose(value: torch.Tensor, seen: torch.Tensor, bound: torch.Tensor) -> str:
+    """Name the one element that should be what is seen elsewhere, as after a wrong index."""
+    if value.dtype is torch.bool:
+        return ""
+    places = ((value - seen).abs() <= bound).nonzero()
+    return f"; that is what {places[0].tolist()} should be" if len(places) == 1 else ""

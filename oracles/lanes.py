@@ -29,22 +29,10 @@ _LONG = re.compile(r"\[[^\[\]]{17,}\]")
 
 
 def text(witness: Witness, *, width: int = WIDTH, rows: int = ROWS) -> str:
-    """Return the diagram.
+    """Return the diagram, so many columns wide at most; ValueError if that is too few to read (60).
 
-    Parameters
-    ----------
-    witness : Witness
-        What happened.
-    width : int
-        Columns to fill at most; at least 60.  Lanes that do not fit side by side are named in a
-        column of their own instead.
-    rows : int
-        Events to show at most; a line says how many were left out.
-
-    Raises
-    ------
-    ValueError
-        If the width is too small to read.
+    Lanes that do not fit side by side are named in a column of their own instead.  A line says how
+    many events beyond `rows` were left out.
     """
     if width < 60:
         raise ValueError(f"lanes.text(width={width}): a diagram needs 60 columns; ask for more")

@@ -82,13 +82,7 @@ def dumps(witness: Witness) -> str:
 
 
 def loads(text: str) -> Witness:
-    """Return the witness that `dumps` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the text is no such JSON.
-    """
+    """Return the witness that `dumps` wrote; ValueError if the text is no such JSON."""
     try:
         parts = json.loads(text)
         rows = tuple(Row(**{**row, "mark": Mark(row["mark"])}) for row in parts.pop("rows"))

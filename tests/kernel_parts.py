@@ -81,6 +81,21 @@ def load(**change: Any) -> kir.TmaLoad:
     return kir.TmaLoad(**{**fields, **change})
 
 
+def mapped(
+    tensor: kir.Tensor = X,
+    *more: kir.Stmt,
+    slots: int = 2,
+    name: str = "maps",
+    origin: tuple[Expr, ...] = (0, 0),
+    **fields: Any,
+) -> kir.Kernel:
+    """A kernel that writes a map of a tensor, and copies a box through it."""
+    own = kir.MapSlot(kir.TensorMaps(name, tensor, slots), 0, origin)
+    through = load(src=replace(X_BOX, tensor=tensor), through=own)
+    body = one(kir.TensorMapReplace(own, X_BOX.limit), through), *more
+    return kernel(*body, maps=(own.maps,), **fields)
+
+
 def product(**change: Any) -> kir.Role:
     """A legal wgmma, in its role, with some fields changed."""
     fields: dict[str, Any] = {"acc": ACC, "a": kir.Slot(SA, 0), "b": kir.Slot(SB, 0)}

@@ -44,13 +44,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.assembler": {"oracles.verdict"},
     "oracles.differential": {"fuser.dtype", "oracles.verdict", "oracles.reference"},
     "oracles.reference": {"fuser.dtype", "fuser.fusion"},
+    "oracles.expect": set(),
+    "oracles.values": KERNEL
+    | {"oracles.differential", "oracles.expect", "oracles.reference", "oracles.simulator"}
+    | {"oracles.verdict"},
     "oracles.prover": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.simulator": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.explorer": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.cli": KERNEL
     | ANSWER
     | {"oracles.prover", "oracles.simulator", "oracles.explorer"}
-    | {"oracles.lanes", "oracles.launches"},
+    | {"oracles.expect", "oracles.lanes", "oracles.launches", "oracles.values"},
     "oracles.__main__": {"oracles.cli"},
     # Only `fuzz` sees both sides; the reports see records and witnesses.
     "fuzz": {"fuser", "oracles", "fuzz"},

@@ -18,7 +18,6 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import maps_of
-from fuser.kernel.validate.place import expressions
 
 INCLUDES = ("tile", "math", "threads", "mbarrier", "tma", "fence", "semaphore")
 """Device headers of every kernel, in order."""
@@ -31,26 +30,22 @@ _DRAWN = 4
 
 
 def source(kernel: kir.Kernel) -> str:
-    """Return the CUDA C++ of a kernel; the same text for the same kernel, always.
-
-    Raises
-    ------
-    ScheduleError
-        If the hardware cannot do what a statement says.
-    """
+    """Return the CUDA C++ of a kernel; ScheduleError if the hardware cannot do what it says."""
     return "\n".join(_lines(kernel)) + "\n"
 
 
 def parameters(kernel: kir.Kernel) -> list[str]:
     """Names of the kernel's parameters, in order.
 
-    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, tensor maps.
+    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, memory for tensor maps,
+    tensor maps.
     """
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),
         *(s.name for s in kernel.scalars),
         *counters(kernel),
+        *(m.name for m in kernel.maps),
         *(m.name for m in maps_of(kernel)),
     ]
 
@@ -103,7 +98,6 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
 
 
 def _needed(kernel: kir.Kernel) -> list[str]:
-    """Device headers of some kernels, in order."""
     asynchronous = {kir.AsyncKind.CP_ASYNC: "cp_async", kir.AsyncKind.WGMMA: "wgmma"}
     found: set[str | None] = set()
     for stmt in kernel.walk():
@@ -118,6 +112,8 @@ def _needed(kernel: kir.Kernel) -> list[str]:
                 found.add(asynchronous.get(kind))
             case kir.Mma():
                 found.add("mma")
+            case kir.TensorMapReplace() | kir.TensorMapRelease() | kir.TensorMapAcquire():
+                found.add("tensor_map")
             case kir.Reduce():
                 found.add("reduce")
             case kir.Wgmma() | kir.WgmmaFence():
@@ -148,6 +144,8 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         yield f"const {REGISTER[s.dtype]} {s.name}"
     for name in counters(kernel):
         yield f"{'uint32' if name == TICKET else 'int'}* {name}"
+    for own in kernel.maps:
+        yield f"TensorMap* {own.name}"
     for m in maps_of(kernel):
         yield f"const __grid_constant__ TensorMap {m.name}"
 
@@ -163,7 +161,8 @@ def _prologue(kernel: kir.Kernel) -> Iterator[str]:
     if kernel.smem_bytes:
         yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
     where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
-    used = {var for stmt in kernel.walk() for e in expressions(stmt) for var in variables(e)}
+    used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
+    used |= {kir.BLOCK} if kernel.maps else set()
     for var, value in where.items():
         if var in used:
             yield f"  const int {spell(var)} = {value};"

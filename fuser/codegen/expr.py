@@ -43,6 +43,11 @@ def spell(expr: Expr) -> str:
             return f"({spell(a)} {kind.value} {spell(b)})"
 
 
+def map_slot(maps: kir.TensorMaps, index: Expr) -> str:
+    """Write the address of one of the tensor maps that this CTA has of its own."""
+    return f"{maps.name} + {spell(kir.BLOCK * maps.slots + index)}"
+
+
 def assigned(kernel: kir.Kernel) -> frozenset[Var]:
     """Return the variables that change after their `Let`."""
     return frozenset(stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign))

@@ -29,16 +29,10 @@ Parts = dict[kir.Fragment, Fragments]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a thread holds of fragments.
+    """What a thread of a `role` (empty outside roles) holds of fragments.
 
-    Parameters
-    ----------
-    role : str
-        Whose thread; empty outside roles.
-    have : int
-        Registers that it has: those of its role's `SetMaxNReg`, or its share of the launch.
-    fragments : dict
-        Name of a fragment -> registers of 32 bits that it takes.
+    It has so many registers: those of its role's `SetMaxNReg`, or its share of the launch;
+    `fragments` has the registers of 32 bits that each takes, by name.
     """
 
     role: str

@@ -25,22 +25,10 @@ _Types = tuple[DType, DType, DType]
 class _Kind:
     """How `wgmma` multiplies operands of one type and adds them up in another.
 
-    Parameters
-    ----------
-    ptx : str
-        Types of accumulator, A and B, as in the instruction's name.
-    steps : int
-        Elements along K that one instruction takes: 32 bytes.
-    register : str
-        Type of a register of the accumulator.
-    letter : str
-        Its constraint in asm.
-    share : int
-        Elements of the accumulator in a register.
-    scales : bool
-        Whether immediates say if A and B are negated.
-    transposes : bool
-        Whether immediates say if A and B are MN-major; only 16-bit types have the choice.
+    `ptx` has the types of accumulator, A and B, as in the instruction's name; one takes `steps`
+    elements along K: 32 bytes.  A register of the accumulator has the type `register`, the
+    constraint `letter` in asm, and `share` elements.  Immediates say if A and B are negated where
+    it `scales`, and if they are MN-major where it `transposes`: only 16-bit types have the choice.
     """
 
     ptx: str
@@ -70,13 +58,7 @@ _KINDS = {
 
 
 def product_line(stmt: kir.Wgmma | kir.Mma, registers: Registers) -> str:
-    """Write a product.
-
-    Raises
-    ------
-    ScheduleError
-        If the tensor core cannot read an operand where it is.
-    """
+    """Write a product; ScheduleError if the tensor core cannot read an operand where it is."""
     names = registers.names
     match stmt:
         case kir.Mma(acc, a, b):
@@ -131,7 +113,6 @@ def _types(stmt: kir.Wgmma) -> _Types:
 
 
 def _operands(types: _Types) -> str:
-    """Write the type that chooses an instruction."""
     a, b, _ = types
     return a.cuda if a is b else f"wgmma::Mixed<{a.cuda}, {b.cuda}>"
 
@@ -170,7 +151,6 @@ def _instruction(kind: _Kind, n: int, many: int, *, from_registers: bool) -> Ite
 
 
 def _tile(stmt: kir.Wgmma, ref: kir.Slot, *, transposed: bool) -> str:
-    """Write the type of an operand in shared memory."""
     buffer = ref.buffer
     if not buffer.swizzle:
         row = buffer.shape[-1] * buffer.dtype.nbytes

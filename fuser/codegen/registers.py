@@ -27,18 +27,11 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """The plan of one kernel.
+    """The plan of one kernel: which fragments are declared before a statement, by its path.
 
-    Parameters
-    ----------
-    declared : dict
-        Path of a statement -> the fragments that are declared before it.
-    names : dict
-        Fragment -> its name in C++: its own, numbered where several share it.
-    packed : frozenset
-        Fragments that hold as many elements in a register as fit into 32 bits.
-    pinned : frozenset
-        Fragments that `Wgmma` reads or writes while other statements run.
+    `names` are those in C++: a fragment's own, numbered where several share it.  Those that are
+    `packed` hold as many elements in a register as fit into 32 bits; `Wgmma` reads or writes those
+    that are `pinned` while other statements run.
     """
 
     declared: dict[Path, tuple[kir.Fragment, ...]]
@@ -120,8 +113,6 @@ def _are_apart(stmts: list[kir.Stmt]) -> bool:
 
 
 class _Places:
-    """Where the fragments of a kernel are declared."""
-
     def __init__(self, kernel: kir.Kernel) -> None:
         self._touched: dict[int, frozenset[kir.Fragment]] = {}
         for stmt in reversed([*kernel.walk()]):  # children first

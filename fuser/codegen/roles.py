@@ -18,11 +18,8 @@ _PLAIN = re.compile(r"\d+|[A-Za-z]\w*_[01]")
 def merged(first: Sequence[str], second: Sequence[str]) -> list[str] | None:
     """Return one text that does what each of two does, as `SECOND` says.
 
-    Returns
-    -------
-    list of str or None
-        None where they differ in more than numbers and numbered names, or inside the arguments of
-        a template, which cannot depend on `SECOND`.
+    None where they differ in more than numbers and numbered names, or inside the arguments of a
+    template, which cannot depend on `SECOND`.
     """
     if len(first) != len(second):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.codegen.expr import spell
+from fuser.codegen.expr import map_slot, spell
 from fuser.kernel import ir as kir
 
 
@@ -26,6 +26,10 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return f"{_GROUPS[kind]}::await{'_read' if read_only else ''}<{keep}>();"
         case kir.FenceAsyncProxy(space):
             return f"fence::async_proxy_{space.value}();"
+        case kir.TensorMapRelease():
+            return "tensor_map::release();"
+        case kir.TensorMapAcquire(maps, index):
+            return f"tensor_map::acquire({map_slot(maps, index)});"
         case kir.FenceMBarrierInit():
             return "fence::mbarrier_init();"
         case kir.ThreadFence(scope):
@@ -69,18 +73,8 @@ _GROUPS = {
 }
 """Whose namespace has commit and await."""
 
-_OnBarrier = (
-    kir.MBarrierInit
-    | kir.MBarrierInvalidate
-    | kir.MBarrierArrive
-    | kir.MBarrierArriveExpectTx
-    | kir.MBarrierExpectTx
-    | kir.MBarrierWaitParity
-    | kir.CpAsyncMBarrierArrive
-)
 
-
-def _mbarrier_line(stmt: _OnBarrier) -> str:
+def _mbarrier_line(stmt: kir.OnMBarrier) -> str:
     name = stmt.barrier.name
     match stmt:
         case kir.MBarrierInit(barrier):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.codegen.expr import REGISTER, literal, spell
+from fuser.codegen.expr import REGISTER, literal, map_slot, spell
 from fuser.codegen.registers import Registers
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.expr import Kind, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.swizzle import panels, rows
-from fuser.kernel.tensor_map import map_of
+from fuser.kernel.tensor_map import map_of, template_of
 from fuser.kernel.text import line
 
 HALVES = (DType.F16, DType.BF16)
@@ -18,13 +19,7 @@ HALVES = (DType.F16, DType.BF16)
 
 
 def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
-    """Write a statement that moves or computes tiles, products excepted.
-
-    Raises
-    ------
-    ScheduleError
-        If no instruction does it.
-    """
+    """Write a statement that moves or computes tiles; ScheduleError if no instruction does it."""
     names, packed = registers.names, registers.packed
     match stmt:
         case kir.Load(dst, kir.Slot() as src, _, _, True):
@@ -95,16 +90,24 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             here, peer = replace(dst, cta=None), "" if dst.cta is None else f", {spell(dst.cta)}"
             ends = f"{_at(stmt, here, kernel)}, {names[src]}, {barrier.name} + {spell(number)}"
             return f"st_async::store<{layout(stmt, src.layout)}, {width}>({ends}, tid{peer});"
-        case kir.TmaLoad(dst, box, barrier, number, multicast):
-            ends = f"{slot(dst)}, {_map(kernel, box, dst)}, {barrier.name} + {spell(number)}"
-            if multicast is None:
-                return f"tma::load{_panels(dst)}({ends}, {_coordinates(kernel, box, dst)});"
-            ends += f", {spell(multicast)}"
-            return f"tma::multicast{_panels(dst)}({ends}, {_coordinates(kernel, box, dst)});"
-        case kir.TmaStore(box, src) | kir.TmaReduce(box, src):
+        case kir.TmaLoad(dst, box, barrier, number, multicast, through):
+            ends = f"{slot(dst)}, {_map(kernel, box, dst, through)}, {barrier.name}"
+            ends += f" + {spell(number)}"
+            verb = "load"
+            if multicast is not None:
+                verb, ends = "multicast", f"{ends}, {spell(multicast)}"
+            return f"tma::{verb}{_panels(dst)}({ends}, {_coordinates(kernel, box, dst, through)});"
+        case kir.TmaStore(box, src, through) | kir.TmaReduce(box, src, through):
             verb = "store" if isinstance(stmt, kir.TmaStore) else "reduce"
-            ends = f"{slot(src)}, {_map(kernel, box, src)}, {_coordinates(kernel, box, src)}"
-            return f"tma::{verb}{_panels(src)}({ends});"
+            ends = f"{slot(src)}, {_map(kernel, box, src, through)}"
+            return f"tma::{verb}{_panels(src)}({ends}, {_coordinates(kernel, box, src, through)});"
+        case kir.TensorMapReplace(dst, limit):
+            like, first = template_of(kernel, dst.maps), dst.origin
+            steps = zip(first, like.tensor.strides, strict=True)
+            begin = "".join(f" + int64({spell(o)}) * {spell(s)}" for o, s in steps if o != 0)
+            extents = ", ".join(spell(fold(Kind.SUB, limit[a], first[a])) for a in like.axes)
+            ends = f"{map_slot(dst.maps, dst.index)}, &{like.name}, {like.tensor.name}{begin}"
+            return f"tensor_map::replace({ends}, {extents});"
         case kir.Copy() | kir.GridSum() | kir.GridShare():
             raise AssertionError("a finished kernel has no requests; validate says so")
         case kir.Wgmma() | kir.Mma():
@@ -205,12 +208,19 @@ def _panels(ref: kir.Slot) -> str:
     return "" if made.count == 1 else f"<{made.count}, {made.nbytes}, {made.cols}>"
 
 
-def _map(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot) -> str:
-    return f"&{map_of(kernel, box, ref).name}"
+def _map(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot, through: kir.MapSlot | None) -> str:
+    if through is None:
+        return f"&{map_of(kernel, box, ref).name}"
+    return map_slot(through.maps, through.index)
 
 
-def _coordinates(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot) -> str:
-    return ", ".join(spell(box.origin[axis]) for axis in map_of(kernel, box, ref).axes)
+def _coordinates(
+    kernel: kir.Kernel, box: kir.Box, ref: kir.Slot, through: kir.MapSlot | None
+) -> str:
+    at = box.origin
+    if through is not None:
+        at = tuple(fold(Kind.SUB, o, first) for o, first in zip(at, through.origin, strict=True))
+    return ", ".join(spell(at[axis]) for axis in map_of(kernel, box, ref).axes)
 
 
 def _operand(arg: kir.Fragment | kir.ScalarParam | kir.Literal, registers: Registers) -> str:

@@ -22,6 +22,7 @@ simulate.  `python -m oracles prove fuser/cookbook/recipes.py:wgmma_ring` judges
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fuser.cookbook.matmul import *
 from fuser.cookbook.sum import *
@@ -45,3 +46,9 @@ RECIPES: dict[str, Callable[[], kir.Kernel]] = {
     )
 }
 """Every recipe, with its own defaults."""
+EXPECT: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(RECIPES, lambda A, B: A.float() @ B.float().T),
+    **dict.fromkeys(("tma_ring", "specialized_ring", "store_ring"), lambda X: X + X),
+    "double_wgmma": lambda A, B, B2: (A.float() @ B.float().T) * (A.float() @ B2.float().T),
+}
+"""What every recipe computes: functions of torch tensors, by the names of the kernel's inputs."""

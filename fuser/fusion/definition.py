@@ -42,13 +42,7 @@ class Ops(PointwiseOps, ShapeOps, MmaOps, ReductionOps):
 
 
 class FusionDefinition:
-    """A fusion under construction; also a context manager, for nvFuser's looks.
-
-    Attributes
-    ----------
-    ops : Ops
-        The operations, as methods.
-    """
+    """A fusion under construction, with its operations (`ops`) as methods; a context manager."""
 
     def __init__(self) -> None:
         self._recorder = Recorder()
@@ -150,10 +144,7 @@ class FusionDefinition:
     def fusion(self) -> Fusion:
         """Return the finished Fusion; its extents carry one canonical symbol per class.
 
-        Raises
-        ------
-        FusionError
-            If there is no output, or an extent that no input tensor has.
+        FusionError if there is no output, or an extent that no input tensor has.
         """
         recorder = self._recorder
         if not recorder.outputs:

@@ -11,13 +11,7 @@ from fuser.fusion.ir import Extent, TensorView
 
 
 class AxisRole(Enum):
-    """What an axis of the full output does.
-
-    - M: it is an axis of a alone.
-    - N: it is an axis of b alone.
-    - K: both have it, and it is summed away.
-    - BATCH: both have it, and it stays.
-    """
+    """What an axis of the full output does: M is of a, N of b, K (summed away), BATCH of both."""
 
     M = "M"
     N = "N"
@@ -29,14 +23,8 @@ class AxisRole(Enum):
 class MmaAxis:
     """One axis of the full output of an `mma`, which still has the axes that are summed away.
 
-    Parameters
-    ----------
-    role : AxisRole
-        An axis whose extent is 1 everywhere has a role like any other.
-    a, b, result : int or None
-        Its axis in each of the three tensors; None where it is absent.
-    extent : Extent
-        In elements; 1 where every operand that has it has extent 1.
+    `a`, `b`, `result` are its axes in these tensors; None where it is absent.  The extent is 1
+    where every operand that has it has extent 1; such an axis has a role like any other.
     """
 
     role: AxisRole
@@ -49,13 +37,8 @@ class MmaAxis:
 def roles(tv: TensorView) -> tuple[MmaAxis, ...]:
     """Return every axis of the full output of an `mma`, in order.
 
-    An operand's axis of extent 1 that stretches along a real axis of the other stands nowhere:
-    the operand does not have that axis.  So a [B, M, K] times [1, K, N] has two axes M.
-
-    Raises
-    ------
-    ValueError
-        If `tv` is not an `mma`.
+    An operand's axis of extent 1 that stretches along a real axis of the other stands nowhere: the
+    operand does not have that axis.  So a [B, M, K] times [1, K, N] has two axes M.
     """
     if tv.op != "mma":
         raise ValueError(f"roles({tv}): {tv} is defined by {tv.op}; ask only for an mma")

@@ -95,21 +95,11 @@ CASTS = ALL | {DType.I8}
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """One row of the table.
+    """One row of the table: ``fd.ops.<name>``; but `mma` is what three methods record (`METHODS`).
 
-    Parameters
-    ----------
-    name : str
-        As in ``fd.ops.<name>``; but `mma` is what three methods record, see `METHODS`.
-    form : Form
-        Which of its arguments are tensors, and how their axes relate to the result's.
-    arity : int
-        Number of `TensorView.args`.
-    rule : Rule
-        How types follow.
-    allowed : frozenset of DType
-        Legal operand types, after promotion and before FLOAT turns integers into f32.
-        For GIVEN: the legal result types.
+    `form` says which of its arguments are tensors, and how their axes relate to the result's;
+    `arity` is the number of `TensorView.args`.  Operand types that are `allowed` are so after
+    promotion and before FLOAT turns integers into f32; for GIVEN they are the result's.
     """
 
     name: str
@@ -229,10 +219,7 @@ def total_dtype(operand: DType) -> DType:
 
 
 def reduced_axes(tv: TensorView) -> tuple[int, ...]:
-    """Return the axes of its argument that a reduction reduces, those of extent 1 left out.
-
-    Where it reduces none, and for every other operation, there are none.
-    """
+    """Return the axes of its argument that a reduction reduces, those of extent 1 left out."""
     if tv.op not in OPS or OPS[tv.op].form is not Form.REDUCTION or tv.parts:
         return ()
     (arg,) = tv.args
@@ -272,14 +259,11 @@ def _promoted(tv: TensorView, first: int) -> DType:
 def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
     """Map every axis of `tv` to the axis of an argument that it walks along.
 
-    Returns
-    -------
-    tuple of int or None
-        One entry per axis of `tv`.  None where the argument has no such axis (broadcast), where
-        its axis of extent 1 is stretched by `expand`, and everywhere for numbers and factories.
-        In a pointwise operation the axis of an argument may be BROADCAST where that of `tv` is
-        not: look at ``arg.logical[axis].iter_type``.  The axes that `mma` and reductions sum over
-        are axes of no result: `fuser.fusion.mma_axes.roles` and `reduced_axes` know them.
+    None where the argument has no such axis (broadcast), where its axis of extent 1 is stretched by
+    `expand`, and everywhere for numbers and factories.  In a pointwise operation the axis of an
+    argument may be BROADCAST where that of `tv` is not: look at ``arg.logical[axis].iter_type``.
+    The axes that `mma` and reductions sum over are axes of no result: `fuser.fusion.mma_axes.roles`
+    and `reduced_axes` know them.
     """
     arg = tv.args[arg_index]
     nowhere: tuple[int | None, ...] = (None,) * tv.rank

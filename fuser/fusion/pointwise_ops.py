@@ -30,7 +30,6 @@ def _binary(op: str, says: str) -> Callable[["PointwiseOps", Operand, Operand], 
 
 
 def _described(method: Method, op: str, says: str) -> Method:
-    """Give a method its name and docstring."""
     if OPS[op].rule is Rule.FLOAT:
         says = f"{says.removesuffix('.')}; integers and bool become f32."
     method.__name__, method.__qualname__, method.__doc__ = op, f"PointwiseOps.{op}", says

@@ -45,13 +45,7 @@ def join(a: DType, b: DType) -> DType:
 
 
 def promote(tensors: Iterable[DType], numbers: Iterable[DType]) -> DType:
-    """Return the common type of tensors and weak numbers, as `torch.result_type` does.
-
-    Parameters
-    ----------
-    tensors, numbers : iterable of DType
-        At least one in all.
-    """
+    """Return the common type of tensors and weak numbers, as `torch.result_type` does."""
     result: DType | None = None
     for dtype in tensors:
         result = dtype if result is None else join(result, dtype)

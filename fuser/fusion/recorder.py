@@ -137,10 +137,7 @@ class Extents:
 
 
 class Recorder:
-    """Tensors, scalars and extents recorded so far.
-
-    Every method takes `call`, the user's call as text, for its error messages.
-    """
+    """Tensors, scalars and extents recorded so far; `call` is the user's call, for errors."""
 
     def __init__(self) -> None:
         self.tensors: list[TensorView] = []

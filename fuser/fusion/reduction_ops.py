@@ -60,18 +60,16 @@ class ReductionOps(Recording):
         return self._reduce(call, "mean", source, dims, source.dtype, keepdim=keepdim)
 
     def max(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
-        """Return the largest element along some axes, NaN if there is one; of none the least value.
+        """Return the largest element along some axes (as `sum` has them), NaN if there is one.
 
-        Numbers; `dims` and `keepdim` are those of `sum`.  Of no elements it is -inf, or the least
-        integer.
+        Of no elements it is -inf, or the least integer.
         """
         return self._extreme("max", x, dims, keepdim=keepdim)
 
     def min(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
-        """Return the least element along some axes, NaN if there is one; of none the largest value.
+        """Return the least element along some axes (as `sum` has them), NaN if there is one.
 
-        Numbers; `dims` and `keepdim` are those of `sum`.  Of no elements it is inf, or the largest
-        integer.
+        Of no elements it is inf, or the largest integer.
         """
         return self._extreme("min", x, dims, keepdim=keepdim)
 

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr
-from fuser.kernel.memory import Box, Buffer, Deal, Fragment, Layout, Literal, ScalarParam, Slot
+from fuser.kernel.memory import (
+    Box,
+    Buffer,
+    Deal,
+    Fragment,
+    Layout,
+    Literal,
+    MapSlot,
+    ScalarParam,
+    Slot,
+)
 from fuser.kernel.sync import MBarrier, Semaphore
 
 
@@ -47,11 +57,16 @@ class TmaLoad:
     """Start copying a box of global memory into a slot, by one thread.
 
     With `multicast`, into that slot of every CTA of the cluster whose bit is set in it, each copy
-    completing on that CTA's own `barrier[slot]`.
+    completing on that CTA's own `barrier[slot]`.  Its tensor map is one of the launch, which
+    nothing changes, or `through` names one that the kernel writes (`TensorMapReplace`).
     Blocks: never.
-    Orders: on finish `dst` is written (async proxy; zeros where the box leaves the tensor), then
-            the *full* box bytes count as complete on the running phase of `barrier[slot]`.
-    Needs:  nobody reads or writes the slot meanwhile; shape <= 256 per axis.
+    Orders: on finish the map is read and `dst` is written (async proxy; zeros where the box leaves
+            the tensor, or what the map says of it), then the *full* box bytes count as complete on
+            the running phase of `barrier[slot]`.
+    Needs:  nobody reads or writes the slot meanwhile; shape <= 256 per axis.  Of `through`: the map
+            says what this copy does, that is, `through.origin` and `src.limit`; its last
+            `TensorMapReplace` is ordered before, with a `TensorMapRelease` and behind that a
+            `TensorMapAcquire` of this map on the way; nobody writes it before the end.
     """
 
     dst: Slot
@@ -59,6 +74,7 @@ class TmaLoad:
     barrier: MBarrier
     slot: Expr
     multicast: Expr | None = None
+    through: MapSlot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +87,14 @@ class TmaStore:
             written until the group's reads are awaited.  The engine writes whole chunks of 16
             bytes, so `tensor.aligned` elements must be 16 bytes: a row that ends inside a chunk
             would be written past its end (seen on an H200; NVIDIA hardware, not a driver bug).
+            Of the map it goes `through` as of `TmaLoad`; it is read when the group's reads are.
+
+    Source: PTX ISA, "cp.async.bulk.wait_group" (`.read` waits for "reading from the tensormap").
     """
 
     dst: Box
     src: Slot
+    through: MapSlot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +107,28 @@ class TmaReduce:
 
     dst: Box
     src: Slot
+    through: MapSlot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapReplace:
+    """Write a map anew, by one thread: elements `dst.origin <= x < limit` of its tensor.
+
+    The rest of it (strides, box, swizzle) is as in the map that the launch gives for such copies.
+    Blocks: never.
+    Orders: nothing; an ordinary write of the whole map (generic proxy).
+    Needs:  earlier copies through it have ended, and their end is known here: a `TmaLoad` by its
+            mbarrier, a `TmaStore` by an `AsyncAwait` (`read_only` is enough).  Where a copy goes
+            through it, `origin < limit` on every axis, both inside the tensor, and `origin` at a
+            multiple of 16 bytes.
+
+    Source: PTX ISA, "tensormap.replace" ("a weak memory operation, on the entire 1024-bit opaque
+    tensor-map object"), "Asynchronous copy" (changing the tensor descriptor before the operation
+    completes is undefined).
+    """
+
+    dst: MapSlot
+    limit: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from fuser.expr import Expr, Var
+from fuser.expr import Expr, Op, Var
 from fuser.kernel.data import *
 from fuser.kernel.memory import *
 from fuser.kernel.sync import *
@@ -216,6 +216,7 @@ Data = (
     | TmaLoad
     | TmaStore
     | TmaReduce
+    | TensorMapReplace
     | CpAsync
     | StAsync
     | Load
@@ -235,6 +236,8 @@ Structure = Let | Assign | ForLoop | Loop | Fetch | Leave | IfThenElse | Role | 
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
+OnSemaphore = BlockSerializeWait | BlockSerializeRelease | GridSync | LastArriving
+"""Statements by which CTAs that share a semaphore wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +281,8 @@ class Kernel:
     early : tuple of str
         Tensors that no launch before it on the stream writes, unless that has ended for sure when
         this one starts, such as weights.
+    maps : tuple of TensorMaps
+        Tensor maps that it writes; the launch lends memory for them.
     """
 
     name: str
@@ -300,6 +305,7 @@ class Kernel:
     dependent: bool = False
     early: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
+    maps: tuple[TensorMaps, ...] = ()
 
     @property
     def smem_bytes(self) -> int:
@@ -363,6 +369,32 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         for inner in reversed(bodies(stmt)):
             left += reversed(inner)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """Yield the expressions that a statement itself evaluates (not those of its body)."""
+    match stmt:
+        case Let(_, value) | Assign(_, value) | ForLoop(_, value):
+            yield value
+        case Loop():
+            pass
+        case Fetch(_, slot):
+            yield slot.index
+        case _:
+            for name in stmt.__slots__:
+                match getattr(stmt, name):
+                    case Var() | Op() as expr:
+                        yield expr
+                    case Box(_, origin, _, limit):
+                        yield from (*origin, *limit)
+                    case Slot(_, index, cta):
+                        yield from (index,) if cta is None else (index, cta)
+                    case MapSlot(_, index, origin):
+                        yield from (index, *origin)
+                    case tuple() as parts:
+                        yield from (part for part in parts if isinstance(part, Var | Op))
+                    case _:
+                        pass
 
 
 def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:

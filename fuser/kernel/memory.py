@@ -201,3 +201,29 @@ class Slot:
     buffer: Buffer
     index: Expr
     cta: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMaps:
+    """`slots` tensor maps of `tensor` that each CTA has of its own and writes itself.
+
+    They lie in global memory, 128 bytes each, lent by the launch, and hold nothing at its start.
+    A map says from which element on, and up to which, an engine finds the tensor.
+    """
+
+    name: str
+    tensor: Tensor
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class MapSlot:
+    """One of these maps, which begins at element `origin`; `0 <= index < maps.slots`.
+
+    A copy *through* it tells the engine where its box lies from there, and finds what the map says
+    at some time before its end.
+    """
+
+    maps: TensorMaps
+    index: Expr
+    origin: tuple[Expr, ...]

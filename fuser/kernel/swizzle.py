@@ -71,20 +71,11 @@ def panels(buffer: Buffer) -> Panels:
 class Descriptor:
     """What a matrix descriptor of a swizzled slot holds but the address, in units of 16 bytes.
 
-    Parameters
-    ----------
-    transposed : bool
-        Whether M or N runs along the rows of the slot (MN-major), not K.
-    stride : int
-        From 8 rows to the next 8 (bits 32 to 45).
-    leading : int
-        From panel to panel along M or N (bits 16 to 29); not looked at where K runs along rows.
-    mode : int
-        The swizzle (bits 62 and 63).
-    step, per_panel, panel : int
-        Start of instruction `s` along K: `s // per_panel * panel + s % per_panel * step`.
-    block : int
-        From 64 rows of M to the next 64.
+    M or N runs along the rows of the slot (MN-major), not K, where `transposed`.  `stride` leads
+    from 8 rows to the next 8 (bits 32 to 45), `leading` from panel to panel along M or N (bits 16
+    to 29; not looked at where K runs along rows), `block` from 64 rows of M to the next; `mode` is
+    the swizzle (bits 62 and 63).  Instruction `s` along K starts at `s // per_panel * panel + s %
+    per_panel * step`.
     """
 
     transposed: bool

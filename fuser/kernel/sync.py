@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr
+from fuser.kernel.memory import TensorMaps
 
 
 class AsyncKind(Enum):
@@ -258,6 +259,35 @@ class FenceAsyncProxy:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMapRelease:
+    """Order earlier writes of tensor maps before a later acquire (tensormap proxy, gpu scope).
+
+    Blocks: never.
+    Orders: each `TensorMapReplace` of its thread, and those it has observed through a barrier,
+            before what follows a `TensorMapAcquire` that is ordered behind this fence.
+
+    Source: PTX ISA, "fence.proxy.tensormap::generic.release".
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapAcquire:
+    """Let copies see what `maps[index]` says by now, not what an engine has kept of it.
+
+    Blocks: never.
+    Orders: released writes of this one map that precede it before copies through the map that are
+            ordered behind it, by its thread or by others of the CTA that it is ordered before.
+
+    Source: PTX ISA, "fence.proxy.tensormap::generic.acquire" (128 bytes at one address), "Memory
+    consistency model, Proxy-preserved base causality order"; CUDA programming guide, "Using TMA
+    with a tensor map in global memory" (one such fence for each block).
+    """
+
+    maps: TensorMaps
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class FenceMBarrierInit:
     """Make `MBarrierInit` visible to the cluster (`fence.mbarrier_init.release.cluster`).
 
@@ -411,20 +441,26 @@ class SetMaxNReg:
     increase: bool
 
 
+OnPhase = (
+    MBarrierArrive
+    | MBarrierArriveExpectTx
+    | MBarrierExpectTx
+    | MBarrierWaitParity
+    | CpAsyncMBarrierArrive
+)
+"""What threads do to the running phase of one slot of an mbarrier."""
+OnMBarrier = MBarrierInit | MBarrierInvalidate | OnPhase
+"""What they do to an mbarrier."""
 Sync = (
     BlockSync
     | NamedArrive
     | WarpSync
-    | MBarrierInit
-    | MBarrierInvalidate
-    | MBarrierArrive
-    | MBarrierArriveExpectTx
-    | MBarrierExpectTx
-    | MBarrierWaitParity
+    | OnMBarrier
     | AsyncCommit
     | AsyncAwait
-    | CpAsyncMBarrierArrive
     | FenceAsyncProxy
+    | TensorMapRelease
+    | TensorMapAcquire
     | FenceMBarrierInit
     | ThreadFence
     | WgmmaFence

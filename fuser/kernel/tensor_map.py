@@ -48,16 +48,9 @@ class TensorMap:
 class Encoding:
     """What the driver is told of a tensor whose numbers are known.
 
-    Parameters
-    ----------
-    address : int
-        Byte address of element 0.
-    dims, box : tuple of int
-        Extents in elements, innermost first.
-    strides : tuple of int
-        Bytes from one element to the next along dims 1, 2, ...; one fewer than `dims`.
-    swizzle : int
-        Span of the swizzle in bytes, 0 for none; the box's row must not be longer.
+    `address` is that of element 0, in bytes; `dims` and `box` are in elements, innermost first;
+    `strides` are bytes from one element to the next along dims 1, 2, ...; `swizzle` is the span in
+    bytes, 0 for none, which the box's row must not exceed.
     """
 
     dtype: DType
@@ -68,13 +61,7 @@ class Encoding:
     swizzle: int = 0
 
     def check(self, what: str) -> None:
-        """Raise unless the driver would accept it; `what` is the call as the user wrote it.
-
-        Raises
-        ------
-        ScheduleError
-            Naming the number that breaks a rule, and the rule.
-        """
+        """Raise a ScheduleError, by the call `what`, unless the driver would accept it."""
         for wrong in self._broken():
             raise ScheduleError(f"{what}: {wrong}")
 
@@ -106,13 +93,40 @@ class Encoding:
 def map_of(kernel: kir.Kernel, box: kir.Box, slot: kir.Slot) -> TensorMap:
     """Return the map through which a box of global memory is copied into or out of a slot.
 
-    Raises
-    ------
-    ScheduleError
-        If the slot is swizzled along an axis that the tensor does not have.
+    ScheduleError if the slot is swizzled along an axis that the tensor does not have.
     """
     wanted = _unnamed(box, slot)
     return next(m for m in maps_of(kernel) if replace(m, name="") == wanted)
+
+
+def template_of(kernel: kir.Kernel, maps: kir.TensorMaps) -> TensorMap:
+    """Return the map of the launch of which those that the kernel writes are copies.
+
+    Raises
+    ------
+    ScheduleError
+        If no copy goes through them, or copies of several shapes or swizzles do.
+    """
+    found = dict.fromkeys(map_of(kernel, box, slot) for box, slot in _through(kernel, maps))
+    if len(found) != 1:
+        raise ScheduleError(
+            f"TensorMaps({maps.name}): copies of {len(found)} forms go through them; a map has "
+            "one box and one swizzle: use maps of their own for each"
+        )
+    return next(iter(found))
+
+
+def _through(kernel: kir.Kernel, maps: kir.TensorMaps) -> Iterator[tuple[kir.Box, kir.Slot]]:
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.TmaLoad(slot, box, through=kir.MapSlot(used)) if used == maps:
+                yield box, slot
+            case kir.TmaStore(box, slot, kir.MapSlot(used)) | kir.TmaReduce(
+                box, slot, kir.MapSlot(used)
+            ) if used == maps:
+                yield box, slot
+            case _:
+                pass
 
 
 def maps_of(kernel: kir.Kernel) -> tuple[TensorMap, ...]:

@@ -63,6 +63,8 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
         yield f"  counter {name}"
     for semaphore in kernel.semaphores:
         yield f"  semaphore {semaphore.name}: count={semaphore.count}"
+    for maps in kernel.maps:
+        yield f"  maps {maps.name}: of={maps.tensor.name} slots={maps.slots}"
 
 
 def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stmt | None]]:
@@ -88,6 +90,12 @@ def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
             return f"{buffer.name}[{index}]" + ("" if cta is None else f"@cta {cta}")
         case kir.Fragment(name):
             return name
+
+
+def _through(ref: kir.MapSlot | None) -> str:
+    if ref is None:
+        return ""
+    return f" through {ref.maps.name}[{ref.index}] from {', '.join(map(str, ref.origin))}"
 
 
 def operand(arg: kir.Fragment | kir.ScalarParam | kir.Literal) -> str:
@@ -126,11 +134,17 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
         case kir.TmaLoad(dst, src, barrier, slot, multicast):
             note = "" if multicast is None else f" multicast={multicast}"
+            note += _through(stmt.through)
             return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
-        case kir.TmaStore(dst, src):
-            return f"{place(dst)} <~ tma_store({place(src)})"
-        case kir.TmaReduce(dst, src):
-            return f"{place(dst)} <~+ tma_reduce({place(src)})"
+        case kir.TmaStore(dst, src, through):
+            return f"{place(dst)} <~ tma_store({place(src)}){_through(through)}"
+        case kir.TmaReduce(dst, src, through):
+            return f"{place(dst)} <~+ tma_reduce({place(src)}){_through(through)}"
+        case kir.TensorMapReplace(dst, limit):
+            each = zip(dst.origin, limit, strict=True)
+            spans = ", ".join(f"{first}..{end}" for first, end in each)
+            name = dst.maps.tensor.name
+            return f"{dst.maps.name}[{dst.index}] = tensor_map_replace({name}[{spans}])"
         case kir.CpAsync(dst, src, _, width):
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
         case kir.StAsync(dst, src, barrier, slot, width):
@@ -219,6 +233,10 @@ def _sync_line(stmt: kir.Sync) -> str:
             return f"cp_async_mbarrier_arrive({barrier.name}[{slot}]{note})"
         case kir.FenceAsyncProxy(space):
             return f"fence_async_proxy({space.value})"
+        case kir.TensorMapRelease():
+            return "tensor_map_release()"
+        case kir.TensorMapAcquire(maps, index):
+            return f"tensor_map_acquire({maps.name}[{index}])"
         case kir.FenceMBarrierInit():
             return "fence_mbarrier_init()"
         case kir.ThreadFence(scope):

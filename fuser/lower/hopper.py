@@ -127,7 +127,6 @@ class HopperLowering(ProductLowering[MatmulParams]):
         )
 
     def _swizzled(self, slot: kir.Slot) -> kir.Slot:
-        """Return a slot that wgmma can read."""
         if not slot.buffer.swizzle:
             row, dtype = slot.buffer.shape[-1], slot.buffer.dtype
             self.params.refuse(

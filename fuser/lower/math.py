@@ -29,22 +29,12 @@ _OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 
 @dataclass
 class Arithmetic:
-    """Computes tensors of a fusion on one tile, each once.
+    """Computes tensors of a fusion on one tile, dealt by `layout`, each once.
 
-    Parameters
-    ----------
-    layout : Layout
-        How every tile is dealt.
-    position : callable
-        Axis of a tile and its first coordinate, for a loop axis; raises if it has none.
-    done : dict
-        What is known: a tensor as walked, and the fragment that holds it.
-    math : list of Stmt
-        The statements so far.
-    scalars : dict
-        Scalars used, by name.
-    prefix : str
-        Of the names of tensors in registers.
+    `position` returns the axis of a tile and its first coordinate, for a loop axis; it raises if it
+    has none.  `done` is what is known: a tensor as walked, and the fragment that holds it; `math`
+    are the statements so far, `scalars` those that are used, by name; `prefix` is that of the names
+    of tensors in registers.
     """
 
     layout: kir.Layout
@@ -149,10 +139,7 @@ class Arithmetic:
         left: Expr,
         names: tuple[str, str, str],
     ) -> kir.Fragment:
-        """Replace what lies beyond the end of an axis by what changes nothing.
-
-        `left` is minus what is left of the axis; names are those of what is computed on the way.
-        """
+        """Replace by `nothing` what lies beyond the end of an axis, of which `-left` is left."""
         index, inside = self.fragment(names[0], DType.I64), self.fragment(names[1], DType.BOOL)
         out = self.fragment(names[2], value.dtype)
         if not any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in self.math):

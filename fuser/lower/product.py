@@ -55,7 +55,6 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
     @property
     def _ctas(self) -> int:
-        """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1]
 
     def lowered(self) -> Lowered:
@@ -299,10 +298,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         return [kir.Store(box, begun, 1)]
 
     def _check_fold(self, tv: TensorView, layout: kir.Layout) -> None:
-        """Refuse columns that the lanes of a warp do not put together.
-
-        Source: `fuser.kernel.validate.tile`; as accumulators lie, four lanes share any row.
-        """
+        """Refuse columns that the lanes of a warp do not put together: four lanes share a row."""
         columns = layout.shape[-1]
         lanes = columns // layout.vector
         if layout.deal is kir.Deal.ROUND and (lanes > kir.WARP or lanes & (lanes - 1)):
@@ -332,10 +328,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         return tuple(tile[a] if self.tiling.varies(access, a) else 1 for a in axes)
 
     def _dealt(self, shape: tuple[int, ...]) -> kir.Layout:
-        """Return how some columns are dealt to threads.
-
-        As accumulators are; but sums that come from memory, in neighbours of 16 bytes.
-        """
+        """Return how some columns are dealt: as accumulators, or sums from memory, by 16 bytes."""
         if not self.split_k.pooled:
             return kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
@@ -371,17 +364,13 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         return ceildiv(self.extents[axis], self.tiling.tile[axis] * many.get(axis, 1))
 
     def _count(self) -> Expr:
-        """Tiles of whole clusters."""
         total: Expr = 1
         for axis in self.tiling.walked:
             total = total * self._lines(axis)
         return total
 
     def _origins(self) -> list[kir.Stmt]:
-        """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column.
-
-        CTAs of a cluster take neighbours.
-        """
+        """Give tiles their numbers: groups of `RASTER` rows, column after column, by clusters."""
         tiling = self.tiling
         number = self.split_k.tile(self._ctas)
         if self.params.persistent:

@@ -32,10 +32,7 @@ AT_ONCE = 16
 class ReductionLowering(PointwiseLowering[ReductionTiling]):
     """The lowering of one domain with reductions; results are stored by threads.
 
-    Raises
-    ------
-    ScheduleError
-        If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
+    ScheduleError if a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
 
     def __post_init__(self) -> None:

@@ -35,16 +35,8 @@ NewBuffer = Callable[[str, DType, tuple[int, ...], int], kir.Buffer]
 class SplitK:
     """No split: a tile has one CTA.  Subclasses are the ways to share it.
 
-    Parameters
-    ----------
-    params : MatmulParams or AmpereParams
-        How many CTAs share a tile, and columns of the epilogue.
-    tiles : Expr
-        Tiles of the launch.
-    buffer : callable
-        Returns a new buffer of shared memory, by name, type, shape and slots.
-    workspaces : list of Tensor
-        What the CTAs of a tile share in global memory.
+    `tiles` are those of the launch; `buffer` returns a new buffer of shared memory, by name, type,
+    shape and slots; `workspaces` is what the CTAs of a tile share in global memory.
     """
 
     params: TensorCoreParams
@@ -116,10 +108,7 @@ class SplitK:
     def partial(self, acc: kir.Fragment) -> DType:
         """Return the type in which sums go from one CTA to another.
 
-        Raises
-        ------
-        ScheduleError
-            If it does not hold them, or they are rounded wherever they are put together.
+        ScheduleError if it does not hold them, or they are rounded wherever they are put together.
         """
         if acc.dtype is DType.F16:
             self.params.refuse(
@@ -179,7 +168,6 @@ class _InTurns(SplitK):
         return ((SPLITS, splits), *groups)
 
     def begin(self) -> tuple[kir.Stmt, ...]:
-        """Tell each CTA which part of K is its own."""
         number = kir.BLOCK // self._groups if self.neighbours else kir.BLOCK % self.splits
         return (kir.Let(SPLIT, number),)
 
@@ -191,7 +179,6 @@ class _InTurns(SplitK):
         return (*some, *grid, *(many >= self.splits for many in steps))
 
     def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
-        """Request that sums are added up in turns."""
         out: list[kir.Stmt] = []
         for acc in sums:
             box = self.workspace(acc, 1, TILE, acc.layout.shape[-1])
@@ -209,7 +196,6 @@ class _InTurns(SplitK):
         )
 
     def semaphore(self) -> kir.Semaphore:
-        """Return the semaphore, with an integer for every tile."""
         return kir.Semaphore("turns", self.tiles)
 
     def workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
@@ -284,10 +270,7 @@ class _Scatter(_InTurns):
 
 @dataclass
 class _LastArriving(_Scatter):
-    """Each CTA stores its sums in a workspace; the last-arriving one adds up those of all.
-
-    Nobody waits, so they need not run at once.
-    """
+    """Each CTA stores its sums in a workspace; the last-arriving one adds up all; nobody waits."""
 
     parted: ClassVar[bool] = False
     alone: ClassVar[bool] = True
@@ -307,10 +290,7 @@ class _InCluster(SplitK):
     parted: ClassVar[bool] = True
 
     def steps(self, every: Expr) -> Expr:
-        """Return as many for all: none waits longer than for the first, and beyond K are zeros.
-
-        So all of them have sums, however few steps K has.
-        """
+        """Return as many for all: none waits longer, beyond K are zeros, and all have sums."""
         return ceildiv(every, self.splits)
 
     def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
@@ -373,10 +353,7 @@ def stored(
 
 
 def batched(splits: int, part: kir.Fragment) -> int:
-    """Return of how many other CTAs the sums are loaded at a time.
-
-    Several, for each load takes as long as all of them.
-    """
+    """Return of how many other CTAs the sums are loaded at once: that takes no longer than one."""
     each = max(prod(part.layout.shape) // part.layout.threads, 1)
     return min(splits - 1, max(BATCH // each, 1))
 
@@ -394,16 +371,9 @@ def added(part: kir.Fragment, places: Sequence[kir.Box | kir.Slot]) -> list[kir.
 
 
 def loaded(dst: kir.Fragment, src: kir.Box | kir.Slot, width: int | None = None) -> list[kir.Stmt]:
-    """Load sums that a CTA has stored, and promote them if they are stored in 16 bits.
+    """Load sums that a CTA has stored, and promote them to the type of `dst` if they have 16 bits.
 
-    Parameters
-    ----------
-    dst : Fragment
-        Where to; of the type in which sums are added up.
-    src : Box or Slot
-        Where from.
-    width : int or None
-        Elements per access; None takes as many as a thread has, up to 16 bytes.
+    Without a `width` an access takes as many elements as a thread has, up to 16 bytes.
     """
     dtype = src.tensor.dtype if isinstance(src, kir.Box) else src.buffer.dtype
     width = width or min(dst.layout.vector, 16 // dtype.nbytes)

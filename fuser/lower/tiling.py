@@ -39,16 +39,9 @@ class Divisor:
 class Numbers:
     """Where the numbers of a launch come from, but for the strides of its tensors.
 
-    Parameters
-    ----------
-    extents : tuple of Var
-        Parameter of the kernel for the extent of each of its axes.
-    tiles, grid : Expr
-        Tiles of the result, and CTAs; of parameters and `SMS`.
-    chosen : tuple of (Var, Expr or Divisor)
-        Further parameters, of those before them and `SMS`.
-    counts : tuple of (Var, Extent)
-        Parameters that are extents of the fusion.
+    `extents` has the parameter for the extent of each of its axes, `counts` those that are extents
+    of the fusion; `tiles` of the result and CTAs (`grid`) are of parameters and `SMS`, as are those
+    `chosen` further, of those before them.
     """
 
     extents: tuple[Var, ...]
@@ -71,10 +64,7 @@ P = TypeVar("P", bound=PointwiseParams | TensorCoreParams)
 
 @dataclass
 class Lowering(Generic[Axes, P]):
-    """The lowering of one domain: its tensors, and where tiles lie along the axes of its kernel.
-
-    A tensor outside `shapes.tma` is not moved by TMA.
-    """
+    """The lowering of one domain; a tensor outside `shapes.tma` is not moved by TMA."""
 
     name: str
     tiling: Axes
@@ -152,10 +142,7 @@ A = TypeVar("A", bound=Tiling)
 class PointwiseLowering(Lowering[A, PointwiseParams]):
     """The lowering of one domain without products; that of reductions adds a loop of its own.
 
-    Raises
-    ------
-    ScheduleError
-        If TMA is asked for and no tensor can use it.
+    ScheduleError if TMA is asked for and no tensor can use it.
     """
 
     def __post_init__(self) -> None:

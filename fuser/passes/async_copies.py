@@ -238,7 +238,6 @@ def _store(stmt: kir.Stmt) -> kir.Stmt:
 
 
 def _written(stmt: kir.Stmt) -> str:
-    """Name of the tensor that a copy out of a slot writes, else nothing."""
     match stmt:
         case kir.Copy(kir.Box() as box) | kir.TmaStore(box) | kir.TmaReduce(box):
             return box.tensor.name

@@ -78,7 +78,6 @@ class _Rings:
         return position
 
     def _staged(self, body: Body, outer: kir.ForLoop | None) -> Body:
-        """Give the staging buffers of a body their slots."""
         written: dict[str, list[kir.Buffer]] = {}
         for stmt in body:
             slot = drains(stmt)

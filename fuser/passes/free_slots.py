@@ -46,7 +46,6 @@ class _Handing:
     rings: list[Ring]
 
     def of(self, slots: Iterable[kir.Slot]) -> Iterator[Ring]:
-        """Rings of some slots."""
         names = [slot.buffer.name for slot in slots]
         return (ring for name in names for ring in self.rings if name in ring.buffers)
 

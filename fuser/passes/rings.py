@@ -19,18 +19,9 @@ Body = tuple[kir.Stmt, ...]
 class Ring:
     """Buffers whose slots are filled together, and the barriers by which these change hands.
 
-    Parameters
-    ----------
-    number : int
-        Context among the rings of a kernel.
-    full : MBarrier
-        Tells its readers that a slot is filled.
-    empty : MBarrier or None
-        Tells who fills it that its readers have let a slot go, where these are other threads.
-    buffers : frozenset of str
-        Their names.
-    spread : bool
-        One CTA of a cluster fills slots of all.
+    `full` tells its readers that a slot is filled, `empty`, if any, tells who fills it that its
+    readers, other threads, have let a slot go.  One CTA of a cluster fills slots of all if
+    `spread`.
     """
 
     number: int
@@ -86,10 +77,7 @@ def rings(kernel: kir.Kernel) -> list[Ring]:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a body stands: the loop around it, whether one thread executes it, and its role.
-
-    `position` counts the iterations of the rings that the loop fills.
-    """
+    """Where a body stands: its loop, the iteration of its rings, who executes it, its role."""
 
     position: Expr = 0
     elected: bool = False
@@ -126,11 +114,7 @@ def each_loop(body: Body, rule: Callable[[kir.ForLoop], kir.ForLoop]) -> Body:
 
 
 def placed(kernel: kir.Kernel) -> kir.Kernel:
-    """Lay the buffers one after the other; statements name them as they then are.
-
-    A slot starts on 128 bytes, or where its swizzle repeats.  Slots that one wgmma reads as columns
-    lie behind each other.
-    """
+    """Lay the buffers one after the other, those that one wgmma reads as columns together."""
     beside = {
         stmt.b.buffer.name: [buffer.name for buffer in stmt.beside]
         for stmt in kernel.walk()

@@ -144,7 +144,6 @@ def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
 
 
 def _added(sums: list[kir.GridSum]) -> kir.Stmt:
-    """Add the sums of the CTAs before, if there are any."""
     out: list[kir.Stmt] = []
     for one in sums:
         sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)

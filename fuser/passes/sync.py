@@ -36,7 +36,6 @@ def _joined() -> Body:
 
 
 def _signals_peers(stmt: kir.Stmt) -> bool:
-    """Tell whether a statement reaches the barriers of other CTAs."""
     far = isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None
     return far or (isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None)
 
@@ -45,14 +44,9 @@ def _signals_peers(stmt: kir.Stmt) -> bool:
 class Open:
     """What threads have done since they last joined, that another thread may have to know.
 
-    Attributes
-    ----------
-    fresh : names of barriers that one thread initialised
-    written : buffers written by ordinary stores of many threads
-    read : buffers read by ordinary loads of many threads
-    awaited : buffers that the engine has finished reading, as one thread knows
-    copied : buffers that cp.async of many threads may still be filling; joining changes nothing
-    shared : workspaces, which other CTAs use in their turns, that many threads read or wrote
+    Names of barriers that one thread initialised (`fresh`); of buffers `written`, or `read`, by
+    ordinary accesses of many threads, `awaited` by one that the engine has read them, or `copied`
+    by cp.async of many (joining changes nothing); of workspaces that many read or wrote (`shared`).
     """
 
     fresh: frozenset[str] = frozenset()
@@ -209,6 +203,5 @@ def _joins(body: Body) -> int:
 
 
 def _uses(stmt: kir.Stmt) -> str:
-    """Name of the barrier that a statement arrives at or waits for, else nothing."""
     uses = kir.MBarrierArrive | kir.MBarrierArriveExpectTx | kir.MBarrierWaitParity
     return stmt.barrier.name if isinstance(stmt, uses) else ""

@@ -71,10 +71,7 @@ def _grouped(body: Body, loop: kir.ForLoop | None) -> Body:
 
 
 def _made_here(body: Body) -> bool:
-    """Tell whether a body computes an A that it multiplies, which needs all groups awaited first.
-
-    Then that is the wait: nothing is left to await behind the commit.
-    """
+    """Tell whether a body computes an A that it multiplies: the wait for that awaits all groups."""
     first = {s.a.name for s in body if isinstance(s, kir.Wgmma) and isinstance(s.a, kir.Fragment)}
     return any(first & fragments(stmt) for stmt in body)
 

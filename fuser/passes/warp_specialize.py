@@ -52,7 +52,6 @@ def warp_specialize(kernel: kir.Kernel) -> kir.Kernel:
 
 
 def _request(stmt: kir.Stmt) -> kir.WarpSpecialized | None:
-    """Return what a loop in `stmt` asks for, if one does."""
     for inner in kir.walk((stmt,)):
         request = inner.circular if isinstance(inner, kir.ForLoop) else None
         if request is not None and request.specialized is not None:
@@ -77,7 +76,6 @@ def _loading(body: Body) -> Body:
 
 
 def _computing(body: Body) -> Body:
-    """Leave the copies into rings out."""
     return kir.rewrite(body, lambda stmt: [] if fills(stmt) else None)
 
 
@@ -115,10 +113,7 @@ def _turns(stmt: kir.Stmt, me: int, own: dict[str, kir.Buffer]) -> kir.Stmt:
 
 
 def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer], turn: Var | None) -> kir.Stmt:
-    """Return a statement of its own for each role, on buffers of its own.
-
-    Where these have several slots, a role takes them in its own turns: every other one.
-    """
+    """Return a statement of its own for each role, on buffers of its own, or slots by turns."""
 
     def mine(slot: kir.Slot) -> kir.Slot:
         if slot.buffer.name not in own:
@@ -138,7 +133,6 @@ def _counted(body: Body) -> list[tuple[Var, Expr]]:
 
 
 def _own_position(loop: kir.ForLoop) -> list[Var]:
-    """Return the position that a loop counts beside its index, if it does."""
     position = loop.circular.position if loop.circular is not None else None
     return [] if position is None or position == loop.index else [position]
 

@@ -33,11 +33,7 @@ MAX_COORDINATE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The integers of one launch.
-
-    `values` are those of every parameter of the kernel.  The grid is 0 where there is nothing to
-    compute, and nothing must be launched.
-    """
+    """The integers of one launch; the grid is 0 where there is nothing to compute or launch."""
 
     launch: Launch
     values: dict[Var, int]
@@ -60,23 +56,11 @@ def bind(
     sms: int,
     free: Mapping[str, int] | None = None,
 ) -> list[Binding]:
-    """Return the launches of a call.
+    """Return the launches of a call of a program, compiled for the class of these shapes.
 
-    Parameters
-    ----------
-    program : Program
-        Compiled for the class of these shapes.
-    specs : mapping
-        Name of each input (and, if it exists already, output) -> what the call gives.
-    sms : int
-        Streaming multiprocessors of the GPU, for persistent grids.
-    free : mapping, optional
-        Values of symbols that no input has.
-
-    Raises
-    ------
-    FusionError, ScheduleError
-        If a promise of the fusion is broken, or a number does not fit 32 bits.
+    `specs` has what the call gives, by name of each input (and, if it exists already, output);
+    `free` the values of symbols that no input has; `sms` is for persistent grids.  FusionError or
+    ScheduleError if a promise of the fusion is broken, or a number does not fit 32 bits.
     """
     values = extents_of(program.fusion, specs, free)
     values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)

@@ -70,19 +70,9 @@ def extents_of(
 ) -> dict[Symbol, int]:
     """Return the value of every symbol, after checking ranks, dtypes and equal extents.
 
-    Parameters
-    ----------
-    fusion : Fusion
-        What is called.
-    specs : mapping
-        Name of each input tensor -> what the call gives.
-    free : mapping, optional
-        Values of symbols that no input has (of `full`, `iota`, `expand`), by name.
-
-    Raises
-    ------
-    FusionError
-        Naming the tensor, the axis and both numbers.
+    `specs` has what the call gives, by name of each input tensor; `free` the values of symbols that
+    no input has (of `full`, `iota`, `expand`).  FusionError names the tensor, the axis and both
+    numbers.
     """
     values: dict[Symbol, int] = {Symbol(name): n for name, n in (free or {}).items()}
     source: dict[Symbol, str] = dict.fromkeys(values, "the call")

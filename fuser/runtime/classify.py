@@ -73,11 +73,7 @@ def classify(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is known of a call whose fusion is cut into kernels in one way.
-
-    `values` are extents, those of the parts of results among them; `specs` are those of inputs,
-    outputs and intermediates.
-    """
+    """What is known of a call (extents, tensors) whose fusion is cut into kernels in one way."""
 
     params: Params | None
     sms: int
@@ -85,15 +81,11 @@ class _Call:
     specs: Mapping[str, Spec]
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
-        """Return the schedule of a kernel."""
         loops = loops_of(segment.domain, self.values)
         return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
-        """Return the schedule of a kernel and its class; by TMA only where that can move all of it.
-
-        Whether it can depends on the axes that the schedule merges, so it is chosen first.
-        """
+        """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
         asked = isinstance(self.params, PointwiseParams) or bool(segment.domain.products)
         if segment.domain.reductions and not asked:
             schedule = self.chosen(segment, by_tma=True)
@@ -147,7 +139,6 @@ class _Call:
         return replace(choices, copied=choices.copied | copied)
 
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
-        """Return the class of the shapes of a kernel."""
         domain = segment.domain
         aligned: dict[str, int] = {}
         tma: set[str] = set()
@@ -194,7 +185,6 @@ def _in_registers(
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
-    """Products and reductions of no element."""
 
     def none(extent: Extent) -> bool:
         return (values[extent] if isinstance(extent, Symbol) else extent) == 0

@@ -251,10 +251,7 @@ class BoundLaunch(BoundKernel):
         self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
 
     def launch(self, arguments: Sequence[Argument], stream: int) -> None:
-        """Write this call's addresses and numbers, and launch.
-
-        Arguments are inputs, outputs and intermediates of the program, in this order.
-        """
+        """Write the addresses of inputs, outputs and intermediates, and the numbers, and launch."""
         addresses = self.addresses
         for word, position in self._tensors:
             tensor = arguments[position]
@@ -312,7 +309,6 @@ def _checked(
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte, and one past the last, that the tensor touches."""
     if tensor.numel() == 0:
         return 0, 0
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

@@ -30,14 +30,7 @@ def launch_kernel(
     *,
     defines: tuple[str, ...] = (),
 ) -> dict[str, torch.Tensor]:
-    """Launch a kernel once on torch's current stream; parameters are those of `Prepared`.
-
-    Returns
-    -------
-    dict
-        Semaphores and ticket, which are 0 again once the kernel has ended; and workspaces that
-        were left out.
-    """
+    """Launch a kernel once as `Prepared` does; return counters, and workspaces left out."""
     prepared = Prepared(kernel, grid, params, tensors, scalars, defines=defines)
     prepared.launch()
     return {**prepared.counters, **prepared.workspaces}
@@ -106,6 +99,10 @@ class Prepared:
             for name, many in counts(kernel, values).items()
         }
         self._drawn = kernel.counters
+        self._maps = {
+            maps.name: torch.full((grid * maps.slots, 128), 0xFF, dtype=torch.uint8, device="cuda")
+            for maps in kernel.maps
+        }
         cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
         device = torch.device("cuda", torch.cuda.current_device())
         self._bound = BoundKernel(
@@ -117,7 +114,7 @@ class Prepared:
             what=f"launch_kernel({kernel.name})",
             more=[*more],
         )
-        for name, tensor in {**self._kept, **self.counters}.items():
+        for name, tensor in {**self._kept, **self.counters, **self._maps}.items():
             self._bound.addresses[self._bound.word[name]] = tensor.data_ptr()
         for scalar in kernel.scalars:
             self._bound.scalar(scalar)[0] = scalars[scalar.name]
@@ -137,13 +134,7 @@ class Prepared:
 
 
 def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[Var, Expr]:
-    """Return the value of every parameter and of `GRID`, after checking the kernel's conditions.
-
-    Raises
-    ------
-    ScheduleError
-        Naming what is missing, or the condition that is broken.
-    """
+    """Return the value of every parameter and of `GRID`; ScheduleError if a condition is broken."""
     what = f"launch_kernel({kernel.name}, grid={grid})"
     missing = [p.name for p in kernel.params if p.name not in params]
     if missing:
@@ -162,7 +153,6 @@ def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[
 
 
 def _workspace(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> torch.Tensor:
-    """Return memory with nothing sensible in it."""
     nbytes = -(-elements(tensor, values) * tensor.dtype.nbytes // 16) * 16
     return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device="cuda")
 

@@ -82,18 +82,9 @@ class BoundKernel:
 
     `values` are those of every parameter; messages begin with `what`, the call as the user wrote
     it; `more` names parameters that only the text behind `function` has, behind all others.
-
-    Attributes
-    ----------
-    addresses : array
-        The block of arguments as 64-bit words, to write addresses to.
-    word : dict
-        By the name of a parameter, its first word there.
-
-    Raises
-    ------
-    ScheduleError
-        If CTAs have to run at once, and the device has not room for them.
+    `addresses` is the block of arguments as 64-bit words, to write addresses to; `word` has the
+    first one of each parameter there.  ScheduleError if CTAs have to run at once, and the device
+    has not room for them.
     """
 
     def __init__(
@@ -147,18 +138,13 @@ class BoundKernel:
         return self.room(scalar.name, _NUMPY[REGISTER[scalar.dtype]])
 
     def start(self, stream: int) -> None:
-        """Launch with the arguments as they are.
+        """Launch with the arguments as they are; ScheduleError if a dependent launch is refused.
 
         A launch of all CTAs at once, or an error, is a cooperative one.  It takes no longer than
         any other (H200, 128 CTAs, in a graph: 4.58 us against 4.57), and keeps two kernels on two
         streams from holding half of the device each.
 
         Source: CUDA driver API, cuLaunchCooperativeKernel.
-
-        Raises
-        ------
-        ScheduleError
-            If the driver refuses a dependent launch.
         """
         if self._overlapping is not None:
             self._overlapping.hStream = driver.CUstream(stream)
@@ -237,13 +223,7 @@ def _promotion(row_nbytes: int) -> driver.CUtensorMapL2promotion:
 
 
 def encode(what: str, made: Encoding) -> bytes:
-    """Return the 128 bytes of a tensor map, after checking it by our own rules.
-
-    Raises
-    ------
-    ScheduleError
-        If a rule is broken, or the driver refuses what our rules accept.
-    """
+    """Return the 128 bytes of a tensor map; ScheduleError if our rules or the driver refuse."""
     made.check(what)
     dims, strides, box = made.dims, made.strides, made.box
     error, encoded = driver.cuTensorMapEncodeTiled(

@@ -47,12 +47,8 @@ class Cubin:
 def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     """Compile CUDA C++ that includes `fuser/device/*.cuh` to a cubin.
 
-    Macros to define are such as ``FUSER_POISON_SMEM``.
-
-    Raises
-    ------
-    CompileError
-        With source and log, where NVRTC refuses the text; that is ours to fix.
+    Macros to define are such as ``FUSER_POISON_SMEM``.  CompileError with source and log, where
+    NVRTC refuses the text; that is ours to fix.
     """
     options = (*OPTIONS, *(f"-D{name}" for name in defines))
     key = _key(source, options)

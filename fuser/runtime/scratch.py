@@ -62,7 +62,6 @@ def zeroed(device: torch.device, stream: int, many: int) -> torch.Tensor:
 
 
 def _capture(stream: int) -> int:
-    """Return which capture a stream is in, 0 if none."""
     if not torch.cuda.is_current_stream_capturing():
         return 0
     _, _, number, *_ = driver.cuStreamGetCaptureInfo(stream)
@@ -71,12 +70,10 @@ def _capture(stream: int) -> int:
 
 @dataclass(slots=True)
 class Scratch:
-    """The scratch memory of a kernel whose integers are known.
+    """The scratch memory of a kernel whose integers are known, by bytes of workspaces and counters.
 
     Workspaces are lent for one launch; torch gives their memory to later work of the same stream
     only.  Semaphores and the ticket are 0 before a launch and after it (`zeroed`).
-
-    `workspaces` has the bytes of each, `counters` its 32-bit integers.
     """
 
     workspaces: dict[str, int]

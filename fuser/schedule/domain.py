@@ -64,21 +64,10 @@ class Reduction:
 class Domain:
     """The loop axes of one kernel.
 
-    Parameters
-    ----------
-    extents : tuple of Extent
-        Loop axes before merging, slowest first; never empty (a scalar has one axis of extent 1).
-        Axes that products or reductions sum over come last.
-    reads, writes : tuple of Access
-        Inputs as read, operands of products among them, and outputs.
-    merged : tuple of tuple of int
-        Groups of neighbouring loop axes; each group is one axis of the kernel.
-    products : tuple of Product
-        In order of definition.
-    inputs : tuple of Access
-        Those of `reads` that outputs are computed from element by element.
-    reductions : tuple of Reduction
-        In order of definition.
+    `extents` are those before merging, slowest first, those that are summed over last; never empty
+    (a scalar has one axis of extent 1).  `merged` are groups of neighbouring ones; each is one axis
+    of the kernel.  `reads` are inputs as read, operands of products among them, and `inputs` those
+    of them that outputs are computed from element by element.
     """
 
     extents: tuple[Extent, ...]
@@ -154,10 +143,7 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
 def _reduced(
     reductions: list[Key], extents: tuple[Extent, ...]
 ) -> tuple[list[Key], tuple[Extent, ...]]:
-    """Return what each reduction reduces, and the loop axes with those that are reduced.
-
-    Reductions over axes of the same extents share the loops of them.
-    """
+    """Return what each reduction reduces, and the loop axes with those, shared by equal ones."""
     out: list[Key] = []
     shared: dict[tuple[Extent, ...], int] = {}
     for tv, coords in reductions:
@@ -179,10 +165,7 @@ def _reduced(
 def _operands(
     products: list[Key], extents: tuple[Extent, ...]
 ) -> tuple[list[tuple[Key, Key]], tuple[Extent, ...]]:
-    """Return the operands of each product, and the loop axes with those that are summed over.
-
-    Products that sum over axes of the same extents share the loops of them.
-    """
+    """Return the operands of each product, and the loop axes with those summed over, shared."""
     out: list[tuple[Key, Key]] = []
     summed: dict[tuple[tuple[Extent, ...], int], int] = {}
     for tv, coords in products:

@@ -20,18 +20,10 @@ Group = tuple[int, ...]
 class Operand:
     """An operand of a product, as the tile of A or B of a multiplication.
 
-    Parameters
-    ----------
-    access : Access
-        The tensor.
-    along : int
-        Axis of the kernel that its rows lie along: rows of the tile for A, columns for B.
-    summed : int
-        Axis of the kernel that is summed over.
-    transposed : bool
-        Neighbours in memory are neighbours along `along`, not along `summed`.
-    leaves : tuple of Operand
-        What it is computed from, where it lies in no memory: inputs with tiles as large as its own.
+    `along` is the axis of the kernel that its rows lie along: rows of the tile for A, columns for
+    B; `summed` the one that is summed over.  Where `transposed`, neighbours in memory are
+    neighbours along `along`.  `leaves` is what it is computed from, where it lies in no memory:
+    inputs with tiles as large as its own.
     """
 
     access: Access
@@ -45,18 +37,9 @@ class Operand:
 class MatmulTiling:
     """The axes of a kernel with products: those around a tile, rows, columns, those summed over.
 
-    Parameters
-    ----------
-    domain : Domain
-        What is computed.
-    groups : tuple of tuple of int
-        Axes of the domain behind each axis of the kernel; an empty one has extent 1.
-    outer : int
-        How many axes of the kernel are walked one by one; then come rows, columns, sums.
-    tile : tuple of int
-        Extent of a tile along every axis of the kernel.
-    operands : tuple of (Operand, Operand)
-        A and B of each product; A has the rows of the tile.
+    `groups` are the axes of the domain behind each of them; an empty one has extent 1.  The first
+    `outer` are walked one by one; then come rows, columns, sums.  A tile has an extent along every
+    axis.  `operands` are A and B of each product; A has the rows of the tile.
     """
 
     domain: Domain
@@ -143,10 +126,7 @@ class MatmulTiling:
 
 
 def sizes(domain: Domain, loops: Sequence[int]) -> tuple[tuple[int, int, int], list[int]]:
-    """Return results around the rows and columns, rows, columns; and the depth of each product.
-
-    `loops` are the extents of the axes of the domain.
-    """
+    """Return results around rows and columns, rows, columns; and the depth of each product."""
 
     def extent(groups: Iterable[Group]) -> int:
         return prod(loops[axis] for group in groups for axis in group)
@@ -182,11 +162,8 @@ def shared(
 def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     """Lay the tile of `params` over the merged axes of a domain.
 
-    Raises
-    ------
-    ScheduleError
-        If the products of a kernel have no common rows and columns, or axes that are summed over
-        do not lie behind each other.
+    ScheduleError if the products of a kernel have no common rows and columns, or axes that are
+    summed over do not lie behind each other.
     """
     loops = _loops(domain)
     rows, cols = sides(domain)

@@ -230,13 +230,7 @@ class ReductionParams(PointwiseParams):
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:
-    """Refuse a number of CTAs that share a tile, or an unknown way to put their sums together.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the params.
-    """
+    """Refuse a number of CTAs that share a tile, or an unknown way to put their sums together."""
     if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= most:
         params.refuse("splits", f"1..{most} CTAs share a tile; use splits=4")
     params.check_word("meet", MEET)

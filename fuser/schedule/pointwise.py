@@ -14,16 +14,10 @@ MAX_TMA_RANK = 5
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The axes of one kernel and the tile of each.
+    """The axes of one kernel and the tile of each; 1 but for the last two.
 
-    Parameters
-    ----------
-    domain : Domain
-        What is computed.
-    split : bool
-        One merged axis seen as two, rows and columns; the launch chooses how many columns.
-    tile : tuple of int
-        Extent of a tile along every axis of the kernel; 1 but for the last two.
+    If `split`, one merged axis is seen as two, rows and columns; the launch chooses how many
+    columns.
     """
 
     domain: Domain

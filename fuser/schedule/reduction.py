@@ -23,12 +23,8 @@ TMA_PARTS = 4
 class ReductionTiling(Tiling):
     """The axes of a kernel with reductions: those kept, those reduced, and the two of a tile.
 
-    Parameters
-    ----------
-    axes_of : tuple of tuple of int
-        Axes of the domain behind each axis of the kernel; an empty one has extent 1.
-    reduced : tuple of int
-        Axes of the kernel that are reduced, the one with tiles last.
+    `axes_of` are the axes of the domain behind each of them; an empty one has extent 1.  `reduced`
+    are those that are reduced, the one with tiles last.
     """
 
     axes_of: tuple[Group, ...] = ()
@@ -93,10 +89,7 @@ def how_split(params: PointwiseParams) -> Meet | None:
 
 
 def lanes_together(vectors: int, params: PointwiseParams) -> int:
-    """Return how many lanes put together what they hold of a row of so many vectors.
-
-    Where TMA adds up the rest, they leave whole chunks of parts; 0 where there are too few vectors.
-    """
+    """Return how many lanes put together a row; whole chunks of parts for TMA, 0 if too few."""
     even = vectors & -vectors
     return min(even // (TMA_PARTS if how_split(params) == "tma" else 1), LANES)
 
@@ -140,10 +133,7 @@ def split_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None
 def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
     """Return params by which threads can put their parts of a tile together.
 
-    Raises
-    ------
-    ScheduleError
-        If there are none for this tile, or CTAs cannot put results together as is asked.
+    ScheduleError if there are none for this tile, or CTAs cannot put results together as is asked.
     """
     rows, cols = params.tile
     why = split_refusal(tiling, params)
@@ -173,7 +163,6 @@ def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
 
 
 def _sides(domain: Domain) -> tuple[list[Group], list[Group]]:
-    """Return the groups of axes that are kept, and those that are reduced."""
     kept = {axis for access in domain.writes for axis in access.coords}
     groups = domain.merged
     return [g for g in groups if g[-1] in kept], [g for g in groups if g[-1] not in kept]

@@ -52,12 +52,9 @@ def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView,
 def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, ...]:
     """Cut a fusion into segments, in an order in which they can be computed.
 
-    Returns
-    -------
-    tuple of Segment
-        Their tensors have the names that they have in the fusion; an output that is none of the
-        fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
-        store, with a suffix.
+    Their tensors have the names that they have in the fusion; an output that is none of the
+    fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
+    store, with a suffix.
     """
     return tuple(_Cutting(fusion, choices or Choices()).run())
 
@@ -379,7 +376,6 @@ def _is_begun(tv: TensorView, choices: Choices) -> bool:
 
 
 def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:
-    """Return the extents that the kernel of a reduction reduces."""
     if _is_begun(tv, choices):
         return (parts_of(tv).logical[-1].extent,)
     (arg,) = tv.args

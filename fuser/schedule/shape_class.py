@@ -16,14 +16,10 @@ Params = PointwiseParams | MatmulParams | AmpereParams
 class ShapeClass:
     """The part of a call's shapes and addresses that one kernel is compiled for.
 
-    Parameters
-    ----------
-    aligned : tuple of (str, int)
-        Per tensor as read or written: address, strides other than 1 and the last extent of the
-        loops are multiples of this many elements (1, 2, 4, 8 or 16; at most 16 bytes).
-    tma : frozenset of str
-        The tensors whose address and strides are multiples of 16 bytes; outputs also in the last
-        extent, because TMA writes whole chunks of 16 bytes.
+    Of a tensor as read or written that is `aligned`, address, strides other than 1 and the last
+    extent of the loops are multiples of so many elements (1, 2, 4, 8 or 16; at most 16 bytes).
+    `tma` are those whose address and strides are multiples of 16 bytes; outputs also in the last
+    extent, because TMA writes whole chunks of 16 bytes.
     """
 
     aligned: tuple[tuple[str, int], ...]
@@ -39,22 +35,14 @@ NONE = frozenset[str]()
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the shapes and addresses of a call ask of the cut into kernels.
+    """What the shapes and addresses of a call ask of the cut into kernels, by names of tensors.
 
-    Parameters
-    ----------
-    copied : frozenset of str
-        Operands of products, by name, that TMA cannot read where they lie: copied first.
-    apart : frozenset of str
-        Products that get a kernel of their own, because their axes suit no common tile.
-    empty : frozenset of str
-        Products and reductions of no elements, whose results are known.
-    parts : frozenset of str
-        Reductions of products that the kernel with the products begins, tile by tile, and another
-        one ends; what others reduce is stored first.
-    registers : bool
-        First operands that are not in memory are computed in registers, where they can be, and
-        not by a kernel before.
+    Operands of products that TMA cannot read where they lie are `copied` first; products whose axes
+    suit no common tile get a kernel `apart`; the results of products and reductions of no elements
+    (`empty`) are known.  Reductions of products that the kernel with the products begins, tile by
+    tile, another one ends (`parts`); what others reduce is stored first.  With `registers` first
+    operands that are not in memory are computed there, where they can be, and not by a kernel
+    before.
     """
 
     copied: frozenset[str] = NONE

@@ -31,16 +31,10 @@ WAYS: tuple[tuple[Meet, int], ...] = (
 
 @dataclass(frozen=True)
 class Product(Row):
-    """A row: out = f(x [M, K], weights [N, K], ...), bf16.
+    """A row: out = f(x [M, K], weights [N, K], ...), bf16; `shape` is (M, N, K), of each product.
 
-    Parameters
-    ----------
-    shape, products
-        M, N and K; how many products of that shape.
-    extra : str
-        What else goes in: "bias", "residual" or nothing.
-    dtype, prologue
-        Type of x, and the operation that it goes through first, if any.
+    `extra` is what else goes in: "bias", "residual" or nothing.  x has a `dtype`, and goes through
+    the operation `prologue` first, if any.
     """
 
     shape: tuple[int, int, int]

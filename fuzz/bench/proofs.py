@@ -1,9 +1,7 @@
 """How long proofs take: every recipe of the cookbook, 2 to 8 stages, 1 to 3 consumers; and matmuls.
 
-The matmuls are the compiler's own, for a linear layer, in every split.
-
-`nox -s proofs` prints the table; nothing is remembered from one proof to the next but what a second
-look at the same kernel shows.
+The matmuls are the compiler's own, for a linear layer, in every split.  Nothing is remembered from
+one proof to the next but what a second look at the same kernel shows.
 """
 
 from __future__ import annotations

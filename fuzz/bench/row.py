@@ -41,14 +41,8 @@ ROOF = "copy"
 class Row(ABC):
     """One case, of a kind that says what goes in, who else computes it, and how far off one is.
 
-    Parameters
-    ----------
-    name : str
-        Its number in the table.
-    fusion : callable
-        Makes our fusion, of one output.
-    form : callable
-        The same in torch, on inputs in the order of the fusion's.
+    `name` is its number in the table; `fusion` makes our fusion, of one output; `form` is the same
+    in torch, on inputs in the order of the fusion's.
     """
 
     name: str
@@ -104,13 +98,7 @@ def random_bf16(*shape: int) -> torch.Tensor:
 
 
 def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
-    """Time all peers of a row; medians in microseconds by name.
-
-    Raises
-    ------
-    click.ClickException
-        If an output of ours is off by more than the row's tolerance.
-    """
+    """Time all peers of a row; medians in microseconds by name.  What is off too far is refused."""
     count = max(2, min(8, 2 * L2_BYTES // row.nbytes + 1))
     sets = [row.inputs() for _ in range(count)]
     out = torch.empty_like(row.form(*sets[0]))
@@ -135,10 +123,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
 def side_by_side(
     peers: Mapping[str, Callable[..., object]], sets: Sequence[Tensors], samples: int = SAMPLES
 ) -> dict[str, float]:
-    """Return the microseconds of a call of each peer: medians of shuffled replays.
-
-    They are called on `sets` of arguments one after the other, together larger than the L2.
-    """
+    """Return the microseconds of a call of each peer, on `sets` in turn: shuffled medians."""
     graphs = {name: _capture(call, sets) for name, call in peers.items()}
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     order = list(graphs)

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -66,15 +65,11 @@ class _AtWork:
 
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[R]):
-    """From the child: what `work` returned."""
-
     value: R
 
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """From the child: what `work` raised."""
-
     error: Exception
 
 
@@ -85,15 +80,12 @@ class Child(Generic[R]):
     ----------
     work : callable
         Takes one argument; both it and its result can be pickled.
-    limit_s : float
-        CPU seconds of a call, all threads together; then the process is killed and a new one
-        started for the next call.
-    wall_s : float, optional
-        Wall seconds of a call; `FAR` times as many where none are given.
+    limit_s, wall_s : float
+        CPU seconds of a call, all threads together, and wall seconds (`FAR` times as many where
+        none are given); then the process is killed and a new one started for the next call.
     spawn : bool
-        Start from a fresh interpreter (for CUDA) and not from the fork server.
-    preload : list of str
-        What the fork server loads, if this is the first child of the process.
+        Start from a fresh interpreter (for CUDA) and not from the fork server, which loads
+        `preload` if this is the first child of the process.
     """
 
     def __init__(
@@ -108,18 +100,15 @@ class Child(Generic[R]):
         self._work = work
         self._limit_s = limit_s
         self._wall_s = FAR * limit_s if wall_s is None else wall_s
-        self._context: ForkServerContext | SpawnContext = (
-            multiprocessing.get_context("spawn")
-            if spawn
-            else multiprocessing.get_context("forkserver")
-        )
+        self._context: ForkServerContext | SpawnContext = multiprocessing.get_context("spawn")
         if not spawn:
+            self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload(list(preload))
         self._worker: _Worker | None = None
         self._calling = threading.Lock()
         self._closed = False
 
-    def __enter__(self) -> Child[R]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,45 +156,29 @@ class Child(Generic[R]):
             self._worker = None
 
 
-class Probed(Generic[R]):
-    """A GPU behind a child, of which each new one has to pass a probe.
-
-    `work` and limits are as of `Child`; any working device answers the request `probe`, and
-    `passes` tells whether it did so rightly.
-    """
+class Probed(Child[R]):
+    """A GPU behind a child; each new one has to answer a request `probe` so that it `passes`."""
 
     def __init__(
-        self, work: Callable[[str], R], probe: str, passes: Callable[[R], bool], **limits: float
+        self,
+        work: Callable[[str], R],
+        probe: str,
+        passes: Callable[[R], bool],
+        *,
+        limit_s: float = LIMIT_S,
+        wall_s: float | None = None,
     ) -> None:
-        self._new = partial(Child[R], work, spawn=True, **limits)  # type: ignore[arg-type]
+        super().__init__(work, limit_s=limit_s, wall_s=wall_s, spawn=True)
         self._probe, self._passes = probe, passes
-        self._child = self._new()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the child."""
-        self._child.close()
-
-    def call(self, argument: str) -> R | Lost:
-        """Run `work(argument)`; exceptions of `work` are raised here."""
-        return self._child.call(argument)
 
     def restart(self, what: str) -> None:
         """Start a new child after a crash, a hang or a CUDA error.
 
-        Raises
-        ------
-        RuntimeError
-            If not even the probe comes back, which is `what`.
+        RuntimeError if not even the probe comes back, which is `what`.
         """
-        self.close()
-        self._child = self._new()
-        answer = self._child.call(self._probe)
+        with self._calling:
+            self._drop()
+        answer = self.call(self._probe)
         if isinstance(answer, Lost) or not self._passes(answer):
             raise RuntimeError(f"the GPU does not run {what} any more: {answer}")
 
@@ -218,7 +191,6 @@ class _Worker:
     pipe: Connection
 
     def started(self) -> Lost | None:
-        """Wait until it serves."""
         end = time.monotonic() + START_S
         while not self._stirs():
             if time.monotonic() > end:
@@ -250,7 +222,6 @@ class _Worker:
                 return Lost("hang", f"no answer within {reason}{at}", at.judge)
 
     def end(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -267,7 +238,6 @@ class _Worker:
             return None
 
     def _death(self) -> str:
-        """Say how the process died."""
         self.process.join(TICK_S)
         self.process.kill()  # it may have closed its pipe alone
         self.process.join()

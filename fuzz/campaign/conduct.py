@@ -25,7 +25,7 @@ from fuser.runtime.executable import device_present
 from fuzz import floor
 from fuzz.campaign import corpus, driver, repro, summary
 from fuzz.campaign.child import FAR, LIMIT_S
-from fuzz.campaign.driver import Broken, Job, Judged, Message, Ready, Round, Shrunk, Skipped
+from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger
@@ -39,36 +39,11 @@ STATUS_S = 10.0
 """Seconds between status lines where the output is no terminal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the command line asks for, an option of `main` each.
-
-    Cases begin for so many seconds; a driver ends before that after `most`.  The same seed, shard
-    (which part of how many, counted from 1) and number of workers draw the same cases.
-    """
-
-    seconds: float
-    most: int | None
-    seed: int
-    oracles: tuple[str, ...]
-    workers: int
-    shard: tuple[int, int]
-    ledger: Path
-    gpu: bool
-    mutants: bool
-    resume: bool
-
-    @property
-    def repros(self) -> Path:
-        """Folder of the scripts of failures."""
-        return self.ledger.parent / "repros"
-
-
 @dataclass
 class Campaign:
     """A run in progress: what came in, and what to show of it."""
 
-    plan: Plan
+    plan: driver.Plan
     book: Ledger
     run: str
     console: Console
@@ -150,7 +125,7 @@ class Campaign:
         return HARNESS if broken or short or not self.drawn else CLEAN
 
 
-def conduct(plan: Plan, console: Console) -> int:
+def conduct(plan: driver.Plan, console: Console) -> int:
     """Run a campaign and return its exit code."""
     name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
     with Ledger(plan.ledger) as book:
@@ -247,10 +222,7 @@ def _end(processes: list[SpawnProcess]) -> None:
 
 
 def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) -> None:
-    """Hear the drivers until all have closed their pipes, or are long overdue.
-
-    Meanwhile show how far they are: by a bar on a terminal, by a line now and then elsewhere.
-    """
+    """Hear the drivers until all are gone or long overdue, and show how far they are."""
     seconds = campaign.plan.seconds
     overdue = time.time() + seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
     open_, following = dict(inboxes), STATUS_S
@@ -270,17 +242,12 @@ def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) 
             campaign.console.print(f"{elapsed:4.0f} s: {campaign.line()}")
 
 
-def _job(campaign: Campaign, worker: int) -> Job:
+def _job(campaign: Campaign, worker: int) -> driver.Job:
     plan = campaign.plan
     texts = list(corpus.texts(plan.ledger).items())
-    return Job(
-        seed=plan.seed,
-        shard=plan.shard[0],
-        worker=worker,
-        seconds=plan.seconds,
-        most=plan.most,
-        oracles=plan.oracles,
-        use_gpu=plan.gpu,
+    return driver.Job(
+        plan,
+        worker,
         corpus=dict(texts[worker :: plan.workers]),
         bases=FAMILIES[worker :: plan.workers],
         mutants=worker == 0 and plan.mutants,
@@ -356,4 +323,4 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 @click.pass_context
 def main(context: click.Context, /, **_: object) -> None:
     """Draw random fusions and schedules, judge them by every oracle, and write a report."""
-    sys.exit(conduct(Plan(**context.params), Console(soft_wrap=True, highlight=False)))
+    sys.exit(conduct(driver.Plan(**context.params), Console(soft_wrap=True, highlight=False)))

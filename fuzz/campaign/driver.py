@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
@@ -52,38 +53,41 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What one driver is to do.
+class Plan:
+    """What the command line asks for, an option of `main` each.
 
-    Parameters
-    ----------
-    seed, shard, worker : int
-        The seeds of its rounds follow from these.
-    seconds : float
-        From the moment when its judge is ready; then no further case begins.
-    most : int or None
-        Cases after which it ends before that time.
-    oracles : tuple of str
-        Of `fuzz.campaign.judge.CPU_ORACLES`.
-    use_gpu : bool
-        Run every case on the GPU too.
-    corpus : dict
-        Texts of cases that have failed before, by name; judged first.
-    bases : tuple of str
-        Schedule families whose representatives are judged next.
-    mutants : bool
-        Judge mutants of every family then, for a part of the time.
-    done : frozenset of int
-        Rounds that an interrupted run has finished.
+    Cases begin for so many seconds; a driver ends before that after `most`.  The same seed, shard
+    (which part of how many, counted from 1) and number of workers draw the same cases.
     """
 
-    seed: int
-    shard: int
-    worker: int
     seconds: float
     most: int | None
+    seed: int
     oracles: tuple[str, ...]
-    use_gpu: bool
+    workers: int
+    shard: tuple[int, int]
+    ledger: Path
+    gpu: bool
+    mutants: bool
+    resume: bool
+
+    @property
+    def repros(self) -> Path:
+        """Folder of the scripts of failures."""
+        return self.ledger.parent / "repros"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one driver is to do of a plan.
+
+    Texts of the `corpus`, by name, are judged first, then the representatives of the families
+    `bases`, then mutants of every family for a part of the time, if they are asked for; an
+    interrupted run has finished the rounds that are `done`.
+    """
+
+    plan: Plan
+    worker: int
     corpus: dict[str, str]
     bases: tuple[str, ...]
     mutants: bool
@@ -158,7 +162,7 @@ def drive(job: Job, outbox: Connection) -> None:
     try:
         with ExitStack() as stack:
             judge = stack.enter_context(Child(judge_text))
-            device = stack.enter_context(gpu.Device()) if job.use_gpu else None
+            device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
             Engine(job, outbox.send, judge.call, device).run()
     except BrokenPipeError:
         return
@@ -186,11 +190,7 @@ def failures(records: Sequence[Record]) -> list[Record]:
 
 
 class Engine:
-    """The work of one driver.
-
-    `send` takes what is to be written down, `judge` is `judge_text` in a process of its own; cases
-    run on the device too, if there is one.
-    """
+    """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Engine:
         judge: Callable[[str], list[Record] | Lost],
         device: gpu.Device | None,
     ) -> None:
-        self._job = job
+        self._job, self._plan = job, job.plan
         self._send = send
         self._judge = judge
         self._device = device
@@ -214,7 +214,7 @@ class Engine:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
         self._judge(request(gpu.PROBE, ()))
         self._send(Ready())
-        start, seconds = time.time(), self._job.seconds
+        start, seconds = time.time(), self._plan.seconds
         self.replay(start + CORPUS_SHARE * seconds)
         self.judge_bases()
         if self._job.mutants:
@@ -248,7 +248,7 @@ class Engine:
     def _given(self, case: Case, phase: str) -> list[Record]:
         """Judge a case that nobody drew; report, and return, its failures."""
         text = to_text(case)
-        bad = failures(self._ask(case, text, self._job.oracles, phase))
+        bad = failures(self._ask(case, text, self._plan.oracles, phase))
         for record in bad:
             if record.kind != REFUSED:  # which no script of the case alone can show
                 self._send(Shrunk(record, text))
@@ -257,7 +257,7 @@ class Engine:
     def _mutants(self, until: float) -> None:
         with Child(judge_family) as child:
             # Which family comes first differs, for those that short campaigns reach.
-            first = self._job.seed % len(FAMILIES)
+            first = self._plan.seed % len(FAMILIES)
             for position, family in enumerate(FAMILIES[first:] + FAMILIES[:first]):
                 left = max(until - time.time(), 0.0)
                 result = child.call(f"{family} {left / (len(FAMILIES) - position):.3f}")
@@ -304,8 +304,8 @@ class Engine:
     def check(self, case: Case) -> None:
         """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
         wanted = self._wanted
-        grace = min(SHRINK_S, self._job.seconds) if wanted else 0.0
-        enough = self._job.most is not None and self._drawn >= self._job.most
+        grace = min(SHRINK_S, self._plan.seconds) if wanted else 0.0
+        enough = self._plan.most is not None and self._drawn >= self._plan.most
         if time.time() > self._deadline + grace or (enough and not wanted):
             raise TimeOver
         text = to_text(case)
@@ -331,7 +331,7 @@ class Engine:
         key = (case_id(text), signature(wanted) if wanted else "")
         if key not in self._seen:
             self._drawn += not wanted
-            oracles = needed(wanted, self._job.oracles) if wanted else self._job.oracles
+            oracles = needed(wanted, self._plan.oracles) if wanted else self._plan.oracles
             phase = "shrink" if wanted else "generate"
             self._seen[key] = self._ask(case, text, oracles, phase)
         return self._seen[key]
@@ -350,8 +350,7 @@ class Engine:
         return answer
 
     def _seed(self, number: int) -> int:
-        job = self._job
-        words = f"{job.seed}/{job.shard}/{job.worker}/{number}"
+        words = f"{self._plan.seed}/{self._plan.shard[0]}/{self._job.worker}/{number}"
         return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8])
 
 
@@ -367,7 +366,6 @@ def _was_built(records: list[Record]) -> bool:
 
 
 def _lost(case: Case, text: str, lost: Lost) -> Record:
-    """Record that the judges themselves crashed or hung on a case."""
     return replace(
         blank_record(case, text),
         status="error",

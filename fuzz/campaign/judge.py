@@ -38,10 +38,7 @@ REPLAYS = 12
 
 
 def judge_text(asked: str) -> list[Record]:
-    """Judge the case of a text; its first line is `# oracles: a, b`.
-
-    One string in, records out, so that any process of any engine can do it.
-    """
+    """Judge the case of a text whose first line is `# oracles: a, b`; for any process."""
     head, text = asked.split("\n", 1)
     names = head.removeprefix("# oracles: ").split(", ")
     return judge(from_text(text), [name for name in names if name])
@@ -53,14 +50,9 @@ def request(text: str, oracles: Iterable[str]) -> str:
 
 
 def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
-    """Judge a case.
+    """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
-    Of one that the compiler refuses there is one record, `invalid`.
-
-    Returns
-    -------
-    list of Record
-        One per kernel and oracle, simulator and agreement one per trip count.
+    Of a case that the compiler refuses there is one record, `invalid`.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
@@ -109,10 +101,7 @@ def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, 
 
 
 def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verdict:
-    """Compare what prover and simulator say about common trip counts.
-
-    A proof is about every trip count; a refutation about those of its witnesses.
-    """
+    """Compare a proof, of all trip counts, or its witnesses, of theirs, with the simulator."""
     failed = [trips for trips, verdict in seen.items() if verdict.status is Status.FAIL]
     if proof.status is Status.PASS and failed:
         trips = failed[0]
@@ -161,10 +150,7 @@ def partials(params: Params) -> Partials | None:
 
 
 def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Verdict:
-    """Compare what a case returned for some inputs with the reference.
-
-    Sums of integers that are rounded on their way have a bound, which is 0 where they are exact.
-    """
+    """Compare what a case returned with the reference; sums that are exact must be equal."""
     rounded = partials(case.params)
     exact = case.kind == "integers" and rounded is None
     return compare(evaluate(case.fusion, given, rounded), list(got), exact=exact)

@@ -140,8 +140,8 @@ def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) ->
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     """Return a launch in which every CTA gets `trips` tiles; with 0, only the last CTA runs.
 
-    Extents leave tails along every axis where the kernel's alignment allows it; tensors are dense,
-    but for strides that must be multiples of 16 bytes.  Where the alignment asks for several tiles
+    Extents leave tails along every axis where the kernel's alignment allows it; strides that must
+    be multiples of 16 bytes aside, tensors are dense.  Where the alignment asks for several tiles
     in the last axis there are as many CTAs.
     """
     kernel, tile = launch.kernel, launch.tiling.tile

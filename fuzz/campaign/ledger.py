@@ -32,19 +32,10 @@ class LedgerError(click.ClickException):
 
 
 class Ledger:
-    """An open ledger; append and read.
+    """An open ledger, to append to and read; made, with its folders, where it does not exist.
 
-    Parameters
-    ----------
-    path : Path
-        Made, with its folders, where it does not exist.
-
-    Raises
-    ------
-    LedgerError
-        If the file is a ledger of another version, or no SQLite file.
-    CannotWrite
-        If it cannot be written; so do all methods that write.
+    LedgerError if the file is a ledger of another version, or no SQLite file; CannotWrite if it
+    cannot be written, by all methods that write.
     """
 
     def __init__(self, path: Path) -> None:

@@ -118,16 +118,10 @@ def judge_family(words: str) -> Kills:
 
 
 def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDULES) -> Kills:
-    """Judge a family's kernel, and every mutant of it, by prover and simulator.
+    """Judge the kernel of a family of `FAMILIES`, and every mutant of it, by prover and simulator.
 
-    Parameters
-    ----------
-    family : str
-        Of `FAMILIES`.
-    seconds : float
-        After which no further mutant is judged; with 0 none is, nor a kernel, else at least one.
-    schedules : int
-        Per trip count of the simulator's searches.
+    After so many seconds no further mutant is judged; with 0 none is, nor a kernel, else at least
+    one. `schedules` are per trip count of the simulator's searches.
     """
     end = time.perf_counter() + seconds
     case = representative(family)
@@ -148,10 +142,7 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
 def judge_both(
     recorder: Recorder, launch: Launch, mutant: Mutant | None, schedules: int
 ) -> tuple[Verdict, Searched] | None:
-    """Prove and search a kernel as it is, or a mutant of it on its launches.
-
-    None where a judge itself broke.
-    """
+    """Prove and search a kernel, or a mutant of it on its launches; None if a judge broke."""
     name, kernel = launch.kernel.name, mutant.kernel if mutant else launch.kernel
     change = mutant.change if mutant else ""
     proof = recorder.ask("prover", name, lambda: prove(kernel), mutant=change)

@@ -55,34 +55,21 @@ class Record:
     ----------
     case : str
         Id of the case; its text is in the ledger too.
-    oracle : str
-        One of `ORACLES`.
+    oracle, status, phase : str
+        Of `ORACLES`, `STATUSES`, `PHASES`.
     subject : str
         What was judged: a kernel, with a trip count if that was given, or a mutation.
-    status : str
-        One of `STATUSES`.
     checked : int
         Claims or elements that were really checked.
     seconds : float
         Wall time of the oracle alone.
-    kind : str
-        Class of the first finding, such as ``race``; empty without one.
-    reason : str
-        Findings, or why there is no answer.
-    family : str
-        Schedule family, such as ``tma-specialized/tma``.
-    load, store : str
-        Mechanisms, ``direct`` or ``tma``.
-    stages : int
-        Slots of every input ring.
-    values : str
-        ``integers`` or ``reals``.
-    ops : str
-        Space-separated ``op/dtype`` facts of the fusion.
+    kind, reason : str
+        Class of the first finding, such as ``race``; all findings, or why there is no answer.
+    family, load, store, stages, values, ops
+        Of the schedule, as ``tma-specialized/tma``; mechanisms; slots of every input ring;
+        ``integers`` or ``reals``; space-separated ``op/dtype`` facts of the fusion.
     mutant : str
         The mutation in words; empty for an ordinary case.
-    phase : str
-        One of `PHASES`.
     witness : str
         The execution that refutes the subject, as JSON of `oracles.witness`; empty if none.
     confirmed : str
@@ -115,12 +102,9 @@ class Record:
         return ORDER in self.confirmed.split()
 
     def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"Record(status={self.status!r}): pick one of {STATUSES}")
-        if self.oracle not in ORACLES:
-            raise ValueError(f"Record(oracle={self.oracle!r}): pick one of {ORACLES}")
-        if self.phase not in PHASES:
-            raise ValueError(f"Record(phase={self.phase!r}): pick one of {PHASES}")
+        for name, known in (("status", STATUSES), ("oracle", ORACLES), ("phase", PHASES)):
+            if (said := getattr(self, name)) not in known:
+                raise ValueError(f"Record({name}={said!r}): pick one of {known}")
 
 
 COLUMNS = tuple(field.name for field in fields(Record))
@@ -149,11 +133,5 @@ CREATE TABLE IF NOT EXISTS records (run TEXT, {", ".join(f'"{name}"' for name in
 
 
 def signature(record: Record) -> str:
-    """Name the failure that a record stands for; shrinking keeps it.
-
-    Returns
-    -------
-    str
-        Oracle, kind of finding and schedule family, such as ``prover race tma-pipelined/tma``.
-    """
+    """Name the failure that a record stands for, as ``prover race tma-pipelined/tma``."""
     return f"{record.oracle} {record.kind or record.status} {record.family}"

@@ -27,8 +27,7 @@ class Recorder:
     ) -> Verdict | None:
         """Record a verdict; None, and a record of the exception, where there is none.
 
-        What the compiler makes of params that it takes is its own fault; an exception of any oracle
-        but `build` is the harness's.
+        Of `build` that is the compiler's fault, of other oracles the harness's.
         """
         at_work(oracle, f"{subject} {mutant}".strip())
         start = time.perf_counter()
@@ -87,7 +86,6 @@ class Recorder:
 
 
 def _broken(error: Exception) -> tuple[str, str]:
-    """Return the kind of an exception, and the end of its trace."""
     return type(error).__name__, "".join(traceback.format_exception(error))[-4000:]
 
 

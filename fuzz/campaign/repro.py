@@ -62,13 +62,10 @@ if __name__ == "__main__":
 
 
 def judged(case: Case, oracle: str = "") -> list[Record] | Lost:
-    """Judge a case again in a child process.
+    """Judge a case again in a child, by an oracle, or all that need no GPU where none is named.
 
-    Returns
-    -------
-    list of Record or Lost
-        What the oracle says, or all that need no GPU where none is named; and why the case is not
-        built, where that is so.  Without a device `gpu` says nothing.
+    Returns what they say, and why the case is not built, where that is so.  Without a device `gpu`
+    says nothing.
     """
     text = to_text(case)
     if oracle == "gpu":
@@ -97,10 +94,7 @@ def outcome(answer: list[Record] | Lost) -> int:
 
 
 def replay(*cases: Case, oracle: str = "") -> NoReturn:
-    """Judge cases, say what comes out, and end the process by the table of exit codes.
-
-    Asked is the oracle whose failure it is; all that need no GPU where none is named.
-    """
+    """Judge cases by an oracle, or all that need no GPU, say what comes out, and exit."""
     codes = []
     for case in cases:
         try:

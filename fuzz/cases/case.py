@@ -111,13 +111,7 @@ def to_text(case: Case) -> str:
 
 
 def from_text(text: str) -> Case:
-    """Execute the text of a case; it must be your own, or one you have read.
-
-    Raises
-    ------
-    ValueError
-        If the text makes no Case.
-    """
+    """Execute the text of a case, your own or one you have read; ValueError if it makes none."""
     names: dict[str, object] = {}
     exec(compile(text, "<case>", "exec"), names)
     case = names.get("case")
@@ -181,14 +175,9 @@ def tensors(fusion: Fusion) -> list[TensorView]:
 
 
 def inputs(case: Case, *, turn: int = 0) -> list[Value]:
-    """Make the inputs of a case: CPU tensors in poisoned buffers, and numbers.
+    """Make the inputs of a case, always the same: CPU tensors in poisoned buffers, and numbers.
 
-    Parameters
-    ----------
-    case : Case
-        The same case gives the same inputs.
-    turn : int
-        Another one gives other values of the same form, for launches after the first.
+    Another `turn` gives other values of the same form, for launches after the first.
     """
     random = torch.Generator().manual_seed(case.seed * 1_000_003 + turn)
     return [

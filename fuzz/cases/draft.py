@@ -71,7 +71,6 @@ POINTWISE = tuple(
 
 
 def _largest(op: str, args: list[int]) -> int:
-    """Bound the magnitude of an exact operation's result."""
     match op:
         case "add" | "sub":
             return sum(args)
@@ -87,26 +86,11 @@ def _largest(op: str, args: list[int]) -> int:
 
 @dataclass
 class Draft:
-    """A fusion under construction, as far as it lies in one frame.
+    """A fusion under construction, as far as it lies in one frame, whose extents are `axes`.
 
-    Parameters
-    ----------
-    fd : FusionDefinition
-        Drafts of other frames may share it.
-    banned : frozenset of str
-        Features that are left out.
-    axes : list of str or int
-        Extents of the frame.
-    exact : bool
-        Small integers must stay exact.
-    live : list of TensorView
-        Tensors that operations may take.
-    size : dict
-        Bound of the magnitude of each, by name.
-    used : set of str
-        Those that were taken.
-    scalars : list of Scalar
-        Scalar inputs so far.
+    Drafts of other frames may share `fd`.  Features that are `banned` are left out; if `exact`,
+    small integers must stay exact.  `live` are the tensors that operations may take, `size` has the
+    bound of the magnitude of each, by name, `used` are those that were taken.
     """
 
     fd: FusionDefinition
@@ -198,7 +182,6 @@ def _number(draw: st.DrawFn, draft: Draft, like: DType) -> tuple[Scalar | bool |
 def _other(
     draw: st.DrawFn, draft: Draft, op: str, a: TensorView
 ) -> tuple[TensorView | Scalar | bool | int | float, int]:
-    """Draw another operand for `op` beside `a`."""
     spec = OPS[op]
     fits = [
         tv

@@ -62,10 +62,7 @@ def matmul_extents(
 def bounded(
     fusion: Fusion, params: MatmulParams | AmpereParams, values: dict[str, int], *, exact: bool
 ) -> dict[str, int]:
-    """Return extents, the largest of them halved until no kernel has much to do.
-
-    What is a multiple of 8 stays one, so that TMA can still move it.
-    """
+    """Return extents, the largest halved until no kernel has much; multiples of 8 stay such."""
     values = dict(values)
     while any(n > 1 for n in values.values()) and not _is_short(
         fusion, params, values, exact=exact

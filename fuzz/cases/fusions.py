@@ -11,14 +11,14 @@ from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
 
 
 @st.composite
-def fusions(draw: st.DrawFn, *, max_ops: int = 8, max_rank: int = 4, exact: bool = False) -> Fusion:
+def fusions(draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False) -> Fusion:
     """Fusions of one to `max_ops` drawn operations; `exact` ones keep small integers exact.
 
     Shrinks towards one `relu` of an f32 input with one axis: fewer operations first, then
     simpler ones, fewer axes, f32, and no feature.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
-    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, max_rank)), exact)
+    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 4)), exact)
     on.take_input(draw, draft, whole=True)
     for count in range(1, max_ops + 1):
         on.step(draw, draft)
@@ -29,15 +29,13 @@ def fusions(draw: st.DrawFn, *, max_ops: int = 8, max_rank: int = 4, exact: bool
 
 
 @st.composite
-def single_op_fusions(
-    draw: st.DrawFn, *, op: str | None = None, max_rank: int = 2, exact: bool = False
-) -> Fusion:
+def single_op_fusions(draw: st.DrawFn, *, op: str | None = None, exact: bool = False) -> Fusion:
     """Fusions of one operation, each operand an input of its own.
 
     Shrinks towards one `relu` (or `op`) of an f32 input with one axis.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
-    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, max_rank)), exact)
+    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 2)), exact)
     names = [n for n in POINTWISE if not (exact and n in INEXACT)]
     name = op or draw(st.sampled_from(names))
     legal = [

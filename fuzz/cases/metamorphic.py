@@ -30,10 +30,7 @@ _Change = Callable[[random.Random], dict[str, object]]
 
 
 def variants(case: Case) -> Iterator[Params]:
-    """Yield other schedules of a case, the same for every process.
-
-    The kind of the case decides whether sums may be added up in another order.
-    """
+    """Yield other schedules of a case, the same for every process; reals keep the order of sums."""
     rng = random.Random(f"{case.seed} {case.params!r}")
     changes = list(_changes(case))
     seen = {case.params}
@@ -86,7 +83,6 @@ def _adds_up(case: Case) -> bool:
 
 
 def _mechanisms(rng: random.Random) -> dict[str, object]:
-    """Draw how tensors come and go."""
     load = rng.choice(("direct", "tma"))
     stages = rng.choice((1, 2, 4)) if load == "tma" else 1
     given: dict[str, object] = {"load": load, "store": rng.choice(("direct", "tma"))}
@@ -94,7 +90,6 @@ def _mechanisms(rng: random.Random) -> dict[str, object]:
 
 
 def _ring(rng: random.Random, params: Params) -> dict[str, object]:
-    """Draw a ring that is no larger."""
     stages = rng.randint(1, params.stages)
     ahead = params.prefetch and rng.randint(0, stages - 1)
     return {"stages": stages, "prefetch": ahead}

@@ -39,28 +39,12 @@ Names = tuple[str, ...]
 
 @dataclass
 class Products:
-    """A fusion with products under construction.
+    """A fusion with products under construction, without the features that are `banned`.
 
-    Parameters
-    ----------
-    fd : FusionDefinition
-        What is defined so far.
-    banned : frozenset of str
-        Features that are left out.
-    exact : bool
-        Small integers must stay exact.
-    dtype : DType
-        Type of every operand; that of 8-bit floats is drawn for each.
-    extents : dict
-        Extent of every axis, by its name.
-    scalars : list of Scalar
-        Scalar inputs so far.
-    sizes : dict
-        Bound of the magnitudes of operands and results, by name of the tensor.
-    shared : list
-        Operands so far, with the names of their axes.
-    accumulate : str or None
-        Type of the sums, if not the default.
+    If `exact`, small integers must stay exact.  `dtype` is that of every operand, but of 8-bit
+    floats, drawn for each; `accumulate` that of the sums, if not the default.  `extents` are by the
+    names of axes; `sizes` bound the magnitudes of operands and results, by name of the tensor;
+    `shared` are the operands so far, with the names of their axes.
     """
 
     fd: FusionDefinition
@@ -147,7 +131,6 @@ def _plain(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
 
 
 def _prologue(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
-    """Compute an operand from inputs."""
     draft = products.frame(names)
     made = on.take_input(draw, draft, whole=True)
     for _ in range(draw(st.sampled_from([1, 1, 2]))):

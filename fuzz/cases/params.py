@@ -61,14 +61,9 @@ BARRIER_BYTES = 1024
 class Sizes:
     """What one element of a tile takes in the worst kernel of a fusion.
 
-    Parameters
-    ----------
-    reads, writes : int
-        Bytes of all inputs and of all outputs.
-    registers : int
-        32-bit registers of all inputs and outputs, and of two values on the way.
-    parts : int
-        Bytes of what meets in shared memory, of reductions.
+    That is the bytes of all inputs (`reads`), of all outputs (`writes`), and of what meets in
+    shared memory, of reductions (`parts`); and 32-bit registers of inputs, outputs and two values
+    on the way.
     """
 
     reads: int
@@ -103,12 +98,9 @@ def sizes(fusion: Fusion) -> Sizes:
 
 @st.composite
 def params(
-    draw: st.DrawFn,
-    fusion: Fusion | None = None,
-    *,
-    families: tuple[str, ...] = POINTWISE_FAMILIES,
+    draw: st.DrawFn, fusion: Fusion, *, families: tuple[str, ...] = POINTWISE_FAMILIES
 ) -> PointwiseParams:
-    """Schedules of these families that fit shared memory, for a fusion of two tensors if not given.
+    """Schedules of these families that fit shared memory, for a fusion.
 
     Those of fusions with reductions let up to 16 CTAs share a tile now and then.  Shrinks towards
     the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
@@ -120,15 +112,15 @@ def params(
     loads, stores = family.split("/")
     load, store = loads != "direct", stores == "tma"
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
-    if fusion is not None and _reduces_columns(fusion):
+    if _reduces_columns(fusion):
         columns = [n for n in (*columns, 32) if n % 32 == 0]
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
     stages = draw(st.integers(1, MAX_STAGES)) if load else 1
-    need = sizes(fusion) if fusion is not None else Sizes(4, 4)
+    need = sizes(fusion)
     per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
-    split = fusion is not None and _splits_iota(fusion)
+    split = _splits_iota(fusion)
     tiles = [
         (rows, cols)
         for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
@@ -157,7 +149,7 @@ def params(
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
     )
-    if fusion is None or specialized or not _reduces(fusion):
+    if specialized or not _reduces(fusion):
         return plain
     return shared(
         plain,
@@ -167,10 +159,7 @@ def params(
 
 
 def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
-    """Return params by which so many CTAs share a tile of a reduction, one tile each.
-
-    Where they cannot meet in that way, they will do so by threads: see `possible`.
-    """
+    """Return params by which so many CTAs share a tile; by threads where not so (`possible`)."""
     return plain if splits == 1 else ReductionParams.sharing(plain, splits, meet)
 
 
@@ -206,10 +195,7 @@ def extents(
 
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[int, int]:
-    """Gaps and offsets of the inputs in memory, in elements.
-
-    Shrinks towards no gap and no offset.
-    """
+    """Gaps and offsets of the inputs in memory, in elements.  Shrinks towards none."""
     odd = rarely(draw)
     gap = draw(st.sampled_from([0, 1, 3, 8, 5] if odd else [0, 16, 64]))
     return gap, draw(st.sampled_from([0, 1, 2, 4, 8] if odd else [0, 0, 16]))
@@ -278,7 +264,6 @@ def _splits_iota(fusion: Fusion) -> bool:
 
 
 def _reduces(fusion: Fusion) -> bool:
-    """Tell whether a kernel of a fusion reduces something."""
     return any(segment.domain.reductions for segment in segments(fusion))
 
 
@@ -302,7 +287,6 @@ def _pinned(fusion: Fusion) -> int:
 
 
 def _tiles(tiles: Loops, values: dict[str, int]) -> int:
-    """Count the tiles of a kernel."""
     loops = [n if isinstance(n, int) else values[n.name] for n in tiles.domain.extents]
     merged = [prod(loops[axis] for axis in group) for group in tiles.groups]
     if tiles.split:
@@ -311,5 +295,4 @@ def _tiles(tiles: Loops, values: dict[str, int]) -> int:
 
 
 def _uses(fusion: Fusion, symbol: str) -> int:
-    """Count the axes of one tensor that have an extent."""
     return max(sum(str(axis) == symbol for axis in tv.logical) for tv in fusion.tensors)

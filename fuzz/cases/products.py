@@ -61,9 +61,8 @@ def product_fusions(
 ) -> Fusion:
     """Fusions of one to three products with up to `max_ops` operations behind; see `fusions`.
 
-    With `asked` CTAs are asked to share the tiles of the first of them.
-
-    Shrinks towards a `matmul` of two bf16 matrices.
+    With `asked` CTAs are asked to share the tiles of the first.  Shrinks towards a `matmul` of two
+    bf16 matrices.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8)))
     types = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8
@@ -106,7 +105,6 @@ def product_fusions(
 
 
 def _sides(draw: st.DrawFn, products: Products) -> _Sides:
-    """Draw the axes of the first product."""
     batch = draw(st.sampled_from([0, 0, 0, 1, 2])) if products.allows("batches") else 0
     rows = cols = sums = 1
     if products.allows("vectors") and rarely(draw):
@@ -218,7 +216,6 @@ def _shared(draw: st.DrawFn, products: Products, names: Names) -> TensorView | N
 
 
 def _sized(products: Products, made: TensorView, a: TensorView, b: TensorView) -> TensorView:
-    """Note the magnitude of a result, a bias included."""
     products.sizes[made.name] = products.sizes[a.name] * products.sizes[b.name] * MAX_SUM + SMALL
     return made
 

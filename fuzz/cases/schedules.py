@@ -64,28 +64,14 @@ P = TypeVar("P", MatmulParams, AmpereParams)
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What the tiles of the worst kernel of a fusion are made of.
+    """What the tiles of the worst kernel of a fusion are made of; bytes are those of an element.
 
-    Parameters
-    ----------
-    products : int
-        Accumulators.
-    operands : int
-        Tensors whose tiles are multiplied, or computed with to be.
-    out_bytes : int
-        Bytes per element of all outputs.
-    narrow, wide : int
-        Bytes of an element of the smallest and of the largest of those.
-    whole : bool
-        Columns are those that integers take, too.
-    leaves : int
-        Tensors that an operand is computed from, in registers if that is asked for.
-    in_bytes : int
-        Bytes per element of all that an epilogue reads.
-    half : bool
-        Something is added up in f16, by one CTA only.
-    parts : bool
-        Rows of a product are reduced beside it, by who has all of their columns.
+    `products` are accumulators, `operands` tensors whose tiles are multiplied, or computed with to
+    be: from `leaves` of them, in registers if that is asked for.  `out_bytes` are those of all
+    outputs together, `narrow` and `wide` those of the smallest and the largest, `in_bytes` those of
+    all that an epilogue reads.  `whole`: columns are those that integers take, too; `half`:
+    something is added up in f16, by one CTA only; `parts`: rows of a product are reduced beside it,
+    by who has all of their columns.
     """
 
     products: int = 1
@@ -186,18 +172,14 @@ def footprint(fusion: Fusion) -> Footprint:
 
 @st.composite
 def matmul_params(
-    draw: st.DrawFn,
-    fusion: Fusion | None = None,
-    *,
-    families: tuple[str, ...] = MATMUL_FAMILIES,
+    draw: st.DrawFn, fusion: Fusion, *, families: tuple[str, ...] = MATMUL_FAMILIES
 ) -> MatmulParams | AmpereParams:
-    """Schedules of these families that fit, for a fusion of one product if not given.
+    """Schedules of these families that fit, for a fusion.
 
     Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
     stage, one CTA a tile.
     """
-    need = footprint(fusion) if fusion is not None else Footprint()
-    odd = fusion is not None and (_sums_over_odd(fusion) or _has_f8(fusion))
+    need, odd = footprint(fusion), _sums_over_odd(fusion) or _has_f8(fusion)
     family = draw(st.sampled_from([f for f in families if not (odd and f in OBSERVES)] or families))
     if family in OBSERVES:
         return _ampere(draw, need, OBSERVES[family])
@@ -311,7 +293,6 @@ def _stages(draw: st.DrawFn, rings: list[int]) -> int:
 
 
 def _has_f8(fusion: Fusion) -> bool:
-    """Tell whether 8-bit floats are multiplied, which sm_80 does not do."""
     return any(arg.dtype.is_f8 for tv in fusion.tensors if tv.op == "mma" for arg in tv.args)
 
 

@@ -40,10 +40,9 @@ def cases(
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
 
-    Where these are of both kinds, one in eight leaves its schedules to the heuristics.
-
-    Shrinks towards one `relu` of an f32 input of one element under direct/direct (or the first
-    of `families` that can be), integers, seed 0; those with products towards one `matmul`.
+    Where these are of both kinds, one in eight leaves its schedules to the heuristics.  Shrinks
+    towards one `relu` of an f32 input of one element under direct/direct (or the first of
+    `families` that can be), integers, seed 0; those with products towards one `matmul`.
     """
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
@@ -88,14 +87,9 @@ def pointwise_cases(
     """Cases without products; one in three has a single operation."""
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
+    alone = draw(st.sampled_from([False, False, True]))
     fusion = draw(
-        st.sampled_from([fusions, fusions, single_op_fusions]).flatmap(
-            lambda strategy: (
-                single_op_fusions(exact=exact)
-                if strategy is single_op_fusions
-                else fusions(exact=exact, max_ops=max_ops)
-            )
-        )
+        single_op_fusions(exact=exact) if alone else fusions(exact=exact, max_ops=max_ops)
     )
     schedule = draw(params(fusion, families=families))
     values = draw(extents(fusion, schedule))
@@ -112,10 +106,7 @@ def product_cases(
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     max_ops: int = 4,
 ) -> Case:
-    """Cases with products.
-
-    Shrinks towards one `matmul` of two bf16 matrices of 8 x 8 under the first of `families`.
-    """
+    """Cases with products.  Shrinks towards a `matmul` of 8 x 8 under the first of `families`."""
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
     fusion = draw(product_fusions(exact=exact, max_ops=max_ops))

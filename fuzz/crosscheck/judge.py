@@ -94,11 +94,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One kernel, judged: a line of the results.
-
-    The simulator is asked where the explorer has no answer, and of the sync mutants of the seed
-    kernels.
-    """
+    """One kernel, judged: a line of the results."""
 
     subject: str
     family: str
@@ -147,14 +143,9 @@ def settle(
 ) -> Outcome:
     """Judge a kernel by prover and explorer.
 
-    Parameters
-    ----------
-    search : callable, optional
-        The simulator, with a number of schedules: asked where the explorer has no answer, and of
-        sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
-        It can find, but not clear.
-    always : bool
-        Ask the simulator wherever there is one.
+    `search` is the simulator, with a number of schedules: asked where the explorer has no answer,
+    and of sync mutants of the seeds, first and hard at the launch where the explorer finds a
+    defect; `always`: wherever there is one.  It can find, but not clear.
     """
     proof, verdict = _proved(subject.kernel, prover)
     at_witness = witness_launches(subject, verdict) if verdict is not None else []
@@ -252,10 +243,7 @@ def _searched(
 def _explored(
     kernel: kir.Kernel, starts: list[Start], explorer: Explorer
 ) -> tuple[Answer, int, Start | None]:
-    """Explore launches until one fails.
-
-    Also return how many, from the first on, passed; and the one that failed.
-    """
+    """Explore launches until one fails; return how many passed before, and which failed."""
     begin, states, checked, clear, given_up = time.perf_counter(), 0, 0, 0, 0
     open_: Answer | None = None
     for number, start in enumerate(starts):

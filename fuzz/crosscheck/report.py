@@ -92,7 +92,6 @@ def _at(ordered: Sequence[float], part: float) -> float:
 WITHOUT = {
     "H28": "the IR has no compiler that could move reads; the text of the code is checked",
     "H35": "the row asks for silence: the right litmus kernels are judged for it",
-    "H36": "the IR has no update of tensor maps",
     "H85": "the IR has no dependent launches",
     "H86": "concurrent launches are a check of the host",
 }
@@ -104,10 +103,7 @@ GAPS = frozenset({18, 19, 29, 37, 38, 39, 47, 48, 49, 56, 57, 58, 59, 66, 67, 68
 
 
 def fate_of(outcome: Outcome) -> Fate:
-    """Return what became of a mutant: every launch was explored, a simulator ran all schedules.
-
-    The explorer and the simulator count as one: both look for a failing interleaving.
-    """
+    """Return what became of a mutant; explorer and simulator count as one search."""
     searched = () if outcome.simulator is None else (outcome.simulator.status,)
     return fate(outcome.prover.status, outcome.explorer.status, *searched)
 
@@ -192,7 +188,6 @@ def settled(outcome: Outcome) -> Fate:
 def _sync_mutants(
     seen: Sequence[Outcome], names: Sequence[str]
 ) -> dict[str, list[tuple[Outcome, Fate]]]:
-    """Return the sync mutants of each kernel of these names, and what became of them."""
     found: dict[str, list[tuple[Outcome, Fate]]] = {name: [] for name in names}
     for o in seen:
         if o.family in found and is_sync_mutant(o.family, o.faults):
@@ -207,10 +202,7 @@ def seeds_hold(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> bool:
 
 
 def seed_lines(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> Iterator[str]:
-    """Say of each kernel of these names whether its sync mutants are killed by both or redundant.
-
-    By default of the seeds.
-    """
+    """Say of each kernel whether its sync mutants are killed by both or redundant."""
     yield ""
     operators = ", ".join(SYNC_OPERATORS)
     kind = "seed kernels" if names is SEEDS else "matmuls of the compiler"

@@ -72,7 +72,6 @@ def _faulty(
     index: int,
     operators: Mapping[str, Callable[[kir.Kernel], Iterator[Mutant]]],
 ) -> Subject:
-    """Draw a kernel of a family, and up to three faults."""
     family = family_of(index, families)
     template = families[family](rng)
     (number,) = rng.choices(tuple(FAULTS), tuple(FAULTS.values()))

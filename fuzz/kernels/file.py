@@ -32,12 +32,8 @@ SAME = 3
 def names(spec: str) -> Iterator[str]:
     """Yield `FILE.py:name` for every kernel that `FILE.py` offers, or `FILE.py:name` alone.
 
-    Programs of several launches are passed over.
-
-    Raises
-    ------
-    TargetError
-        If there is no such file or name, or a kernel is not well formed.
+    Programs of several launches are passed over.  TargetError if there is no such file or name, or
+    a kernel is not well formed.
     """
     offered = load(spec)
     file = spec[: spec.rindex(".py") + 3]
@@ -48,7 +44,6 @@ def names(spec: str) -> Iterator[str]:
 
 @cache
 def _kernel(name: str) -> tuple[kir.Kernel, tuple[Mutant, ...]]:
-    """Return a kernel and the mutants that validation lets through."""
     (target,) = load(name)
     assert isinstance(target.subject, kir.Kernel), "`names` gives kernels only"
     return target.subject, tuple(m for m in all_mutants(target.subject) if accepted(m.kernel))
@@ -104,10 +99,7 @@ def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
 
 
 def _furthest(kernel: kir.Kernel) -> int:
-    """Return how many CTAs there are at least where one has the last box that is named by number.
-
-    Boxes that lie further than `FURTHEST` of their kind are taken for none of a CTA.
-    """
+    """Return how many CTAs there are if one has the last box of a number below `FURTHEST`."""
     boxes = filter(None, map(touches, kernel.walk()))
     tiles = (at // n for box in boxes for at, n in zip(box.origin, box.shape, strict=True)
              if isinstance(at, int))  # fmt: skip

@@ -38,26 +38,12 @@ of the others, which together hold what all had at launch."""
 class Matmul:
     """The shape of a kernel; by default the largest that the compiler builds.
 
-    Parameters
-    ----------
-    tile : (int, int, int)
-        Rows, columns and depth of a step.
-    stages : int
-        Slots of the ring of operands.
-    groups : int
-        Consumer warpgroups.
-    chunk : int
-        Columns that leave at a time: all of them, or an even part.
-    depth : int
-        Groups of wgmma that stay in flight, fewer than `stages`.
-    a_transposed, b_transposed : bool
-        Whether an operand is stored along M, or N.
-    batch : bool
-        Whether everything has an axis of extent 1 in front.
-    staged, matrix : bool
-        Whether chunks leave through shared memory; whether `stmatrix` puts them there.
-    pooled : bool
-        Whether a loading warpgroup gives registers away; else one warp loads.
+    A step is a `tile` of rows, columns and depth, in a ring of `stages` slots, for so many consumer
+    warpgroups (`groups`).  `chunk` columns leave at a time: all of them, or an even part; through
+    shared memory if `staged`, where `stmatrix` puts them if `matrix`.  `depth` groups of wgmma stay
+    in flight, fewer than `stages`.  Operands are stored along M, or N, if `transposed`; with
+    `batch` everything has an axis of extent 1 in front.  A loading warpgroup gives registers away
+    if `pooled`; else one warp loads.
     """
 
     tile: tuple[int, int, int] = (128, 256, 64)
@@ -170,7 +156,6 @@ def _multiplied(
 
 
 def _chunks(how: Matmul) -> list[tuple[int, tuple[kir.Stmt, ...]]]:
-    """Return the first column of each chunk, and what brings it into `out`."""
     acc = how.fragment("acc", DType.F32, how.tile[1])
     part = how.fragment("part", DType.F32, how.chunk)
     out = how.fragment("out", DType.BF16, how.chunk)
@@ -181,7 +166,6 @@ def _chunks(how: Matmul) -> list[tuple[int, tuple[kir.Stmt, ...]]]:
 
 
 def _direct(how: Matmul, d: kir.Tensor) -> tuple[kir.Stmt, ...]:
-    """Store chunks by threads."""
     (row, column), out = how.origin(), how.fragment("out", DType.BF16, how.chunk)
     leave: list[kir.Stmt] = []
     for c, made in _chunks(how):

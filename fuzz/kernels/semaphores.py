@@ -102,13 +102,7 @@ def _template(base: str) -> Template:
 
 
 def semaphore_mutant(key: str) -> Subject:
-    """Return a kernel of `MEMBERS`, with launches in which CTAs share a tile.
-
-    Raises
-    ------
-    ValueError
-        If there is no such key.
-    """
+    """Return a kernel of `MEMBERS`, with launches in which CTAs share a tile."""
     if key not in MEMBERS:
         raise ValueError(f"semaphore_mutant({key!r}): pick one of {', '.join(MEMBERS)}")
     one = MEMBERS[key]

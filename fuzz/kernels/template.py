@@ -75,10 +75,7 @@ def elected_loop(body: Body, *, inside: bool) -> kir.Stmt:
 
 
 def pipelined(rng: Random) -> Template:
-    """One role; a thread of it loads `ahead` tiles ahead.
-
-    Slots are freed by an mbarrier, or by a block sync at the end of each iteration.
-    """
+    """One role; a thread loads `ahead` tiles ahead.  An mbarrier or a block sync frees slots."""
     stages, warps, block = rng.randint(1, 4), rng.randint(1, 2), rng.random() < 0.5
     ahead = rng.randint(0, stages - 1) if block else rng.randint(1, stages)
     each = rng.random() < 0.5
@@ -167,10 +164,7 @@ def store_ring(rng: Random) -> Template:
 
 
 def chained(rng: Random) -> Template:
-    """Load, compute and store by a warp each, with a ring between every two of them.
-
-    The storing warp frees the slot of its last store, or that of the store before.
-    """
+    """Load, compute and store by a warp each, with rings between; the last may free a slot late."""
     loads, stores = rng.randint(1, 3), rng.randint(1, 3)
     lag = rng.randint(0, min(1, stores - 1))
     s, o = slots("S", loads), slots("O", stores, loads * NBYTES)
@@ -249,7 +243,6 @@ def persistent(rng: Random) -> Template:
 
 
 def _rows_and_trips(count: int) -> tuple[Start, ...]:
-    """Few rows of `count` tiles, and `count` rows of few tiles."""
     pairs = dict.fromkeys([(1, count), (2, count), (min(count, 3), count), (count, 1)])
     return tuple((1, {"R": ROWS * down, "C": COLS * across}) for down, across in pairs)
 
@@ -508,7 +501,6 @@ def _split(
 
 
 def _splits(count: int) -> tuple[Start, ...]:
-    """Let `count` CTAs share one tile."""
     return ((count, {"R": ROWS, "C": COLS, "splits": count}),) if count else ()
 
 
@@ -730,10 +722,7 @@ def _values(names: tuple[Var, ...], first: int, end: int) -> list[tuple[int, ...
 
 
 def guarded(rng: Random) -> Template:
-    """Threads are joined by one barrier or by another, as a drawn condition says.
-
-    Those of a CTA that hand over a tile through shared memory, or those of CTAs that take turns.
-    """
+    """Threads of a CTA, or of CTAs in turn, are joined by one of two barriers, as drawn."""
     if rng.random() < 0.5:
         test = condition(rng, (k, trips), 2 * MOST_ROUNDS)
         s = slots("S", 1)

@@ -263,7 +263,6 @@ def _stream(
     mark: str,
     lives: bool,
 ) -> tuple[Body, tuple[kir.MBarrier, ...], tuple[kir.Buffer, ...]]:
-    """Return the roles, barriers and buffers of a ring."""
     way, arrivals = rng.choice(tuple(FILLS.items()))
     stages, each = rng.randint(1, 3), rng.random() < 0.5
     ring_ = slots(f"S{mark}", stages)

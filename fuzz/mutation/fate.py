@@ -19,10 +19,7 @@ class Fate(Enum):
 
 
 def fate(proof: str, *searches: str) -> Fate:
-    """Return what became of a mutant, by the statuses of its verdicts.
-
-    Searches are those of explorer and simulator, which both look for a failing interleaving.
-    """
+    """Return what became of a mutant, by the statuses of a proof, and of explorer and simulator."""
     match proof == "fail", "fail" in searches:
         case True, True:
             return Fate.BOTH

@@ -29,6 +29,8 @@ _ROWS: dict[type[kir.Stmt], tuple[str, ...]] = {
     kir.MBarrierExpectTx: ("H08",),
     kir.CpAsyncMBarrierArrive: ("H52",),
     kir.FenceAsyncProxy: ("H30", "H34"),
+    kir.TensorMapRelease: ("H36",),
+    kir.TensorMapAcquire: ("H36",),
     kir.FenceMBarrierInit: ("H10",),
     kir.ThreadFence: ("H81",),
     kir.WgmmaFence: ("H20",),
@@ -63,27 +65,7 @@ def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a kernel does that makes some of its syncs guard against more.
-
-    Parameters
-    ----------
-    cluster : bool
-        CTAs share a barrier's copies.
-    warpgroups : bool
-        Slots are free only when more than one warpgroup says so.
-    register_a : bool
-        Operands of wgmma lie in registers that are written in the loop.
-    rescaled : bool
-        An accumulator is changed by ordinary instructions between two steps.
-    own_refill : bool
-        Who multiplies from a slot fills it as well.
-    read_by_threads, written_by_threads : bool
-        Slots that a TMA load fills are read, or written, by ordinary instructions.
-    fed_by_cp_async : bool
-        An engine reads what cp.async wrote.
-    shared_region : bool
-        TMA engines of several CTAs write the same elements, one after the other.
-    """
+    """What a kernel does that makes some of its syncs guard against more."""
 
     cluster: bool
     warpgroups: bool
@@ -189,7 +171,6 @@ def _more(stmt: kir.Stmt, mutant: Mutant, has: Traits) -> Iterator[str]:
 
 
 def _groups(kind: kir.AsyncKind, mutant: Mutant, has: Traits) -> Iterator[str]:
-    """Rows of a commit or an await of a kind of groups."""
     match kind:
         case kir.AsyncKind.WGMMA:
             if has.warpgroups:

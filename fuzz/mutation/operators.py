@@ -124,7 +124,6 @@ def _deeper(kernel: kir.Kernel, site: Site) -> Iterator[tuple[str, kir.Kernel]]:
 
 
 def _inside(beside: kir.Stmt | None, stmt: kir.Stmt, *, at_start: bool) -> kir.Stmt | None:
-    """Return a structured statement with another put at an end of its body."""
     match beside:
         case kir.ForLoop() | kir.Role() | kir.Elect() | kir.LastArriving():
             body = beside.body
@@ -277,21 +276,23 @@ def proxy(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Put a proxy fence where it comes too late, too early, or too few threads execute it."""
     for site in syncs(kernel):
         stmt = site.stmt
-        if not isinstance(stmt, kir.FenceAsyncProxy):
+        if not isinstance(stmt, kir.FenceAsyncProxy | kir.TensorMapRelease | kir.TensorMapAcquire):
             continue
+        here = rows(stmt)
+        of = ("H33",) if isinstance(stmt, kir.FenceAsyncProxy) else here
         for other in site.body[site.index + 1 :]:
             if synchronises(other):
                 late = (other, (other, stmt)), (stmt, ())
-                yield site.mutant("proxy", f"fence behind `{line(other)}`", ("H33",), *late)
+                yield site.mutant("proxy", f"fence behind `{line(other)}`", of, *late)
         before = site.beside(-1)
         if before is not None:
             early = (before, (stmt, before)), (stmt, ())
-            yield site.mutant("proxy", f"fence before `{line(before)}`", ("H33",), *early)
+            yield site.mutant("proxy", f"fence before `{line(before)}`", of, *early)
         if site.elect is None:
             for per in kir.Per:
                 elected = kir.Elect(per, (stmt,))
-                yield site.instead("proxy", f"by one thread per {per.value}", ("H33",), elected)
-        yield site.instead("proxy", "no fence", ("H30", "H34"))
+                yield site.instead("proxy", f"by one thread per {per.value}", of, elected)
+        yield site.instead("proxy", "no fence", here)
 
 
 # --- numbers: counts and bytes, phases, indices, trip counts ------------------------------------
@@ -376,19 +377,9 @@ def index(kernel: kir.Kernel) -> Iterator[Mutant]:
                 change = f"next slot of {slot.buffer.name}"
                 moved = substituted(stmt, {slot: other})
                 yield site.instead("index", change, ("H02", "H05"), moved)
-        match stmt:
-            case (
-                kir.MBarrierArrive(barrier, at)
-                | kir.MBarrierArriveExpectTx(barrier, at)
-                | kir.MBarrierExpectTx(barrier, at)
-                | kir.MBarrierWaitParity(barrier, at)
-                | kir.CpAsyncMBarrierArrive(barrier, at)
-                | kir.TmaLoad(_, _, barrier, at)
-            ) if barrier.slots > 1:
-                moved = replace(stmt, slot=(at + 1) % barrier.slots)
-                yield site.instead("index", f"next slot of {barrier.name}", ("H02",), moved)
-            case _:
-                pass
+        if isinstance(stmt, kir.OnPhase | kir.TmaLoad) and stmt.barrier.slots > 1:
+            moved = replace(stmt, slot=(stmt.slot + 1) % stmt.barrier.slots)
+            yield site.instead("index", f"next slot of {stmt.barrier.name}", ("H02",), moved)
         # Of these only values can tell.
         for change, wrong in _misread(site):
             yield site.instead("index", change, (), wrong)
@@ -555,10 +546,7 @@ def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Lay barriers on each other, past what the CTA has, and at bytes that are no multiple of 8.
-
-    Those that share bytes are given those of a tile that nobody uses.
-    """
+    """Lay barriers on each other (in bytes nobody uses), past what there is, at odd bytes."""
     unused = -(-max((b.end for b in kernel.buffers), default=0) // 128) * 128
     ring = max((m.slots for m in kernel.barriers), default=0)
     spare = kir.Buffer("spare", DType.I64, (ring,), 1, unused)
@@ -574,7 +562,6 @@ def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _fewer(at: Expr, slots: int) -> Expr:
-    """Return the index of a slot in a ring of one slot less."""
     match at:
         case Op(Kind.MOD, a, b) if b == slots:
             return a % (slots - 1)

@@ -23,10 +23,7 @@ _Edits = Iterator[tuple[str, tuple[Change, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """The end of a CTA's part: a barrier that joins the writers, an election, and the release.
-
-    `resets` are releases of the value 0, which only the last CTA of a tile executes.
-    """
+    """How a CTA's part ends: a barrier of the writers, an election, a release; `resets` to 0."""
 
     barrier: kir.BlockSync
     elect: kir.Elect
@@ -46,7 +43,6 @@ def semaphore(kernel: kir.Kernel) -> Iterator[Mutant]:
 
 
 def _released(at: _Release) -> _Edits:
-    """Change who releases, and what the release orders."""
     release, no_barrier = at.stmt, (at.barrier, ())
     elsewhere = (at.elect, (_second_warp(release),))
     relaxed = replace(release, relaxed=True)

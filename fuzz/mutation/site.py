@@ -21,15 +21,9 @@ T = TypeVar("T")
 class Mutant:
     """A kernel with one change, which may turn out to be harmless.
 
-    Parameters
-    ----------
-    change, operator : str
-        The change in words, with the line of the original kernel's text; who made it.
-    hazards : tuple of str
-        Rows of the hazard table it aims at, such as ``"H05"``; none for a change that only values
-        can show.
-    victim : Stmt or None
-        The statement of the original kernel that was changed, if it is one statement.
+    `change` says so in words, with the line of the original kernel's text, `operator` who made it.
+    `hazards` are the rows of the hazard table it aims at, such as ``"H05"``; none for a change that
+    only values can show.  `victim` is the statement that was changed, if it is one statement.
     """
 
     change: str
@@ -46,11 +40,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A statement of a kernel where it stands.
-
-    That is its line in the kernel's text, the body and its place there (`index`), and the
-    statements around it, outermost first.
-    """
+    """A statement where it stands: line, body, `index` there, and parents, outermost first."""
 
     kernel: kir.Kernel
     line: int

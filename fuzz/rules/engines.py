@@ -93,10 +93,7 @@ Judge = Callable[[Case, frozenset[Enum]], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine whose rules can be left out: axioms grant an order, obligations demand one.
-
-    `judge` asks it about a case, without some rules.
-    """
+    """An engine whose rules `judge` can leave out: axioms grant order, obligations demand it."""
 
     name: str
     axioms: tuple[Enum, ...]
@@ -183,18 +180,10 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """Why a rule is implied by others.
+    """Why a rule is implied by others: by which, and the argument.
 
-    Parameters
-    ----------
-    by : frozenset of Enum
-        The rules that imply it.
-    why : str
-        The argument.
-    case : str
-        Without `by`, the verdict on this case depends on the rule.
-    besides : frozenset of Enum
-        Obligations that the case violates too, which are left out there as well.
+    Without these, and without the obligations `besides`, which it violates too, the verdict on
+    `case` depends on the rule.
     """
 
     by: frozenset[Enum]

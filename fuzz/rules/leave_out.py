@@ -122,10 +122,7 @@ def strength(engine: Engine, rule: Enum, case: Case, before: Answer, after: Answ
 
 
 def search(engine: Engine, rule: Enum, known: Sequence[Baseline]) -> Search:
-    """Look for a case that notices the loss of a rule; stop at the first whose status changes.
-
-    Those that can show it come first, by how few errors they have besides, then by time.
-    """
+    """Look, likely and quick cases first, for one that notices the loss of a rule by its status."""
     found: Notice | None = None
     crashes: list[str] = []
     asked = [one for one in known if rule in one.consulted and one.answer.status != CRASHED]
@@ -186,13 +183,7 @@ class Row:
 
 
 def named(cases: str, folder: Path) -> Sequence[Case]:
-    """Return the cases of ``"module:function"``, the module being found in a folder too.
-
-    Raises
-    ------
-    ValueError
-        If it names no function that returns cases.
-    """
+    """Return the cases of ``"module:function"``, the module being found in a folder too."""
     where = str(folder.resolve())
     if where not in sys.path:
         sys.path.insert(0, where)
@@ -234,10 +225,7 @@ def _cookbook(engine: str, name: str, *, mutants: bool) -> tuple[Baseline, ...]:
 
 
 def look(name: str, rule: Enum, cases: str, folder: Path, *, cookbook: bool) -> Row:
-    """Look for who notices a rule of an engine: first among the cases, then in the cookbook.
-
-    An axiom is missed by what is right, an obligation by a mutant.
-    """
+    """Look among the cases, then in the cookbook (mutants, for obligations), who notices."""
     engine, known = ENGINES[name], _known(name, cases, folder)
     crashed = (one for one in known if one.answer.status == CRASHED)
     broken = tuple(f"{one.case.name}: {one.answer.reason}" for one in crashed)
@@ -280,10 +268,7 @@ def summary(found: Sequence[Row]) -> str:
 
 
 def record(found: Sequence[Row], path: Path) -> None:
-    """Write down who notices each rule, by engine and rule.
-
-    What is not in `found` stays, and so does what was found with a broken engine.
-    """
+    """Write down who notices each rule; what is not in `found`, or of a broken engine, stays."""
     known: dict[str, dict[str, str]] = {}
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))

@@ -77,14 +77,9 @@ __device__ __forceinline__ void occupy(uint32 launch, uint32 statement, const vo
 
 
 def delayed(source: str, smem_bytes: int) -> str:
-    """Return the CUDA text of a kernel with delays, which takes `LAUNCH` as a last parameter.
+    """Return the CUDA text of `codegen.source` with delays: `LAUNCH` is a last parameter.
 
-    `source` comes from `codegen.source`.
-
-    Raises
-    ------
-    ValueError
-        If there is no place for the parameter, or for a single delay.
+    ValueError if there is no place for the parameter, or for a single delay.
     """
     if len(_OPEN.findall(source)) != 1 or source.count('extern "C" __global__') != 1:
         raise ValueError("delayed(source): no single kernel in this text; pass codegen.source(...)")

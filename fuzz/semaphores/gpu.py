@@ -145,10 +145,7 @@ class Trial:
         return int(self._wrong.item())
 
     def rescue(self, seconds: float) -> bool:
-        """Write each value that a CTA may wait for, one after the other, until all have ended.
-
-        This spares the process and its context; where it does not help, ending the process does.
-        """
+        """Write each value that a CTA may wait for until all have ended: it spares the process."""
         end = time.monotonic() + seconds
         while self._semaphores and time.monotonic() < end:
             for values in self._values:
@@ -205,10 +202,7 @@ def judge(asked: str) -> Tried:
 
 
 class Device(Probed[Tried]):
-    """The GPU, in a child process that is replaced when a kernel does not come back.
-
-    The probe is an unchanged kernel, launched a few times; tests give other work.
-    """
+    """The GPU, in a child process that is replaced when a kernel does not come back."""
 
     def __init__(
         self, work: Callable[[str], Tried], probe: str, *, limit_s: float = CHILD_LIMIT_S
@@ -217,13 +211,7 @@ class Device(Probed[Tried]):
         super().__init__(work, probe, lambda tried: tried.cell.status == "silent", **limits)
 
     def ask(self, request: str) -> Cell:
-        """Run a request; a child that hangs or crashes says what the kernel did to it.
-
-        Raises
-        ------
-        RuntimeError
-            If afterwards not even the probe comes back.
-        """
+        """Run a request; a child that hangs or crashes says what the kernel did to it."""
         begin = time.monotonic()
         try:
             answer = self.call(request)

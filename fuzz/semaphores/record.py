@@ -46,25 +46,11 @@ Facts = dict[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one judge said of one kernel.
+    """What one judge said of one kernel, with a status of `STATUSES`.
 
-    Parameters
-    ----------
-    status : str
-        One of `STATUSES`.
-    says : str
-        A few words: kinds of findings, ``hang``, or why there is no answer.
-    count, of : int
-        Launches that were wrong, of all; or findings, of claims.  0 of 0 where nothing is counted.
-    seconds : float
-        Wall time of the judge.
-    detail : str
-        What convinces a reader.
-
-    Raises
-    ------
-    ValueError
-        If the status is none, or a kernel passes though nothing was looked at.
+    `says` is in a few words: kinds of findings, ``hang``, or why there is no answer; `detail` what
+    convinces a reader.  `count` launches were wrong, `of` all; or findings, of claims; 0 of 0 where
+    nothing is counted.  ValueError if a kernel passes though nothing was looked at.
     """
 
     status: str
@@ -112,24 +98,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel, and who noticed.
+    """One kernel, a subject as `fuzz.kernels.subjects.find` takes it, and who noticed.
 
-    Parameters
-    ----------
-    subject : str
-        As `fuzz.kernels.subjects.find` takes it.
-    base, name, says : str
-        The kernel without the change, the change, and what is wrong with it.
-    legal : bool or None
-        Whether the memory model allows the kernel; None where nobody knows.
-    digest : str
-        Of its CUDA text: answers about another text are not about this kernel.
-    diff : str
-        Statements of the unchanged kernel and of this one that differ.
-    witness : str
-        An execution that goes wrong as JSON of `oracles.witness`; empty without one.
-    cells : mapping of str to Cell
-        By judge, a key of `JUDGES`; who was not asked is not there.
+    `base`, `name`, `says`: the kernel without the change, the change, and what is wrong with it.
+    `legal` is whether the memory model allows it; None where nobody knows.  `digest` is of its CUDA
+    text: answers about another text are not about this kernel.  `diff` shows the statements that
+    differ; `witness` is an execution that goes wrong as JSON of `oracles.witness`; empty without
+    one. `cells` are by judge, a key of `JUDGES`; who was not asked is not there.
     """
 
     subject: str
@@ -147,10 +122,7 @@ class Row:
         return self.cells[judge].status if judge in self.cells else "missing"
 
     def misjudged(self, judge: str) -> bool:
-        """Tell whether a judge is wrong: refuses what is legal, or misses what it must notice.
-
-        Where nobody knows, what the GPU detects must be noticed.
-        """
+        """Tell whether a judge refuses what is legal, or misses what it, or the GPU, must show."""
         if self.legal:
             return self.status(judge) == "detected"
         wrong = self.legal is False or any(self.status(one) == "detected" for one in DEVICE)
@@ -179,13 +151,7 @@ class Book:
     def add(
         self, subject: str, cells: dict[str, Cell], diff: str | None = None, witness: str = ""
     ) -> None:
-        """Keep what judges said of a kernel, and what a reader is shown of it.
-
-        Raises
-        ------
-        ValueError
-            If there is no such judge.
-        """
+        """Keep what judges (of `JUDGES`) said of a kernel, and what a reader is shown of it."""
         if stray := cells.keys() - JUDGES.keys():
             raise ValueError(f"Book.add({', '.join(stray)}): pick one of {tuple(JUDGES)}")
         row = self.rows[subject]
@@ -219,13 +185,7 @@ class Book:
 
 
 def load(path: Path) -> tuple[list[Row], Facts]:
-    """Return rows and facts of a file.
-
-    Raises
-    ------
-    ValueError
-        If it was written by another version, or holds something else.
-    """
+    """Return rows and facts of a file; ValueError if it is of another version, or is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if (version := content["version"]) != VERSION:

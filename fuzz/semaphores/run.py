@@ -102,13 +102,7 @@ def difference(subject: Subject) -> str:
 
 
 def judged(name: str) -> tuple[dict[str, Cell], str, str]:
-    """Judge a subject without a device, and compile what will be launched.
-
-    Returns
-    -------
-    (dict of str to Cell, str, str)
-        What prover, simulator and explorer say, the difference, and a witness as JSON.
-    """
+    """Judge a subject on the host, and compile it; return cells, difference, and witness."""
     subject = find(name)
     compiled(subject)
     explorer = partial(explore, states=STATES)
@@ -145,13 +139,7 @@ def judge_on_host(book: Book, workers: int) -> None:
 
 
 def judge_on_device(book: Book, launches: int, seconds: float) -> None:
-    """Launch every subject by itself, first without delays.
-
-    Raises
-    ------
-    RuntimeError
-        If the device is lost on the way; what was measured is in the book.
-    """
+    """Launch every subject alone, first without delays; RuntimeError if the device is lost."""
     asked = partial(request, seconds=seconds)
     with Device(judge, asked(PROBE, delays=False, launches=8)) as device:
         for column, delays in (("gpu", False), ("gpu with delays", True)):
@@ -198,13 +186,7 @@ def begun(path: Path, chosen: Sequence[str], *, resume: bool) -> list[Row]:
 
 
 def subjects(asked: Sequence[str], only: Sequence[str]) -> list[str]:
-    """Return the subjects that are asked for: every semaphore mutant where none is.
-
-    Raises
-    ------
-    click.UsageError
-        If there is no such subject or file.
-    """
+    """Return the subjects that are asked for: every semaphore mutant where none is."""
     found: list[str] = []
     try:
         for one in asked:

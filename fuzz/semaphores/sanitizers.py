@@ -100,10 +100,7 @@ def ran(words: Sequence[str], tool: str, *, limit_s: float) -> Cell:
 
 
 def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
-    """Return what a tool's report, all that its process wrote, says of the one kernel launched.
-
-    The exit code is given where a process ended without a summary.
-    """
+    """Return what a tool's report, or else the exit code, says of the one kernel launched."""
     if tool not in SANITIZERS:
         raise ValueError(f"parsed({tool!r}): pick one of {tuple(SANITIZERS)}")
     tail = output[-DETAIL:]

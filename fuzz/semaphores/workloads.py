@@ -124,7 +124,6 @@ def poison(one: torch.Tensor) -> None:
 def _simulated(
     kernel: kir.Kernel, grid: int, params: dict[str, int], seed: int
 ) -> tuple[Tensors, Tensors]:
-    """Return random inputs, and what the simulator says of the outputs."""
     made = torch.Generator().manual_seed(seed)
     sizes, values = _sizes(kernel, grid, params), _values(kernel, grid, params)
     memory: Tensors = {}

@@ -41,10 +41,7 @@ def syncs(kernel: kir.Kernel) -> dict[int, kir.Stmt]:
 
 
 class Ablation:
-    """A kernel, and what a judge says of it without some of its syncs.
-
-    It is asked for `most` proofs at most; the two of the whole kernel are free.
-    """
+    """A kernel, and what a judge says of it without some syncs, by `most` proofs at most."""
 
     def __init__(self, kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> None:
         self.kernel = kernel
@@ -101,11 +98,7 @@ class Ablation:
         return True
 
     def breaches(self, lines: Iterable[int], policy: str) -> list[Finding]:
-        """Return what is newly said without these syncs, each place once.
-
-        Errors come first, and hazards of memory before what follows from them, as in `KINDS`.
-        Their `lines` are those of the whole kernel's text.
-        """
+        """Return what is newly said without these syncs, places once, hazards of memory first."""
         gone = frozenset(lines)
         verdict = self.verdict(gone, policy)
         if verdict is None:
@@ -164,10 +157,7 @@ class Explanation:
 def explain(
     kernel: kir.Kernel, *, policy: str = "default", most: int = PROOFS, judge: Judge = proved
 ) -> Explanation:
-    """Say of every sync what breaks without it, by `most` proofs at most.
-
-    The syncs of a kernel that is not proved have no meaning that a proof could show.
-    """
+    """Say of every sync of a proved kernel what breaks without it, by `most` proofs at most."""
     asked = Ablation(kernel, most=most, judge=judge)
     whole = asked.whole[policy]
     if whole.status is not Status.PASS:
@@ -218,22 +208,12 @@ class Cost(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Syncs that may go.
+    """Syncs that may go: their lines in the kernel's text, and their statements.
 
-    Parameters
-    ----------
-    lines : tuple of int
-        Their lines in the kernel's text; more than one where none may go without the others.
-    texts : tuple of str
-        Their statements.
-    cost : Cost
-        Class of the dearest.
-    loops : tuple of str
-        Indices of the loops of symbolic length around it, outermost first.
-    reason : str
-        What was proved.
-    instead : tuple of int
-        Lines of other needless syncs that must stay if this one goes.
+    There are several where none may go without the others.  `cost` is the class of the dearest;
+    `loops` are the indices of the loops of symbolic length around it, outermost first; `reason` is
+    what was proved; `instead` are the lines of other needless syncs that must stay if this one
+    goes.
     """
 
     lines: tuple[int, ...]
@@ -255,26 +235,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All that was found out about a kernel.
+    """All that was found out about a kernel, by so many proofs; advice comes dearest first.
 
-    Parameters
-    ----------
-    advice : tuple of Advice
-        Dearest first.
-    together : tuple of tuple of int
-        Sets of lines that may go together and to which no other can be added; the first is what a
-        greedy choice of the dearest gives.
-    then : tuple of int
-        Lines of syncs that may go as well once the first set is gone, such as the arrivals of a
-        barrier for which nobody waits any more.
-    complete : bool
-        Whether `together` has every such set.
-    proofs : int
-        How many were asked for.
-    cut : bool
-        Whether questions were left open because the budget was used up.
-    reason : str
-        Why nothing can be said; empty where something can.
+    `together` are sets of lines that may go together and to which no other can be added (all of
+    them, if `complete`); the first is what a greedy choice of the dearest gives.  Once that is gone
+    those of `then` may go as well, such as the arrivals of a barrier for which nobody waits any
+    more.  `cut`: questions were left open because the budget was used up.  `reason` is why nothing
+    can be said; empty where something can.
     """
 
     advice: tuple[Advice, ...]
@@ -290,10 +257,7 @@ _Unit = tuple[int, ...]
 
 
 def survey(kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> Survey:
-    """Find what a kernel does not need, by `most` proofs at most.
-
-    Of one that is not proved nothing can be called needless.
-    """
+    """Find what a kernel, if it is proved, does not need, by `most` proofs at most."""
     asked = Ablation(kernel, most=most, judge=judge)
     whole = asked.whole["default"]
     if whole.status is not Status.PASS:
@@ -384,7 +348,14 @@ def _price(asked: Ablation, around: dict[int, tuple[str, ...]], unit: _Unit) -> 
 def cost(stmt: kir.Stmt) -> Cost:
     """Return the class of a sync."""
     match stmt:
-        case kir.FenceAsyncProxy() | kir.ThreadFence() | kir.WgmmaFence() | kir.FenceMBarrierInit():
+        case (
+            kir.FenceAsyncProxy()
+            | kir.ThreadFence()
+            | kir.WgmmaFence()
+            | kir.FenceMBarrierInit()
+            | kir.TensorMapRelease()
+            | kir.TensorMapAcquire()
+        ):
             return Cost.FENCE
         case (
             kir.MBarrierWaitParity()
@@ -401,22 +372,15 @@ def cost(stmt: kir.Stmt) -> Cost:
             | kir.LastArriving()
         ):
             return Cost.BARRIER
-        case (
-            kir.MBarrierArrive()
-            | kir.MBarrierArriveExpectTx()
-            | kir.MBarrierExpectTx()
-            | kir.CpAsyncMBarrierArrive()
-            | kir.NamedArrive()
-            | kir.ClusterArrive()
-            | kir.BlockSerializeRelease()
-        ):
+        case kir.NamedArrive() | kir.ClusterArrive() | kir.BlockSerializeRelease():
+            return Cost.ARRIVE
+        case _ if isinstance(stmt, kir.OnPhase):  # but for the wait
             return Cost.ARRIVE
         case _:
             return Cost.UPKEEP
 
 
 def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
-    """Return, for every line, the loops of symbolic length around it."""
     depth: dict[int, tuple[str, ...]] = {}
     lines = {id(stmt): n for n, stmt in numbered(kernel)}
 
@@ -445,16 +409,8 @@ def _groups(kernel: kir.Kernel, asked: Ablation) -> list[_Unit]:
     groups: dict[tuple[str, str | int | Expr], list[int]] = {}
     for n, stmt in asked.syncs.items():
         match stmt:
-            case (
-                kir.MBarrierInit(barrier)
-                | kir.MBarrierInvalidate(barrier)
-                | kir.MBarrierArrive(barrier)
-                | kir.MBarrierArriveExpectTx(barrier)
-                | kir.MBarrierExpectTx(barrier)
-                | kir.MBarrierWaitParity(barrier)
-                | kir.CpAsyncMBarrierArrive(barrier)
-            ) if barrier not in copied:
-                groups.setdefault(("mbarrier", barrier.name), []).append(n)
+            case _ if isinstance(stmt, kir.OnMBarrier) and stmt.barrier not in copied:
+                groups.setdefault(("mbarrier", stmt.barrier.name), []).append(n)
             case kir.BlockSync(number) | kir.NamedArrive(number):
                 groups.setdefault(("named", number), []).append(n)
             case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):

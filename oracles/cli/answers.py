@@ -78,10 +78,7 @@ def verdict(out: Console, name: str, answer: Verdict, seconds: float) -> None:
 def findings(
     out: Console, kernel: kir.Kernel | None, found: Iterable[Finding], *, drawn: bool = False
 ) -> None:
-    """Print each finding with the lines of the kernel that it is about.
-
-    Where the execution is `drawn` as well, only the first line of what convinced the judge.
-    """
+    """Print each finding, briefly if its execution is `drawn`, with the lines it is about."""
     source = text(kernel).splitlines() if kernel is not None else []
     for finding in found:
         style = _SEVERITY[finding.severity]

@@ -32,6 +32,7 @@ from oracles.cli.launching import (
     simulated,
 )
 from oracles.cli.target import Target, TargetError, load
+from oracles.expect import ExpectError
 from oracles.prover.prove import LIMIT_S, POLICIES
 from oracles.prover.prove import prove as prove_kernel
 from oracles.prover.prove import witness as prove_witness
@@ -121,7 +122,7 @@ def simulate(spec: str, policy: str, asked: Asked, schedules: int, seed: int) ->
             spec,
             target,
             asked,
-            lambda plan: simulated(target.subject, plan, schedules, seed, policy),
+            lambda plan: simulated(target.subject, plan, schedules, seed, policy, target.expect),
             lambda plan: replayed(target.subject, plan, schedules, seed, policy),
         ),
     )
@@ -169,10 +170,7 @@ def _each(spec: str, judge: Callable[[Target], list[Status]]) -> None:
 
 
 def answered(target: Target, judge: Callable[[Target], list[Status]]) -> list[Status]:
-    """Return what a judge says; one that breaks has said nothing, which is UNKNOWN.
-
-    Python's own exit code for an exception is 1, which would read as a refutation.
-    """
+    """Return what a judge says; of one that breaks UNKNOWN, where Python would exit with 1."""
     try:
         return judge(target)
     except (TargetError, LaunchError):
@@ -231,7 +229,10 @@ def _launched(
         return [answer.status]
     for plan in chosen:
         start = time.perf_counter()
-        answer = judge(plan)
+        try:
+            answer = judge(plan)
+        except ExpectError as error:
+            raise LaunchError(f"{spec}: {error}") from error
         name = f"{target.name}  {', then '.join(map(described, plan))}"
         answers.verdict(out, name, answer, time.perf_counter() - start)
         found = show(plan) if answer.status is Status.FAIL else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib import import_module
 
 from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import Subject, Target
+from oracles.expect import Expectation
 from oracles.explorer import explore
 from oracles.launches.choose import choose, none_of
 from oracles.prover import launches
@@ -61,10 +63,7 @@ def described(launch: Launch) -> str:
 def plans(spec: str, target: Target, asked: Asked) -> list[Plan]:
     """Return what to launch: as `requested`, for a program with the same values in every kernel.
 
-    Raises
-    ------
-    LaunchError
-        As `requested`; and if no small launch of a program's first kernel settles the others.
+    LaunchError also if no small launch of a program's first kernel settles the others.
     """
     first, *others = target.kernels
     if not others:
@@ -100,11 +99,7 @@ def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Launch]:
     """Return the one launch that was asked for, or small ones; none where the kernel has none.
 
     Where parameters are given, all have to be; a missing grid is the smallest that fits.
-
-    Raises
-    ------
-    LaunchError
-        If a name or number is wrong, or the launch breaks what the kernel requires.
+    LaunchError if a name or number is wrong, or the launch breaks what the kernel requires.
     """
     if asked.given and asked.all_trips:
         raise LaunchError(f"{spec} --all trips --set ...: both name launches; leave one out")
@@ -128,7 +123,6 @@ def none_asked(spec: str, target: Target, asked: Asked) -> str:
 
 
 def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
-    """Return small launches, each once whichever of its CTAs was looked at."""
     found: dict[str, Launch] = {}
     for one in launches.small(kernel, most=most, clusters=CLUSTERS):
         found.setdefault(settings(one.grid, one.params), one)
@@ -177,16 +171,8 @@ def _params(spec: str, whose: str, names: list[str], given: tuple[str, ...]) -> 
 class Again:
     """Whether the simulator goes wrong too where the prover says that a kernel does.
 
-    Parameters
-    ----------
-    kind : str
-        Kind of what the simulator found; empty if it found nothing.
-    seed : int
-        The schedule that shows it.
-    launch : str
-        The launch, as options of the command line; empty if none was found.
-    reason : str
-        Why it could not be tried.
+    `kind` is that of what it found, or empty; `seed` the schedule that shows it; `launch` is as
+    options of the command line, empty if none was found; `reason` is why it could not be tried.
     """
 
     kind: str
@@ -229,7 +215,6 @@ def again(kernel: kir.Kernel, found: Witness, policy: str) -> Again:
 
 
 def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
-    """Return a launch whose loops have these trip counts, or at least one of them."""
     wanted: dict[str, int] = {}
     for stmt in kernel.walk():
         if isinstance(stmt, kir.ForLoop):
@@ -245,10 +230,23 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
     return None
 
 
-def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:
-    """Run a launch under so many schedules."""
+def simulated(
+    subject: Subject,
+    plan: Plan,
+    schedules: int,
+    seed: int,
+    policy: str,
+    expect: Expectation | None = None,
+) -> Verdict:
+    """Run a launch under so many schedules, and judge the values where it is said what they are."""
     runs = [simulate.Launch(one.grid, one.params) for one in plan]
-    return simulate.search(subject, runs, schedules=schedules, seed=seed, policy=policy)
+    if expect is None:
+        return simulate.search(subject, runs, schedules=schedules, seed=seed, policy=policy)
+    values = import_module("oracles.values")  # torch takes a second to load
+    answer: Verdict = values.search(
+        subject, expect, runs, schedules=schedules, seed=seed, policy=policy
+    )
+    return answer
 
 
 def replayed(

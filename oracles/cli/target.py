@@ -17,11 +17,14 @@ from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.validate.legal import validate
+from oracles.expect import Expectation
 
 Subject = kir.Kernel | LaunchSequence
 """What can be judged."""
 RECIPES = "RECIPES"
 """Name of the dict in which a file may list its kernels, or functions that return them."""
+EXPECT = "EXPECT"
+"""Name of the dict in which a file may say what its kernels compute, by their names."""
 
 
 class TargetError(Exception):
@@ -30,10 +33,11 @@ class TargetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kernel or program with the name under which its file offers it."""
+    """A kernel or program with the name under which its file offers it, and what it computes."""
 
     name: str
     subject: Subject
+    expect: Expectation | None = None
 
     @property
     def kernels(self) -> tuple[kir.Kernel, ...]:
@@ -48,12 +52,9 @@ def load(spec: str) -> list[Target]:
 
     A file offers what its dict `RECIPES` lists; without that, every `Kernel` and `LaunchSequence`
     at its top level, and what those of its functions return that need no argument and say
-    `-> Kernel` or `-> LaunchSequence`.  The name of any other function may be given, too.
-
-    Raises
-    ------
-    TargetError
-        If there is no such file or name, the file raises, or a kernel is not well formed.
+    `-> Kernel` or `-> LaunchSequence`.  The name of any other function may be given, too.  What a
+    kernel computes says `@expect(...)` above its function, or the file's dict `EXPECT`.
+    TargetError if there is no such file or name, the file raises, or a kernel is not well formed.
     """
     file, name = _split(spec)
     path = Path(file)
@@ -69,13 +70,19 @@ def load(spec: str) -> list[Target]:
         found = offers.get(name, getattr(module, name, None))
         if found is None:
             raise TargetError(f"{spec}: {_no_name(file, name, offers)}")
-        return [_target(spec, name, found)]
+        return [_target(spec, name, found, _said(spec, module, name, found))]
     if not offers:
         raise TargetError(
             f"{spec}: the file offers no kernel; put a Kernel at its top level, write a function "
             "without arguments that says `-> Kernel`, or list them in a dict RECIPES"
         )
-    return [_target(f"{spec}:{key}", key, value) for key, value in offers.items()]
+    for key in getattr(module, EXPECT, {}):
+        if key not in offers and not hasattr(module, key):
+            raise TargetError(f"{spec}: EXPECT: {_no_name(file, key, offers)}")
+    return [
+        _target(f"{spec}:{key}", key, value, _said(spec, module, key, value))
+        for key, value in offers.items()
+    ]
 
 
 def _split(spec: str) -> tuple[str, str | None]:
@@ -165,7 +172,17 @@ def _needs(function: Callable[..., object]) -> list[str]:
     ]
 
 
-def _target(spec: str, name: str, value: object) -> Target:
+def _said(spec: str, module: ModuleType, name: str, value: object) -> Expectation | None:
+    """Return what a kernel computes, where its function or its file says so."""
+    said = getattr(value, "expect", None) or getattr(module, EXPECT, {}).get(name)
+    if said is None or isinstance(said, Expectation):
+        return said
+    if not callable(said):
+        raise TargetError(f"{spec}: expect of {name} is a {type(said).__name__}; give a function")
+    return Expectation(said)
+
+
+def _target(spec: str, name: str, value: object, said: Expectation | None) -> Target:
     if callable(value) and not isinstance(value, type):
         needs = _needs(value)
         if needs:
@@ -185,7 +202,7 @@ def _target(spec: str, name: str, value: object) -> Target:
             f"{spec}: {name} is a {type(value).__name__}, no Kernel; name a Kernel, a "
             "LaunchSequence, or a function that returns one"
         )
-    target = Target(name, value)
+    target = Target(name, value, said)
     for kernel in target.kernels:
         try:
             validate(kernel, final=True)

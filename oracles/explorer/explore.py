@@ -114,6 +114,24 @@ def _early(kernels: tuple[kir.Kernel, ...]) -> Finding | None:
     return None
 
 
+def _unread(plan: Plan) -> dict[tuple[str, str], str]:
+    """Warn of copies into slots of which no agent reads a byte."""
+    used: dict[int, int] = {}
+    filled: dict[tuple[int, str], Access] = {}
+    for step in (step for agent in plan.agents for step in agent.steps):
+        copies = isinstance(step.stmt, kir.TmaLoad | kir.CpAsync)
+        for one in (one for one in step.accesses if one.shared):
+            used[one.space] = used.get(one.space, 0) | (0 if one.write else one.mask)
+            if copies and one.write and not one.barrier:
+                mask = one.mask | getattr(filled.get((one.space, one.what)), "mask", 0)
+                filled[one.space, one.what] = replace(one, mask=mask)
+    return {
+        ("unread", one.where): f"nothing reads {one.what} in this launch"
+        for one in filled.values()
+        if not one.mask & used[one.space]
+    }
+
+
 def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdict:
     """Explore the launches that are chosen for a kernel, up to the first that fails."""
     done: list[Verdict] = []
@@ -134,8 +152,6 @@ def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdi
 
 @dataclass(slots=True)
 class _Reading:
-    """One launch of one kernel."""
-
     kernel: kir.Kernel
     launch: Launch
     policy: str
@@ -159,6 +175,7 @@ class _Reading:
                 unroll(plan)
                 steps = (step for agent in plan.agents for step in agent.steps)
                 waits += sum(isinstance(step.stmt, kir.GridDependencyWait) for step in steps)
+                warnings |= _unread(plan)
                 machine = Machine(plan, self.policy)
                 search = Search(machine, self.states - self.looked, self.reduce)
                 search.run()
@@ -215,12 +232,10 @@ class _Reading:
         return values
 
     def _units(self) -> list[tuple[int, ...]]:
-        """Return the CTAs that can meet: by semaphores all, else those of a cluster."""
         size = self.launch.grid if self.kernel.semaphores else self.kernel.cluster
         return [tuple(range(i, i + size)) for i in range(0, self.launch.grid, size)]
 
     def _covered(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
-        """Demand that every element of every output is written."""
         if Rule.COVERAGE in self.without:
             return
         values = self._values()
@@ -232,7 +247,6 @@ class _Reading:
             all_written(tensor.name, prod(value(e, values) for e in tensor.extents), found)
 
     def _apart(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
-        """Demand that units which never meet do not touch what another one writes."""
         if Rule.LAUNCH in self.without:
             return
         written: dict[int, tuple[int, int, int]] = {}

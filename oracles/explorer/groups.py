@@ -13,10 +13,7 @@ from oracles.explorer.rules import Defect, NotModelled, Rule
 
 @dataclass(slots=True)
 class Groups:
-    """The groups of one kind of an agent: what was issued, and what awaits leave in flight.
-
-    Each piece is the event of its end and the event of the end of its reads.
-    """
+    """The groups of one kind of an agent: pieces by the events of their end, and their reads'."""
 
     open: list[tuple[int, int]] = field(default_factory=list)
     closed: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -41,13 +38,7 @@ class Groups:
         self.open = []
 
     def done(self, keep: int, *, reads: bool) -> int:
-        """Return the events that are over when all but the latest `keep` groups are.
-
-        Raises
-        ------
-        NotModelled
-            If which groups these are depends on which CTA arrives last.
-        """
+        """Return the events that are over when all but the latest `keep` groups are."""
         if self.unsettled and keep:
             raise NotModelled("an await that keeps groups of the body of the last-arriving CTA")
         old = self.closed[: max(0, len(self.closed) - keep)]
@@ -63,8 +54,6 @@ class Groups:
 
 @dataclass(slots=True)
 class _Pending:
-    """A wgmma in flight, with the registers it writes and reads."""
-
     event: int
     acc: str
     a: str
@@ -153,7 +142,6 @@ class Registers:
             self.elsewhere.discard(write)
 
     def _valued(self, reads: tuple[str, ...], where: str) -> None:
-        """Demand that fragments have been written."""
         missing = {*reads} - self.written
         if missing and Rule.RAW not in self.without:
             who = "the last-arriving CTA only" if missing & self.elsewhere else "nobody before"

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
 from oracles.explorer.barriers import Barriers
+from oracles.explorer.maps import use_map
 from oracles.explorer.memory import Memory
 from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
-from oracles.explorer.state import ALIVE, Op, State, Step
+from oracles.explorer.state import ALIVE, Access, Op, State, Step
 from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
-_AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""
 
@@ -78,14 +78,20 @@ class Machine:
         step = self.next_step(st, i)
         return step is not None and step.op < Op.ARRIVE and self.enabled(st, i)
 
-    def advance(self, st: State, i: int) -> None:
-        """Execute the next step of agent `i`, which is enabled.
+    def _has_begun(self, st: State, i: int, access: Access) -> None:
+        """Check that a CTA of the cluster runs that threads store into.
 
-        Raises
-        ------
-        Defect
-            If an obligation does not hold here.
+        Source: CUDA programming guide, "distributed shared memory": before that, all have met.
         """
+        far = access.shared and access.space != access.cta
+        if far and access.write and not (access.engine or access.barrier):
+            begun = self.plan.begun[self.plan.ctas[access.cta] // self.plan.kernel.cluster]
+            if not st.s[i] & begun:
+                says = f"{access.what} is of a CTA that may not have begun"
+                self.plan.refuse(Rule.BEGUN, "residency", access.where, says)
+
+    def advance(self, st: State, i: int) -> None:
+        """Execute the next step of agent `i`, which is enabled."""
         step = self.next_step(st, i)
         assert step is not None, "an enabled agent has a step"
         barriers = self.barriers
@@ -101,13 +107,17 @@ class Machine:
                 says = f"no fence_mbarrier_init behind the init of {self.plan.slot_name(slot)}"
                 self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:
+            self._has_begun(st, i, access)
             self.memory.touch(st, (i,), access)
-        if isinstance(step.stmt, _AMONG_CTAS):
+        if isinstance(step.stmt, kir.OnSemaphore | kir.TensorMapReplace):
             self.memory.ended(st, (i,), step.where)
+        if step.map is not None:
+            self.memory.checked += 1
+            use_map(self.plan, st, i, step, step.map)
         st.own[i] |= step.bit
         st.s[i] |= step.bit
         match step.op:
-            case Op.ACCESS | Op.INIT | Op.INVALIDATE:
+            case Op.ACCESS | Op.INIT | Op.INVALIDATE | Op.MAP:
                 pass
             case Op.AWAIT:
                 st.own[i] |= step.grants
@@ -224,13 +234,7 @@ class Machine:
         return not st.asleep and all(pc == len(agent.steps) for pc, agent in ends)
 
     def end(self, st: State) -> None:
-        """Check what is left when all agents are done.
-
-        Raises
-        ------
-        Defect
-            If something is in flight, or a barrier or semaphore is not as it has to be.
-        """
+        """Check what is left when all agents are done: in flight, on barriers and semaphores."""
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]

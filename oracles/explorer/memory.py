@@ -45,10 +45,7 @@ class Memory:
         new: Access,
         others: tuple[Access, ...] = (),
     ) -> None:
-        """Check an access that these agents make together, and record it.
-
-        `others` are the same access by the other agents, where any of them may have made it.
-        """
+        """Check, and record, an access that these agents make together, or that `others` may."""
         if not new.shared and (new.write or new.space not in self.plan.early):
             self.ended(st, agents, new.where)
         g = a = -1

@@ -110,16 +110,8 @@ def _splits(body: tuple[kir.Stmt, ...], warp: int, first: int, warps: range) -> 
 class Election:
     """One coming of a role of a CTA to an integer, of the CTAs at which the last is elected.
 
-    Parameters
-    ----------
-    cta : int
-        Its number in the unit.
-    role : tuple of int
-        First warp and number of warps.
-    ctas : int
-        How many are to come.
-    body : int
-        The events of its body, which do not happen where it is not the last.
+    `cta` is its number in the unit, `role` the first warp and the number of warps; so many `ctas`
+    are to come.  The events of its `body` do not happen where it is not the last.
     """
 
     cta: int
@@ -168,6 +160,8 @@ class Plan:
     """Tensors (spaces) that hold nothing when the launch begins."""
     results: set[int] = field(default_factory=set)
     """Tensors (spaces) that are outputs."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """Of each cluster whose CTAs use each other, the event that all have begun."""
     publications: dict[int, int] = field(default_factory=dict)
     """Of each begin of a barrier, the event that makes it visible to other CTAs."""
     remote_bits: int = 0
@@ -333,7 +327,10 @@ class Plan:
         size = self.kernel.cluster
         if not 0 <= rank < size:
             raise Defect(Rule.BOUNDS, "bounds", where, f"cta {rank} of a cluster of {size}")
-        return cta - self.ctas[cta] % size + rank
+        other = cta - self.ctas[cta] % size + rank
+        if other != cta:
+            self.begun.setdefault(self.ctas[cta] // size, self.event())
+        return other
 
     def start(self) -> State:
         """Return the state before the first step."""

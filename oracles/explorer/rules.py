@@ -43,6 +43,8 @@ class Rule(Enum):
     PROXY_WRITE = "a proxy fence stands between an ordinary write and an engine's access"
     PROXY_READ = "a proxy fence stands between an ordinary read and an engine's write"
     PROXY_REMOTE = "an engine's access to what another CTA left in global memory is fenced"
+    PROXY_MAP = "a tensor map is released and acquired between a write and a copy through it"
+    MAP = "a tensor map says what a copy through it takes it to say"
     WGMMA_FENCE = "a wgmma fence stands between other accesses of its registers and a wgmma"
     REGISTERS_IN_FLIGHT = "registers of a wgmma in flight are left alone"
     ARRIVALS = "an arrival finds one missing in the running phase"
@@ -57,6 +59,7 @@ class Rule(Enum):
     TURNS = "who releases a semaphore, or arrives at it, knows that it was left before"
     SEMAPHORE_ZERO = "a semaphore is 0 at the end of a launch"
     RESIDENCY = "a CTA waits only for CTAs that are sure to run"
+    BEGUN = "a CTA stores only into CTAs of its cluster that have begun"
     EXIT = "nothing touches the shared memory of a CTA that has ended"
     DETERMINISM = "sums of floats have one order, where bits are promised"
     DEPENDENCY = "what the launches before may use is left alone until they have ended"
@@ -66,10 +69,7 @@ class Rule(Enum):
 
 
 class Defect(Exception):
-    """An obligation that does not hold on the way that was taken.
-
-    Its `kind` is a key of `oracles.verdict.KINDS`, `where` the statement, `says` what is wrong.
-    """
+    """An obligation that does not hold on the way that was taken; a `kind` of `KINDS`."""
 
     def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:
         super().__init__(f"{kind} at {where}: {says}")

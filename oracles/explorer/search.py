@@ -88,15 +88,7 @@ class Search:
     way: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Look at all interleavings.
-
-        Raises
-        ------
-        Defect
-            If one of them goes wrong.
-        TooMany
-            If there are more than `limit` states.
-        """
+        """Look at all interleavings: a Defect in one of them, or TooMany states, is raised."""
         if self.reduce:
             self.loose = self._each_last()
             if not self.loose:
@@ -140,7 +132,6 @@ class Search:
             raise TooMany
 
     def _settle(self, st: State) -> None:
-        """Execute local steps until there are none."""
         machine, busy = self.machine, True
         while busy:
             busy = False
@@ -192,10 +183,7 @@ class Search:
         yield from islice(arrivals, HELD)
 
     def _one_way(self, victim: int, *, early: bool, hold: int = -1) -> str:
-        """Run one way to its end; return `State.loose`.
-
-        `victim` goes when nobody else can: always, or at its step `hold` only.
-        """
+        """Run one way, `victim` last, always or at its step `hold` only; return `State.loose`."""
         st = self.machine.plan.start()
         self.way = []
         picked = 0
@@ -218,7 +206,6 @@ class Search:
             self._go(st, agents[picked % len(agents)] if agents else others[0])
 
     def _every_way(self) -> None:
-        """Look at every state that some interleaving reaches, depth first."""
         first = self.machine.plan.start()
         self.way = []
         self._settle(first)

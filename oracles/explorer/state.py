@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from fuser.kernel import ir as kir
 
@@ -31,49 +32,32 @@ class Op(IntEnum):
     INVALIDATE = 7
     JOIN = 8
     SKIP = 9
-    ARRIVE = 10
-    EXPECT = 11
-    WAIT = 12
-    CP_ARRIVE = 13
-    BLOCK_SYNC = 14
-    NAMED_ARRIVE = 15
-    CLUSTER_ARRIVE = 16
-    CLUSTER_WAIT = 17
-    TURN_WAIT = 18
-    TURN_RELEASE = 19
-    POOL = 20
-    GRID_SYNC = 21
-    COUNT_IN = 22
+    MAP = 10
+    ARRIVE = 11
+    EXPECT = 12
+    WAIT = 13
+    CP_ARRIVE = 14
+    BLOCK_SYNC = 15
+    NAMED_ARRIVE = 16
+    CLUSTER_ARRIVE = 17
+    CLUSTER_WAIT = 18
+    TURN_WAIT = 19
+    TURN_RELEASE = 20
+    POOL = 21
+    GRID_SYNC = 22
+    COUNT_IN = 23
 
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """A tile of memory that a step reads or writes.
+    """A tile of memory, `what` at the statement `where`, that a step reads or writes.
 
-    Parameters
-    ----------
-    space : int
-        Number of the memory: shared memory of a CTA, or a tensor.
-    shared : bool
-        Whether it is shared memory.
-    mask, low, high : int
-        Granules (shared) or elements (global) touched; the first, and one past the last.
-    write, engine : bool
-        Whether it writes; whether it is in the async proxy.
-    adds : int
-        0, or which kind of atomic addition: 1 by threads, 2 by TMA engines.
-    bit : int
-        The event that has to be known for it to be over.
-    issue : int
-        The event of its issue.
-    agent, cta : int
-        Who does it.
-    threads : tuple of int
-        Masks per thread, shifted by `base`; empty where one thread or an engine does it.
-    what, where : str
-        The tile in words; the statement.
-    exact : bool
-        Whether the order of its additions shows in no bit.
+    `space` is the number of the memory: `shared` memory of a CTA, or a tensor; `mask`, `low` and
+    `high` say which granules (shared) or elements (global): the first, and one past the last.  An
+    `engine` is in the async proxy; what it `adds` is 0, or by atomics: 1 of threads, 2 of TMA
+    engines, and its order shows in no bit if `exact`.  The event `bit` has to be known for it to be
+    over, `issue` is that of its issue.  `threads` are masks per thread, shifted by `base`; empty
+    where one thread or an engine does it.
     """
 
     space: int
@@ -102,6 +86,32 @@ class Access:
     """Of a wgmma's read: the event by which an arrival of any warp of its warpgroup releases it."""
 
 
+Span = tuple[tuple[int, ...], tuple[int, ...]]
+"""From which element to which a tensor map goes."""
+
+
+class MapUse(NamedTuple):
+    """A tensor map that a step uses: of which CTA, called what, and which of its slots.
+
+    `says` is what it is made to say, or has to; `read` are the events of the end of a copy.
+    """
+
+    at: tuple[int, str, int]
+    what: str
+    says: Span = ((), ())
+    read: int = 0
+
+
+class MapRecord(NamedTuple):
+    """A tensor map: what it says, and the events of its last write, of copies and fences since."""
+
+    says: Span
+    written: int
+    reads: int = 0
+    released: int = 0
+    acquired: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Step:
     """One step of one agent, all expressions evaluated."""
@@ -124,6 +134,8 @@ class Step:
     mates: tuple[list[int], ...] = ()
     """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup; of a change
     of registers: those of the change before."""
+    map: MapUse | None = None
+    """The tensor map that it writes, fences or goes by."""
 
 
 @dataclass(slots=True, eq=False)
@@ -204,6 +216,7 @@ class State:
     end of the one before."""
     elected: dict[int, bool] = field(default_factory=dict)
     """Of each election of `Plan.elections`, whether its CTA was the last."""
+    maps: dict[tuple[int, str, int], MapRecord] = field(default_factory=dict)
 
     def copy(self) -> State:
         """Return a state that can go its own way."""
@@ -213,6 +226,7 @@ class State:
             dict(self.past), dict(self.pool), self.taken, self.flight, dict(self.memory),
             self.asleep, dict(self.issues), self.foreign, dict(self.arrivals),
             self.early, self.loose, dict(self.arriving), dict(self.elected),
+            dict(self.maps),
         )  # fmt: skip
 
     def key(self) -> tuple[object, ...]:
@@ -223,4 +237,5 @@ class State:
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
             self.asleep, tuple(self.near), tuple(self.far), frozenset(self.issues.items()),
             frozenset(self.arriving.items()), frozenset(self.elected.items()),
+            frozenset(self.maps.items()),
         )  # fmt: skip

@@ -79,10 +79,7 @@ def slot_masks(layout: kir.Layout, shape: Shape, first: int, lanes: int, size: i
 
 @cache
 def band_mask(shape: Shape, lines: int, size: int, *, columns: bool) -> int:
-    """Return the granules of those rows of a slot, or columns, that `lines` has as a mask.
-
-    There are `size` granules in an element.
-    """
+    """Return the granules, `size` an element, of those rows of a slot, or columns, in `lines`."""
     rows, cols = shape[-2:]
     width = cols * size
     if not columns:

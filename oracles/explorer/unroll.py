@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from fuser.expr import Var
+from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from oracles.explorer.groups import Groups, Registers, fragments
 from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.state import Access, Agent, Op, Step
+from oracles.explorer.state import Access, Agent, MapUse, Op, Step
 from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
 
 JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
@@ -38,12 +38,8 @@ STEPS = 50_000
 def unroll(plan: Plan) -> None:
     """Give every agent of a plan its steps.
 
-    Raises
-    ------
-    Defect
-        If a statement is wrong wherever and whenever it runs.
-    NotModelled
-        If a construct is not read, or a launch is too long.
+    Defect if a statement is wrong wherever and whenever it runs; NotModelled if a construct is not
+    read, or a launch is too long.
     """
     places = {id(stmt): f"line {n}: {line(stmt)}" for n, stmt in numbered(plan.kernel)}
     for agent in plan.agents:
@@ -57,8 +53,6 @@ def unroll(plan: Plan) -> None:
 
 @dataclass(slots=True)
 class _Unroller:
-    """Turns the statements of one agent into steps."""
-
     plan: Plan
     agent: Agent
     places: dict[int, str]
@@ -92,7 +86,6 @@ class _Unroller:
         self.held = self.plan.kernel.registers
 
     def event(self, access: Access) -> int:
-        """Return a new event, of an access to that kind of memory."""
         event = self.plan.event()
         if access.shared:
             self.plan.shared_bits |= event
@@ -108,14 +101,12 @@ class _Unroller:
         return step
 
     def collective(self, *, warpgroup: bool = False) -> None:
-        """Demand whole warps, or warpgroups."""
         if self.elected:
             self._collective("executed by one lane, made for whole warps")
         if warpgroup and (self.warps % 4 or self.first % 4):
             self._collective(f"executed by {self.warps} warps from warp {self.first} on")
 
     def alone(self) -> None:
-        """Demand that one thread executes the statement."""
         if self.agent.lanes > 1:
             self._collective(f"executed by {self.agent.lanes} threads of a warp, made for one")
 
@@ -125,7 +116,6 @@ class _Unroller:
     def join(
         self, stmt: kir.Stmt, accesses: tuple[Access, ...] = (), flag: int = JOIN_TIME
     ) -> Step:
-        """Append a meeting of the lanes of the warp."""
         step = self.step(Op.JOIN, stmt, 0, accesses)
         step.flag, step.number = flag, self.joins
         self.joins += 1
@@ -163,6 +153,12 @@ class _Unroller:
                     step.flag |= 1
                 if space is not shared:
                     step.flag |= 2
+            case kir.TensorMapRelease():
+                use = MapUse((-1, "", -1), "")
+                self.step(Op.MAP, stmt, self.plan.event()).map = use
+            case kir.TensorMapAcquire(maps, index):
+                use = self.on_map(kir.MapSlot(maps, index, ()), ())
+                self.step(Op.MAP, stmt, self.plan.event()).map = use
             case kir.FenceMBarrierInit():
                 self.step(Op.INIT_FENCE, stmt)
             case kir.ThreadFence(scope):
@@ -187,7 +183,6 @@ class _Unroller:
                 self.pool(stmt)
 
     def block(self, stmt: kir.Stmt, barrier: int, threads: int, op: Op) -> None:
-        """Append an arrival at a named barrier, with or without waiting there."""
         self.collective()
         if not 0 <= barrier < 16:
             raise Defect(Rule.BOUNDS, "bounds", self.where, f"barrier {barrier} of 16")
@@ -218,14 +213,7 @@ class _Unroller:
         step.slot = plan.slot(stmt.barrier, 0, agent.cta, self.where)
         step.number = stmt.barrier.slots
 
-    def mbarrier(
-        self,
-        stmt: kir.MBarrierArrive
-        | kir.MBarrierArriveExpectTx
-        | kir.MBarrierExpectTx
-        | kir.MBarrierWaitParity
-        | kir.CpAsyncMBarrierArrive,
-    ) -> None:
+    def mbarrier(self, stmt: kir.OnPhase) -> None:
         plan, agent = self.plan, self.agent
         cta = agent.cta
         if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
@@ -288,10 +276,7 @@ class _Unroller:
         elif events:
             self.step(Op.AWAIT, stmt).grants = events
 
-    def integer(
-        self,
-        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving,
-    ) -> int:
+    def integer(self, stmt: kir.OnSemaphore) -> int:
         """Return the index of an integer; one that elects CTAs does nothing else."""
         name, values = stmt.semaphore.name, self.values
         index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
@@ -335,10 +320,7 @@ class _Unroller:
         step.flag = int(value(plan.kernel.together, values) >= ctas)
 
     def count_in(self, stmt: kir.LastArriving) -> Step:
-        """Append a coming as the hardware has it; return the step that skips the body.
-
-        All threads of the role join, one of them counts, and tells the others as they join again.
-        """
+        """Append a coming as the hardware has it, joins included; return what skips the body."""
         plan, index = self.plan, self.integer(stmt)
         ctas = value(stmt.ctas, self.values)
         if ctas < 1:
@@ -359,7 +341,6 @@ class _Unroller:
         return skip
 
     def pool(self, stmt: kir.SetMaxNReg) -> None:
-        """Append a change of registers; one lane does it for its warp."""
         self.collective(warpgroup=True)
         n, held = stmt.registers, self.held
         if Rule.REGISTER_POOL not in self.plan.without and (
@@ -434,6 +415,9 @@ class _Unroller:
                 self.tma_load(stmt)
             case kir.TmaStore() | kir.TmaReduce():
                 self.tma_store(stmt)
+            case kir.TensorMapReplace(ref, limit):
+                self.alone()
+                self.step(Op.MAP, stmt, self.plan.event()).map = self.on_map(ref, limit)
             case kir.CpAsync():
                 self.cp_async(stmt)
             case kir.StAsync():
@@ -590,7 +574,6 @@ class _Unroller:
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
     def starts(self, slot: kir.Slot, unit: int) -> None:
-        """Demand that a slot begins at a multiple of so many bytes."""
         start = slot.buffer.start(value(slot.index, self.values))
         if start % unit:
             says = f"a slot at byte {start}, made for multiples of {unit}"
@@ -702,6 +685,36 @@ class _Unroller:
             self.agent.cta, barrier.name, self.where, write=True, adds=3, base=base, barrier=True,
         )  # fmt: skip
 
+    def on_map(self, ref: kir.MapSlot, limit: tuple[Expr, ...], read: int = 0) -> MapUse:
+        """Return the use of a map of this CTA."""
+        index = value(ref.index, self.values)
+        what = f"{ref.maps.name}[{index}]"
+        if not 0 <= index < ref.maps.slots:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"{what} of {ref.maps.slots} maps")
+        first, end = (tuple(value(e, self.values) for e in of) for of in (ref.origin, limit))
+        return MapUse((self.agent.cta, ref.maps.name, index), what, (first, end), read)
+
+    def through(self, ref: kir.MapSlot, box: kir.Box, read: int) -> MapUse:
+        """Return the use of a map by a copy, of which it can go by.
+
+        Source: CUDA driver API, cuTensorMapEncodeTiled: extents of 1 or more, 16-byte addresses.
+        """
+        use = self.on_map(ref, box.limit, read)
+        extents = self.plan.extents[box.tensor.name]
+        for first, end, extent in zip(*use.says, extents, strict=True):
+            if not 0 <= first < end <= extent:
+                says = f"{use.what} is of elements {first} to {end - 1} of {extent}"
+                self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        steps = (value(e, self.values) for e in box.tensor.strides)
+        at = sum(first * step for first, step in zip(use.says[0], steps, strict=True))
+        if at * box.tensor.dtype.nbytes % 16:
+            says = f"{use.what} begins at element {at}, at no multiple of 16 bytes"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        origin = (value(e, self.values) for e in box.origin)
+        if any(o < first for o, first in zip(origin, use.says[0], strict=True)):
+            self.plan.refuse(Rule.MAP, "map", self.where, f"the box begins before {use.what}")
+        return use
+
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
         self.boxed(stmt.dst, stmt.src)
@@ -739,7 +752,10 @@ class _Unroller:
             read.engine, read.bit, read.issue = True, accesses[0].bit, issue
             plan.global_bits |= read.bit
             accesses.append(read)
-        self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses)).lands = tuple(lands)
+        step = self.step(Op.TMA_LOAD, stmt, issue, tuple(accesses))
+        step.lands = tuple(lands)
+        if stmt.through is not None:
+            step.map = self.through(stmt.through, stmt.src, done)
 
     def tma_store(self, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         self.alone()
@@ -759,7 +775,9 @@ class _Unroller:
             accesses.append(target)
         plan.leaving.append((source.space, read, f"{source.what} being read by {self.where}"))
         self.groups[kir.AsyncKind.BULK].open.append((whole, read))
-        self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+        step = self.step(Op.ACCESS, stmt, issue, tuple(accesses))
+        if stmt.through is not None:
+            step.map = self.through(stmt.through, stmt.dst, read)
 
     def cp_async(self, stmt: kir.CpAsync) -> None:
         for place in (stmt.dst, stmt.src):

@@ -309,7 +309,6 @@ class _Chooser:
 
     @cached_property
     def _grid(self) -> Calculator:
-        """The number of CTAs: what it is required to be, or as it is given."""
         return calculator(self._variables, [self._fixed])
 
     @cached_property
@@ -330,13 +329,11 @@ class _Chooser:
 
     @cached_property
     def conditions(self) -> list[Expr]:
-        """What a launch keeps, as conditions."""
         more = [fold(Kind.EQ, fold(Kind.MOD, e, unit), 0) for e, unit in self._multiples.items()]
         return [*self.kernel.requires, *more]
 
     @cached_property
     def _fixed(self) -> Expr:
-        """The number of CTAs that is required, if one is."""
         for condition in self.kernel.requires:
             match condition:
                 case Op(Kind.EQ, kir.GRID, number) | Op(Kind.EQ, number, kir.GRID):
@@ -377,7 +374,6 @@ class _Chooser:
 
     @property
     def _solver(self) -> Solver:
-        """The solver for as many CTAs as there may be now."""
         if self.ctas not in self._solvers:
             limits = (LARGEST, self.ctas)
             self._solvers[self.ctas] = Solver(self.kernel, self.conditions, *limits)

@@ -69,7 +69,6 @@ class Solver:
         return {v: model.eval(e, model_completion=True).as_long() for v, e in terms.items()}
 
     def _wish(self, wish: Wish, wanted: Mapping[Var, int]) -> list[z3.BoolRef]:
-        """Return literals for a wish."""
         path = wish.subject.path
 
         def meaning(held: tuple[Expr, ...]) -> z3.BoolRef:
@@ -178,7 +177,6 @@ def _factors(expr: Expr) -> frozenset[Var]:
 
 
 def _meaningless(expr: Expr) -> bool:
-    """Whether a number is divided by 0 somewhere in an expression."""
     match expr:
         case Op(Kind.FLOORDIV | Kind.MOD, int(), 0):
             return True

@@ -49,10 +49,7 @@ Path = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """An expression of parameters, `GRID`, `BLOCK` and the indices of the loops of its path.
-
-    A reading has one object for each.
-    """
+    """An expression of parameters, `GRID`, `BLOCK` and loop indices of its path, kept once."""
 
     expr: Expr
     path: Path = ()
@@ -117,10 +114,7 @@ class Reading:
         self._seen = self._function()
 
     def seen(self, values: Sequence[int]) -> dict[Subject, set[int]]:
-        """Return the values of the subjects at a launch, as far as a look at its ends shows.
-
-        `values` are those of the parameters and of `GRID`, in this order.
-        """
+        """Return what subjects are near the ends of a launch (parameters, then `GRID`)."""
         found: list[set[int]] = [set() for _ in self._sinks]
         self._seen(values, found)
         return dict(zip(self._sinks, found, strict=True))
@@ -276,7 +270,6 @@ class Reading:
                     self._wish("remainders", rest, (low, high))
 
     def _mark(self, number: Expr, *held: Expr) -> None:
-        """Note a number that expressions are held against."""
         if isinstance(number, int) and number > 0:
             for var in (v for expr in held for v in variables(expr)):
                 self.marks.setdefault(var, {1}).add(number)
@@ -374,7 +367,6 @@ def calculator(given: Sequence[Var], exprs: Iterable[Expr]) -> Calculator:
 
 
 def _some(stop: int) -> list[int]:
-    """Return the first and last few turns of a loop."""
     if stop <= 2 * TURNS:
         return [*range(stop)]
     return [*range(TURNS), *range(stop - TURNS, stop)]

@@ -16,7 +16,7 @@ divisions and remainders.  The rules used hold for all integers t >= 0 and W, a,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, lcm
@@ -179,10 +179,7 @@ class Cycle:
 
 
 def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
-    """Return how an expression repeats along a variable; all others but those `moving` are fixed.
-
-    UnsupportedError if it does not, such as a comparison of two variables that move.
-    """
+    """Return how an expression repeats along a variable, none but those `moving` changing too."""
     match expr:
         case int():
             return Cycle()
@@ -282,7 +279,6 @@ def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) 
 
 
 def _carry(cycles: Cycles, moving: frozenset[str], name: str, expr: Expr) -> None:
-    """Widen cycles by one assignment."""
     threshold, period = cycles[name]
     constant, parts = linear(expr)
     times = parts.pop(Var(name), 0)
@@ -363,6 +359,29 @@ def _text(part: object) -> str:
         terms = (f"{f}*" + "*".join(repr_atom(a) for a in m) for m, f in part)
         return "[" + " ".join(sorted(terms)) + "]"
     return str(part)
+
+
+def multiples(expr: Expr, names: Collection[str]) -> dict[tuple[Atom, ...], dict[str, int]]:
+    """Return a sum as multiples of some variables, and of 1 (by the name "").
+
+    They are by what else each is multiplied with.  UnsupportedError if a variable comes otherwise.
+    """
+    out: dict[tuple[Atom, ...], dict[str, int]] = {}
+    for atoms, n in poly(expr):
+        mine = [atom for atom in atoms if atom[0] in names and len(atom) == 1]
+        rest = tuple(atom for atom in atoms if atom not in mine)
+        if len(mine) > 1 or any(_named(atom) & {*names} for atom in rest):
+            raise UnsupportedError(f"`{expr}` is no sum of multiples of {sorted(names)}")
+        out.setdefault(rest, {})[str(mine[0][0]) if mine else ""] = n
+    return out
+
+
+def _named(atom: Atom) -> frozenset[str]:
+    """Return the variables in an atom."""
+    if len(atom) == 1:
+        return frozenset(map(str, atom))
+    _, *sides = operands(atom)
+    return frozenset(n for side in sides for atoms, _ in side for a in atoms for n in _named(a))
 
 
 def single(atom: Atom) -> Poly:
@@ -508,3 +527,20 @@ def value(number: Product) -> Expr:
     for _, factor in number.factors:
         total = fold(Kind.MUL, tree(factor), total)
     return total
+
+
+def solution(condition: Expr, var: Var) -> Expr | None:
+    """Return e where a condition is `var == e`, or has that among others."""
+    match condition:
+        case Op(Kind.EQ, a, b):
+            form = poly(fold(Kind.SUB, a, b))
+            terms = dict(form)
+            factor = terms.pop(((var.name,),), 0)
+            rest = frozenset(terms.items())
+            if factor in (1, -1) and var.name not in names(rest):
+                return fold(Kind.MUL, -factor, tree(rest))
+            return None
+        case Op(Kind.AND, a, b):
+            return solution(a, var) or solution(b, var)
+        case _:
+            return None

@@ -12,34 +12,37 @@ it then, which is more than launches can have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache, partial
-from itertools import product
-from math import lcm, prod
-from typing import TypeVar, cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product, takewhile
+from math import gcd, lcm, prod
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import (
     UnsupportedError,
     cycle,
-    function,
     linear,
     replace_tree,
-    spread,
 )
+from oracles.prover.plain import given, inlined, mapped
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
-from oracles.prover.sites import AMONG_CTAS, Site, controls, facts
+from oracles.prover.rolled import Rolled, cut, plainer
+from oracles.prover.sites import AMONG_CTAS, Site, controls, facts, shared_tensors
 from oracles.prover.solver import Known
 
 CASES = 64
 """Cases of a kernel that are judged at most."""
+BLOCKS = 4
+"""CTAs of a launch that are told apart one by one."""
+LEAST = 4
+"""Up to which value it is asked whether a parameter is never less."""
+NEGATIVE = 9
+"""How far below 0 something may be that becomes a parameter."""
 RLIMIT = 200_000
 """Work of z3 to find that no launch is in a case."""
-TRIED = 11
-"""Values of variables for which two expressions are compared before z3 is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,71 +52,192 @@ class Case:
     kernel: kir.Kernel
     first: int
     step: int
+    origin: tuple[int, ...]
+    """Which statement of the kernel each of the case's is."""
 
     def told(self, closed: Closed, sites: Sequence[Site]) -> Closed:
         """Return what was found, in the words of the kernel whose sites are given."""
 
         def own(v: Violation) -> Violation:
-            earlier = None if v.earlier is None else sites[v.earlier.index]
+            earlier = None if v.earlier is None else sites[self.origin[v.earlier.index]]
             trips = self.first + self.step * v.trips
-            return replace(v, later=sites[v.later.index], earlier=earlier, trips=trips)
+            return replace(v, later=sites[self.origin[v.later.index]], earlier=earlier, trips=trips)
 
         violations, warnings = (tuple(map(own, of)) for of in (closed.violations, closed.warnings))
         return replace(closed, violations=violations, warnings=warnings)
 
 
-def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
-    """Return kernels whose launches together are those of a kernel; none if that is no help."""
-    plain = _inlined(kernel)
-    kernel = _equated(_decided(plain))
-    used = _used(kernel)
-    required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
-    places = _places(kernel)
-    splits = (_split(var, used, required) for var in kernel.params if var not in places)
+@lru_cache(maxsize=8)
+def cases(kernel: kir.Kernel, *, alone: bool = False) -> tuple[Case, ...]:
+    """Return kernels whose launches together are those of a kernel; none if that is no help.
+
+    Of CTAs that have nothing to do with each other each may be `alone`: what it makes of a
+    parameter and its number is a parameter then, of which another CTA knows nothing.
+    """
+    plain = plainer(kernel)
+    made = plain.kernel
+    if alone:
+        made = _bounded(_apart(made))
+    out: list[Case] = []
+    for part in _by_order(Rolled(made, plain.origin)):
+        found = _split_up(part, alone=alone)
+        if found is None or len(out) + len(found) > CASES:
+            return ()
+        out += found
+    return () if [case.kernel for case in out] == [inlined(kernel)] else tuple(out)
+
+
+def _split_up(given: Rolled, *, alone: bool) -> list[Case] | None:
+    """Return a kernel by all that parameters may be; None if that is too much."""
+    made = given.kernel
+    used = _used(made)
+    required = [expr for expr in made.requires if kir.GRID not in variables(expr)]
+    places = _places(made)
+    splits = (_split(var, used, required) for var in made.params if var not in places)
     found = [split for split in splits if split is not None]
+    known = Known(facts(made), RLIMIT)
+    if alone and _independent(made) and any(kir.BLOCK in variables(expr) for expr in used):
+        few = known.at_most(kir.GRID, BLOCKS)
+        found += [_Split(kir.BLOCK, BLOCKS, 0)] if few else []
     if not found:
-        return () if kernel is plain else (Case(kernel, 0, 1),)
+        return [Case(made, 0, 1, given.origin)]
     if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
-        return ()
-    known = Known(facts(kernel), RLIMIT)
+        return None
     out: list[Case] = []
     for values in product(*(split.values() for split in found)):
         meant = {split.base: value for split, value in zip(found, values, strict=True)}
-        case = _case(kernel, meant)
+        case = _case(made, meant, given.origin)
         claims = [eq(base, value) for base, value in meant.items()]
         if 0 in case.kernel.requires or known.gives(eq(claims[0], 0), *claims[1:]):
             continue
         out.append(case)
         if len(out) > CASES:
-            return ()
-    return tuple(out)
+            return None
+    return out
 
 
-def plainer(kernel: kir.Kernel) -> tuple[kir.Kernel, ...]:
-    """Return a kernel that does the same in every launch, in fewer words, if there is one."""
-    inlined = _inlined(kernel)
-    made = _decided(inlined)
-    return () if made is inlined else (made,)
+def _by_order(found: Rolled) -> list[Rolled]:
+    """Return a kernel by which one of two parameters is less, if any two are compared."""
+    kernel = found.kernel
+    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)} | _places(kernel)
+    params = [var for var in kernel.params if var not in inside]
+    pair = next((p for expr in _used(kernel) for p in _compared(expr, params)), None)
+    if pair is None:
+        return [found]
+    (x, y), known = pair, Known(facts(kernel), RLIMIT)
+    more = Var(f"{x} beyond {y}"), Var(f"{y} beyond {x}")
+    out = []
+    ways: tuple[tuple[Expr, dict[Expr, Expr]], ...] = (
+        (eq(x, y), {x: y}), (y < x, {x: y + more[0] + 1}), (x < y, {y: x + more[1] + 1}),
+    )  # fmt: skip
+    for claim, meant in ways:
+        if not known.gives(eq(claim, 0)):
+            lengths = frozenset().union(*map(variables, meant.values()))
+            made = given(kernel, meant)
+            out.append(
+                cut(made, found.origin, lengths) if len(lengths) > 1 else Rolled(made, found.origin)
+            )
+    return out
 
 
-def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
-    """Return a kernel with numbers, or sums with new parameters, in place of some of its own."""
-    new = dict.fromkeys(v for e in meant.values() for v in sorted(variables(e), key=str))
-    counts = frozenset({*kernel.params, *new})
+def _compared(expr: Expr, params: Sequence[Var]) -> Iterator[tuple[Var, Var]]:
+    """Yield two parameters whose difference an expression compares with a number."""
+    if not isinstance(expr, Op):
+        return
+    if expr.kind in (Kind.MIN, Kind.MAX, Kind.LT, Kind.LE, Kind.EQ):
+        match list(linear(expr.a - expr.b)[1].items()):
+            case [(Var() as x, 1 | -1 as n), (Var() as y, 1 | -1 as other)] if n == -other:
+                if x in params and y in params:
+                    yield x, y
+            case _:
+                pass
+    yield from _compared(expr.a, params)
+    yield from _compared(expr.b, params)
 
-    def changed(expr: Expr) -> Expr:
-        for old, new in meant.items():
-            expr = replace_tree(expr, old, new)
-        return spread(expr, counts)
 
-    gone = {base for base in meant if isinstance(base, Var)}
-    kept = tuple(var for var in kernel.params if var not in gone)
-    made = mapped(replace(kernel, params=()), changed)
-    asked = tuple(e for e in made.requires if not isinstance(e, int) or not e)
-    made = replace(made, params=tuple(dict.fromkeys((*kept, *new))), requires=asked)
+def _bounded(kernel: kir.Kernel) -> kir.Kernel:
+    """Require what follows of the least values of parameters, such as from `GRID == min(n, 2)`."""
+    known = Known(facts(kernel), RLIMIT)
+    more = []
+    for var in kernel.params:
+        lows = takewhile(known.gives, (fold(Kind.LE, low, var) for low in range(1, LEAST + 1)))
+        more += list(lows)[-1:]
+    new = tuple(fact for fact in more if fact not in kernel.requires)
+    return replace(kernel, requires=(*kernel.requires, *new)) if new else kernel
+
+
+def _independent(kernel: kir.Kernel) -> bool:
+    """Whether no CTA has to do with another one."""
+    among = any(isinstance(stmt, AMONG_CTAS) for stmt in kernel.walk())
+    return kernel.cluster == 1 and not among and not shared_tensors(kernel)
+
+
+def _apart(kernel: kir.Kernel) -> kir.Kernel:
+    """Put a parameter in place of what a CTA makes of others and its number: `n - BLOCK * 4`."""
+    if not _independent(kernel):
+        return kernel
+    own = frozenset({*kernel.params, kir.BLOCK, kir.GRID})
+    sums = dict.fromkeys(form for expr in _used(kernel) for form in _sums(expr, own))
+    known = Known(facts(kernel), RLIMIT)
+    new: dict[Sum, Expr] = {}
+    for form in sums:
+        whole = sum((n * part for part, n in form), start=0)
+        least = (n for n in range(NEGATIVE) if known.gives(fold(Kind.LE, 0, whole + n)))
+        if (below := next(least, None)) is not None:
+            new[form] = Var(f"{whole + below}") - below
+    made = replace(kernel, body=mapped(kernel.body, lambda expr: _summed(expr, own, new)))
+    params = tuple(v for value in new.values() for v in variables(value))
+    meant = (eq(value, sum((n * part for part, n in form), start=0)) for form, value in new.items())
+    requires = (*kernel.requires, *meant)
+    return replace(made, params=(*kernel.params, *params), requires=requires) if new else kernel
+
+
+Sum = tuple[tuple[Expr, int], ...]
+"""Variables with what each is multiplied with, by name; the first with no less than 1."""
+
+
+def _sum_of(parts: Mapping[Expr, int], own: frozenset[Var]) -> tuple[Sum, int]:
+    """Return the sum of a CTA's number and parameters that some parts are a multiple of."""
+    mine = sorted(((part, n) for part, n in parts.items() if part in own), key=str)
+    by = gcd(*(n for _, n in mine))
+    if kir.BLOCK not in parts or len(mine) < 2:
+        return (), 0
+    by = by if next(n for part, n in mine if part != kir.BLOCK) > 0 else -by
+    return tuple((part, n // by) for part, n in mine), by
+
+
+def _sums(expr: Expr, own: frozenset[Var]) -> Iterator[Sum]:
+    """Yield the sums of a CTA's number and parameters in an expression."""
+    _, parts = linear(expr)
+    form, _ = _sum_of(parts, own)
+    if form:
+        yield form
+    for part in parts:
+        if isinstance(part, Op):
+            yield from _sums(part.a, own)
+            yield from _sums(part.b, own)
+
+
+def _summed(expr: Expr, own: frozenset[Var], new: Mapping[Sum, Expr]) -> Expr:
+    """Put other expressions in place of sums."""
+    constant, parts = linear(expr)
+    form, by = _sum_of(parts, own)
+    total: Expr = constant
+    if form in new:
+        total = total + by * new[form]
+    for part, n in parts.items():
+        if form not in new or part not in own:
+            if isinstance(part, Op):
+                part = fold(part.kind, _summed(part.a, own, new), _summed(part.b, own, new))
+            total = total + n * part
+    return total
+
+
+def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr], origin: tuple[int, ...]) -> Case:
+    """Return the launches in which parameters are certain numbers, or sums with an unknown."""
     sums = [linear(value) for value in meant.values()]
     step = max((n for _, parts in sums for n in parts.values()), default=0)
-    return Case(made, max(constant for constant, _ in sums), step)
+    return Case(given(kernel, meant), max(constant for constant, _ in sums), step, origin)
 
 
 # --- which parameters, and how they repeat --------------------------------------------------------
@@ -121,7 +245,7 @@ def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """A parameter, or what stands for it, from where on it goes by periods."""
+    """A parameter, or what stands for it, from where on it goes by periods; 0 if it ends there."""
 
     base: Expr
     threshold: int
@@ -233,133 +357,3 @@ def _alone(expr: Expr, var: Var) -> Iterator[Expr]:
     elif isinstance(expr, Op):
         yield from _alone(expr.a, var)
         yield from _alone(expr.b, var)
-
-
-def _inlined(kernel: kir.Kernel) -> kir.Kernel:
-    """Put the values of lets in place, but for what assignments change."""
-    moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-
-    def made(body: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> tuple[kir.Stmt, ...]:
-        lets, out = dict(outer), []
-        for stmt in body:
-            here, inner = dict(lets), dict(lets)
-            new: kir.Stmt
-            match stmt:
-                case kir.Let(var, value):
-                    value = substitute(value, here)
-                    lets.pop(var, None)
-                    if not variables(value) & moved and var not in moved:
-                        lets[var] = value
-                    new = replace(stmt, value=value)
-                case kir.ForLoop(index, stop):
-                    inner.pop(index, None)
-                    new = replace(stmt, stop=substitute(stop, here))
-                case kir.IfThenElse(test):
-                    new = replace(stmt, condition=substitute(test, here))
-                case kir.Role() | kir.Elect():
-                    new = stmt
-                case _:
-                    new = mapped(stmt, partial(_put, here))
-            out.append(kir.inside(new, partial(made, outer=inner)))
-        return tuple(out)
-
-    return replace(kernel, body=made(kernel.body, {}))
-
-
-def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
-    return substitute(expr, lets)
-
-
-def _decided(kernel: kir.Kernel) -> kir.Kernel:
-    """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch.
-
-    A sum that is equal to a part of it, such as `n // 2 + (n + 1) // 2`, is that part.
-    """
-    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
-    inside |= {s.var for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)}
-    own = {*kernel.params, kir.BLOCK, kir.GRID} - inside
-    known = Known(facts(kernel), RLIMIT)
-
-    @cache
-    def settled(expr: Expr) -> Expr:
-        if not isinstance(expr, Op):
-            return expr
-        a, b = settled(expr.a), settled(expr.b)
-        if (a, b) != (expr.a, expr.b):
-            expr = fold(expr.kind, a, b)
-        if not isinstance(expr, Op) or not variables(expr) <= own:
-            return expr
-        match expr.kind:
-            case Kind.MIN | Kind.MAX as kind if known.at_most(a, b):
-                return a if kind is Kind.MIN else b
-            case Kind.MIN | Kind.MAX as kind if known.at_most(b, a):
-                return b if kind is Kind.MIN else a
-            case Kind.ADD | Kind.SUB:
-                parts = (part for part in _parts(a, b) if _alike(expr, part))
-                return next((part for part in parts if known.same(expr, part)), expr)
-            case Kind.LT | Kind.LE | Kind.EQ if known.gives(expr):
-                return 1
-            case Kind.LT | Kind.LE | Kind.EQ if known.gives(eq(expr, 0)):
-                return 0
-            case _:
-                return expr
-
-    body = mapped(kernel.body, settled)
-    return kernel if body == kernel.body else replace(kernel, body=body)
-
-
-def _parts(*exprs: Expr) -> Iterator[Expr]:
-    """Yield expressions and what they are made of, but for numbers."""
-    for expr in exprs:
-        if isinstance(expr, Op):
-            yield from _parts(expr.a, expr.b)
-        if not isinstance(expr, int):
-            yield expr
-
-
-def _alike(a: Expr, b: Expr) -> bool:
-    """Whether two expressions are equal for some numbers: z3 need not be asked where not."""
-    names = sorted(v.name for v in variables(a))
-    left, right = function(a), function(b)
-    try:
-        return all(
-            left(at) == right(at)
-            for seed in range(TRIED)
-            for at in [{name: (seed * 7 + 5 * i) % (TRIED + i) for i, name in enumerate(names)}]
-        )
-    except ZeroDivisionError:
-        return False
-
-
-def _equated(kernel: kir.Kernel) -> kir.Kernel:
-    """Put sums of other parameters in place of those that are required to be equal to them."""
-    for condition in kernel.requires:
-        if not isinstance(condition, Op) or condition.kind is not Kind.EQ:
-            continue
-        constant, parts = linear(condition.a - condition.b)
-        for var, times in parts.items():
-            rest = {other: -times * n for other, n in parts.items() if other != var}
-            counts = all(n >= 0 for n in (-times * constant, *rest.values()))
-            if abs(times) == 1 and counts and parts.keys() <= set(kernel.params):
-                value = sum((n * other for other, n in rest.items()), start=-times * constant)
-                return _equated(_case(kernel, {var: value}).kernel)
-    return kernel
-
-
-Node = TypeVar("Node")
-
-
-def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
-    """Change all expressions in a part of a kernel."""
-    match node:
-        case Var() | Op():
-            return cast(Node, change(node))
-        case tuple():
-            return cast(Node, tuple(mapped(one, change) for one in node))
-        case _ if is_dataclass(node) and not isinstance(node, type):
-            parts = {f.name: getattr(node, f.name) for f in fields(node)}
-            made = {name: mapped(part, change) for name, part in parts.items()}
-            new = {name: part for name, part in made.items() if part is not parts[name]}
-            return replace(node, **new) if new else node
-        case _:
-            return node

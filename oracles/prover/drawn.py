@@ -27,10 +27,18 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.named.check import reach
-from oracles.prover.named.operands import Fill, Read, Rings
 from oracles.prover.named.order import ordinal
-from oracles.prover.named.program import Point, Program, difference, normal, repeated
-from oracles.prover.named.question import Asked, UndecidedError, WitnessedError
+from oracles.prover.named.products import Fill, Read, Rings
+from oracles.prover.named.program import (
+    Asked,
+    Point,
+    Program,
+    UndecidedError,
+    WitnessedError,
+    difference,
+    normal,
+    repeated,
+)
 from oracles.prover.sites import facts, kinds, shared_tensors
 from oracles.prover.solver import Possible
 
@@ -331,9 +339,9 @@ class _Numbers(Rings):
 def numbers(split: Split, rlimit: int) -> tuple[int, str]:
     """Return how many questions prove that the n-th fetch reads the n-th draw, or why none do."""
     counted = split.counted
-    asked = Asked(Possible(facts(counted), rlimit), reach(counted))
+    asked = Asked(Possible(facts(counted), rlimit), reach(counted), strict=True)
     programs = [Program(counted, kind) for kind in kinds(counted, 1)]
-    rings = _Numbers(asked, programs, strict=True)
+    rings = _Numbers(asked, programs)
     rings.mine = split.mine
     try:
         for program in programs:

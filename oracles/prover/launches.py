@@ -25,10 +25,7 @@ TMA_BYTES = 16
 
 
 def broken(kernel: kir.Kernel, values: Values) -> str:
-    """Say which precondition of a kernel a launch breaks; empty if none.
-
-    `values` has one for every parameter and for `GRID`, the number of CTAs.
-    """
+    """Say which precondition of a kernel a launch breaks, by parameters and `GRID`; or none."""
     for var in kernel.params:
         if values[var.name] < 0:
             return f"{var.name} is {values[var.name]}, less than 0"

@@ -37,9 +37,9 @@ from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover import drawn, launches, sites
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.cases import cases, plainer
+from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
-from oracles.prover.coverage import divisions, outputs
+from oracles.prover.coverage import outputs, values
 from oracles.prover.inductive import check as inductive
 from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
@@ -47,6 +47,7 @@ from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
+from oracles.prover.rolled import plainer
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -277,12 +278,12 @@ def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     return replace(first, checked=first.checked + asked)
 
 
-def _divided(kernels: tuple[kir.Kernel, ...], rlimit: int) -> outputs.Covered:
+def _divided(kernels: tuple[kir.Kernel, ...], rlimit: int) -> values.Covered:
     """Judge the divisions of some kernels."""
-    each = [divisions.judge(one, rlimit=rlimit) for one in kernels]
+    each = [values.divided(one, rlimit=rlimit) for one in kernels]
     reason = next((one.reason for one in each if one.reason), "")
     findings = tuple(f for one in each for f in one.findings)
-    return outputs.Covered(sum(one.checked for one in each), findings, reason)
+    return values.Covered(sum(one.checked for one in each), findings, reason)
 
 
 def _there(finding: Finding, lines: Mapping[int, tuple[int, str]]) -> Finding:
@@ -297,16 +298,20 @@ def _there(finding: Finding, lines: Mapping[int, tuple[int, str]]) -> Finding:
     )
 
 
-def _covered(kernel: kir.Kernel, rlimit: int) -> outputs.Covered:
+def _covered(kernel: kir.Kernel, rlimit: int) -> values.Covered:
     """Judge what is written; where that is not told, by a plainer kernel, and by all its cases."""
     first = outputs.covered(kernel, rlimit=rlimit)
-    if not first.reason or first.findings:
+    if not first.reason or _errors(first):
         return first
-    for parts in (plainer(kernel), tuple(case.kernel for case in cases(kernel))):
+    for parts in ((plainer(kernel).kernel,), tuple(case.kernel for case in cases(kernel))):
         each = [outputs.covered(part, rlimit=rlimit) for part in parts]
-        if each and not any(one.reason or one.findings for one in each):
-            return outputs.Covered(sum(one.checked for one in each), ())
+        if each and not any(one.reason or _errors(one) for one in each):
+            return values.Covered(sum(one.checked for one in each), first.findings)
     return first
+
+
+def _errors(covered: values.Covered) -> list[Finding]:
+    return [finding for finding in covered.findings if finding.severity == "error"]
 
 
 def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:
@@ -320,9 +325,18 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    for judge in (fixpoint.judge, _by_cases):
+    parts: fixpoint.Closed | None = None
+    if joined := _repeats(kernel.body):
+        parts = _by_cases(kernel, policy=policy)  # fewer loops are told sooner
+        if parts is not None and not parts.violations and not parts.reason:
+            return parts, None
+    for whole in (True, False):
         try:
-            closed = judge(kernel, policy=policy)
+            closed = (
+                fixpoint.judge(kernel, policy=policy) if whole
+                else parts if joined
+                else _by_cases(kernel, policy=policy)
+            )  # fmt: skip
         except UnsupportedError as error:
             first = first or error
             continue
@@ -334,7 +348,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
                 # where lengths depend on each other, what was found may be of lengths that do not
-                loose = judge is fixpoint.judge and cases(kernel)
+                loose = whole and cases(kernel, alone=True)
                 shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
                 return shown, launch
         elif not closed.reason:
@@ -345,11 +359,43 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
     return first, None
 
 
+def _repeats(body: tuple[kir.Stmt, ...]) -> bool:
+    """Whether statements stand there twice in a row, or a loop in a loop: parts of one, it may be.
+
+    That is to be seen at once; whether they are (`rolled`) takes longer than most proofs.
+    """
+    each = [_leaves((stmt,)) for stmt in body]
+    for at, stmt in enumerate(body):
+        own = each[at]
+        behind = [sort for one in each[at + 1 :] for sort in one]
+        before = [sort for one in each[:at] for sort in one]
+        match stmt:
+            case kir.ForLoop(_, _, inner) if own:
+                steps = (n for n in range(1, len(own)) if own == own[:n] * (len(own) // n))
+                alone = len(inner) == 1 and isinstance(inner[0], kir.ForLoop)
+                beside = own in (behind[: len(own)], before[-len(own) :])
+                if alone or beside or next(steps, 0):
+                    return True
+            case kir.IfThenElse(_, then, orelse) if orelse and _leaves(then) == _leaves(orelse):
+                return True
+            case _:
+                pass
+        if any(map(_repeats, kir.bodies(stmt))):
+            return True
+    return False
+
+
+def _leaves(body: tuple[kir.Stmt, ...]) -> list[type]:
+    """Return the sorts of statements in a body, but for those that only say who and how often."""
+    left = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+    return [type(stmt) for stmt in kir.walk(body) if not isinstance(stmt, left)]
+
+
 def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
     """Judge the order of events in each case of a kernel; None if that decides nothing."""
     done: list[fixpoint.Closed] = []
     known = sites.every(kernel)
-    for case in cases(kernel):
+    for case in cases(kernel, alone=True):
         try:
             one = fixpoint.judge(case.kernel, policy=policy)
         except UnsupportedError:
@@ -454,6 +500,8 @@ def _confirmed(
     The named invariants are asked before; without each that has a subject there is no PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
+    if any(one.answer is not Answer.PROVED for one in known):
+        known = named.decide(plainer(kernel).kernel, policy=policy, rlimit=rlimit)
     checked += sum(one.questions for one in known)
     if rest := [one for one in known if one.answer is not Answer.PROVED]:
         reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)

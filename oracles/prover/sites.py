@@ -182,8 +182,7 @@ def _roles(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Role]:
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
 INDEX = Var("number of the CTAs that arrive at one integer")
-AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
-"""Statements by which CTAs that share a semaphore wait for each other."""
+AMONG_CTAS = kir.OnSemaphore
 
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
@@ -335,10 +334,26 @@ def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
     return found if isinstance(found, kir.MBarrier) else None
 
 
+def says(stmt: kir.Stmt) -> tuple[kir.MapSlot, tuple[Expr, ...]] | None:
+    """Return the map that a statement writes or copies through, and its limit, if it does."""
+    match stmt:
+        case kir.TensorMapReplace(ref, limit):
+            return ref, limit
+        case kir.TmaLoad(_, box, through=kir.MapSlot() as ref):
+            return ref, box.limit
+        case kir.TmaStore(box, _, kir.MapSlot() as ref):
+            return ref, box.limit
+        case kir.TmaReduce(box, _, kir.MapSlot() as ref):
+            return ref, box.limit
+        case _:
+            return None
+
+
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
     """Return the numbers that decide what a statement does: slots, parities, ranks."""
-    used = slots(stmt)
+    used, told = slots(stmt), says(stmt)
     out: dict[str, Expr] = {"slot": used[0].index} if used else {}
+    out |= {"map": told[0].index} if told is not None else {}
     match stmt:
         case kir.TmaLoad(_, _, _, slot, multicast):
             out["bar"] = slot
@@ -352,18 +367,14 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out["more"] = accumulate
             if isinstance(a, kir.Slot):
                 out["a"] = a.index
-        case kir.MBarrierArrive(_, slot, _, cta):
-            out["bar"] = slot
-            if cta is not None:
-                out["cta"] = cta
+        case kir.MBarrierArrive(_, slot, _, cta) if cta is not None:
+            out |= {"bar": slot, "cta": cta}
         case kir.MBarrierWaitParity(_, slot, parity):
             out |= {"bar": slot, "parity": parity}
-        case (
-            kir.MBarrierArriveExpectTx(_, slot)
-            | kir.MBarrierExpectTx(_, slot)
-            | kir.CpAsyncMBarrierArrive(_, slot)
-        ):
-            out["bar"] = slot
+        case kir.TensorMapAcquire(_, index):
+            out["map"] = index
+        case _ if isinstance(stmt, kir.OnPhase):
+            out["bar"] = stmt.slot
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
             out["turn"] = turn
         case kir.GridSync(_, _, ctas) | kir.LastArriving(_, _, ctas):
@@ -562,6 +573,21 @@ def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:
     return (*whole, *kernel.requires)
 
 
+def dealt(kernel: kir.Kernel) -> Iterator[Expr]:
+    """Yield what `BLOCK < GRID` says of quotients and remainders, where the grid is a product."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                for part, rest in ((a, b), (b, a)):
+                    yield fold(Kind.LE, 1, part)
+                    yield kir.BLOCK % part < part
+                    yield kir.BLOCK // part < rest
+            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, part), 0):
+                yield kir.BLOCK % part < part
+            case _:
+                pass
+
+
 def positive(kernel: kir.Kernel) -> frozenset[Expr]:
     """Return what is at least 1 in any launch, as far as that is required or makes up the grid."""
     found: set[Expr] = set()
@@ -657,10 +683,7 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
 
 
 def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
-    """Return the `a` of a wgmma, and how warpgroups read their rows of it.
-
-    None where each reads all of it, as far as is known.
-    """
+    """Return the `a` of a wgmma, and how warpgroups read their rows; None where each reads all."""
     match site.stmt:
         case kir.Wgmma(acc, kir.Slot(a)) if all(a != b.buffer for b in site.stmt.columns):
             layout, turned = acc.layout, site.stmt.a_transposed
@@ -685,10 +708,7 @@ def each_by_one(found: Mapping[tuple[int, int], Overlap]) -> dict[tuple[int, int
 
 
 def owners(spread: Spread) -> Owners:
-    """Return the threads (of the CTA) of each element of a slot, a row per element.
-
-    Rows are padded by repetition.
-    """
+    """Return the threads of each element of a slot, a row per element, padded by repetition."""
     tile, shape = spread.layout.shape, spread.shape
     if spread.operand:
         return _readers(spread)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 import z3
 
@@ -42,8 +43,24 @@ class Question:
                 made = z3.Int(name)
                 self.solver.add(made >= 0)
                 return made
+            case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
+                return z3.If(self.truth(expr), z3.IntVal(1), z3.IntVal(0))
             case Op(kind, left, right):
                 return self._operation(kind, left, right)
+
+    def truth(self, expr: Expr) -> z3.BoolRef:
+        """Return z3's term for that an expression is not 0."""
+        match expr:
+            case Op(Kind.LT, a, b):
+                return self.term(a) < self.term(b)
+            case Op(Kind.LE, a, b):
+                return self.term(a) <= self.term(b)
+            case Op(Kind.EQ, a, b):
+                return self.term(a) == self.term(b)
+            case Op(Kind.AND, a, b):
+                return z3.And(self.term(a) != 0, self.term(b) != 0)
+            case _:
+                return self.term(expr) != 0
 
     def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
         a, b = self.term(left), self.term(right)
@@ -67,16 +84,8 @@ class Question:
                 return self._divided(kind, a, b, right)
             case Kind.MIN:
                 return z3.If(a <= b, a, b)
-            case Kind.MAX:
+            case _:
                 return z3.If(a <= b, b, a)
-            case Kind.LT:
-                return z3.If(a < b, z3.IntVal(1), z3.IntVal(0))
-            case Kind.LE:
-                return z3.If(a <= b, z3.IntVal(1), z3.IntVal(0))
-            case Kind.EQ:
-                return z3.If(a == b, z3.IntVal(1), z3.IntVal(0))
-            case Kind.AND:
-                return z3.If(z3.And(a != 0, b != 0), z3.IntVal(1), z3.IntVal(0))
 
     def _divided(self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr) -> z3.ArithRef:
         quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
@@ -86,6 +95,11 @@ class Question:
             inside = z3.And(rest >= 0, rest < b, quotient >= 0, quotient <= a)
             self.solver.add(z3.Implies(z3.And(a >= 0, b >= 1), inside))
         return quotient if kind is Kind.FLOORDIV else rest
+
+    def given(self, known: Iterable[Expr]) -> Self:
+        """Assume conditions."""
+        self.solver.add([self.term(one) != 0 for one in known])
+        return self
 
     def follows(self, condition: Expr) -> bool:
         """Whether a condition holds for all values, as far as z3 can tell."""
@@ -114,8 +128,7 @@ class Exact(Question):
 
     def possible(self, known: Iterable[Expr]) -> str:
         """Ask whether conditions can hold together: "sat", "unsat" or "unknown"."""
-        self.solver.add([self.term(one) != 0 for one in known])
-        return str(self.solver.check())
+        return str(self.given(known).solver.check())
 
 
 class Scenes(Exact):
@@ -132,7 +145,7 @@ class Scenes(Exact):
         rlimit: int,
     ) -> None:
         super().__init__(rlimit)
-        self.solver.add([self.term(one) != 0 for one in known])
+        self.given(known)
         self._holds = [self.term(one) != 0 for one in conditions]
         each = ([self.term(v) == n for v, n in one.items()] for one in given)
         self._given = z3.Or([z3.And(one) for one in each])
@@ -249,22 +262,12 @@ class Possible:
                 return z3.And(inner)
             return z3.Or(inner) if part.many == 1 else z3.AtLeast(*inner, part.many)
         if part not in self._known:
-            self._known[part] = self._compared(part)
+            match part:
+                case Op(Kind.AND, a, b):
+                    self._known[part] = z3.And(self._holds(a), self._holds(b))
+                case _:
+                    self._known[part] = self._question.truth(part)
         return self._known[part]
-
-    def _compared(self, expr: Expr) -> z3.BoolRef:
-        term = self._question.term
-        match expr:
-            case Op(Kind.LT, a, b):
-                return term(a) < term(b)
-            case Op(Kind.LE, a, b):
-                return term(a) <= term(b)
-            case Op(Kind.EQ, a, b):
-                return term(a) == term(b)
-            case Op(Kind.AND, a, b):
-                return z3.And(self._holds(a), self._holds(b))
-            case _:
-                return term(expr) != 0
 
     def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
         """Ask whether all of the formulas can hold; with some values of a model if they do."""
@@ -338,10 +341,7 @@ class Sequents:
         return set(left.values())
 
     def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
-        """Return the first claim that does not follow from all before it, None if all do.
-
-        A step is a claim, or else an assumption.
-        """
+        """Return the first claim (True) that does not follow from all steps before it, if any."""
         texts = [(claims, self._truth(expr)) for claims, expr in steps]
         wrong: list[str] = []
         before = "true"

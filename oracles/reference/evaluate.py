@@ -72,7 +72,7 @@ def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -
     sizes = bind(fusion, inputs)
     known: dict[TensorView | Scalar, Estimate] = {}
     for arg, given in zip(fusion.inputs, inputs, strict=True):
-        known[arg] = _given(given, arg.dtype)
+        known[arg] = estimate_of(given, arg.dtype)
     for tv in _needed(fusion):
         if tv.op == "input":
             continue
@@ -85,7 +85,7 @@ def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -
             known[tv] = multiply_sum(tv, args, shape, partials)
         else:
             known[tv] = ROWS[tv.op](tv, args, shape)
-    return [_stored(known[tv], tv.dtype, shape_of(tv, sizes)) for tv in fusion.outputs]
+    return [expected_of(known[tv], tv.dtype, shape_of(tv, sizes)) for tv in fusion.outputs]
 
 
 def bind(fusion: Fusion, inputs: Inputs) -> dict[Symbol, int]:
@@ -114,7 +114,8 @@ def shape_of(tv: TensorView, sizes: dict[Symbol, int]) -> tuple[int, ...]:
     return tuple(sizes[n] if isinstance(n, Symbol) else n for n in tv.shape)
 
 
-def _given(given: torch.Tensor | bool | int | float, dtype: DType) -> Estimate:
+def estimate_of(given: torch.Tensor | bool | int | float, dtype: DType) -> Estimate:
+    """Return a tensor or number as it is, held as a kernel holds it."""
     if dtype.is_float:
         value = torch.as_tensor(given, dtype=TORCH[dtype]).to(torch.float64)
         return Estimate(DType.F64 if dtype is DType.F64 else DType.F32, value)
@@ -123,10 +124,11 @@ def _given(given: torch.Tensor | bool | int | float, dtype: DType) -> Estimate:
 
 
 def _constant(constant: Constant) -> Estimate:
-    return _given(constant.value, constant.dtype)
+    return estimate_of(constant.value, constant.dtype)
 
 
-def _stored(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected:
+def expected_of(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected:
+    """Return what a kernel may store of what it holds."""
     if dtype in (DType.F16, DType.BF16):
         arg = rounded(arg, dtype)
     return Expected(

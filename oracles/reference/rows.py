@@ -160,10 +160,7 @@ def _rounds(
 
 
 def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
-    """Tell where a divisor, the argument `index` of `tv`, may be 0 of either sign.
-
-    The sign of a computed zero is open (maximum(-0.0, 0.0) may be either), that of an input not.
-    """
+    """Tell where a divisor, the argument `index` of `tv`, may be 0 of a sign that is open."""
     source = tv.args[index]
     computed = isinstance(source, TensorView) and source.op != "input"
     zero = divisor.value.abs() <= divisor.error

@@ -170,18 +170,10 @@ _CUT_LEAST = 2.0**-136
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """How sums are held.
+    """How sums are held; `tiny` and `largest` are the least and the largest of these numbers.
 
-    Parameters
-    ----------
-    addition : float
-        What a step may lose, relative to the magnitudes added up.
-    step : int
-        Products of a step.
-    whole : float
-        It holds every integer up to this one.
-    tiny, largest : float
-        The least and the largest of its numbers.
+    A `step` adds so many products, and may lose the part `addition` of the magnitudes added up;
+    every integer up to `whole` is held.
     """
 
     addition: float
@@ -193,15 +185,7 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """How f32 sums go from one CTA to another where these share a tile: rounded to 16 bits.
-
-    Parameters
-    ----------
-    dtype : DType
-        F16 or BF16.
-    many : int
-        CTAs that share a tile, at most.
-    """
+    """How f32 sums go from one CTA to another where `many` at most share a tile: in F16 or BF16."""
 
     dtype: DType
     many: int
@@ -289,10 +273,7 @@ def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _HandedOn:
-    """What roundings on the way do to a sum: a share of its magnitudes, and a number.
-
-    Multiples of `least` are numbers of the type, where they are not too many.
-    """
+    """What roundings on the way do to a sum: a share of its magnitudes, and a number."""
 
     grows: float
     adds: float

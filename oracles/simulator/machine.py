@@ -59,20 +59,9 @@ class Violation(Exception):
 class Step:
     """One thing an actor did: a row of the witness.
 
-    Parameters
-    ----------
-    name : str
-        The actor.
-    by : int
-        Its clock column.
-    event : Event
-        The statement, with its loop indices.
-    atoms : array of int or None
-        Shared memory that it touched.
-    writes : bool
-        Whether it wrote it.
-    note : str
-        State of the barrier afterwards, or what an engine did.
+    `by` is its clock column, `event` the statement, with its loop indices; `atoms` of shared memory
+    it touched, if any, and wrote if it `writes`; `note` is the state of the barrier afterwards, or
+    what an engine did.
     """
 
     name: str
@@ -121,24 +110,11 @@ def engine(stmt: kir.Stmt) -> str:
 class Flight:
     """One copy in flight: its clock column, what it has still to do, what it has done.
 
-    Parameters
-    ----------
-    base : int
-        Time of its column before it; columns are used again.
-    start : Clock
-        What its issuer knew at the issue.
-    steps : list of callables
-        What is left to do, the next one last.
-    cta : int
-        Whose shared memory it accesses, counted among the CTAs that run together.
-    issued : int
-        Time of its issuer at the issue.
-    waits_for : list of Flight
-        What must be over before it may begin.
-    done : int
-        0, `READ_DONE` or `WRITE_DONE`.
-    product : int
-        Number of the wgmma of which it is one warp's part; 0 for anything else.
+    Columns are used again: at time `base` this one had ended another.  `start` is what its issuer
+    knew at the issue, at its time `issued`; the next of the `steps` comes last.  `cta` is whose
+    shared memory it accesses, counted among the CTAs that run together.  What it `waits_for` must
+    be over before it may begin; `done` is 0, `READ_DONE` or `WRITE_DONE`; `product` is the number
+    of the wgmma of which it is one warp's part, or 0.
     """
 
     by: int
@@ -161,13 +137,7 @@ class Flight:
 
 @dataclass(eq=False, slots=True)
 class Groups:
-    """Asynchronous groups of one thread, or of one warp.
-
-    Parameters
-    ----------
-    read : int
-        How many of the oldest are known to have read their sources.
-    """
+    """Asynchronous groups of one thread, or warp; the oldest `read` have read their sources."""
 
     open: list[Flight] = field(default_factory=list)
     closed: list[list[Flight]] = field(default_factory=list)
@@ -202,20 +172,9 @@ class Groups:
 class Warp:
     """What belongs to a warp as a whole.
 
-    Parameters
-    ----------
-    half : list of Agent
-        The part of it that stands at a statement of the whole warp.
-    groups : Groups
-        Of wgmma.
-    queue : list of Flight
-        Its wgmmas in order, those that have not finished.
-    fenced : bool
-        Whether it has executed a `WgmmaFence`.
-    touched : set of str
-        Fragments accessed in an ordinary way since then.
-    registers : int
-        Per thread, as `SetMaxNReg` counts.
+    `half` is the part of it that stands at a statement of the whole warp; `groups` are of wgmma,
+    and those that have not finished are in the `queue`; `touched` are fragments accessed in an
+    ordinary way since it has `fenced`; `registers` are per thread, as `SetMaxNReg` counts.
     """
 
     half: list[Agent] = field(default_factory=list)
@@ -228,36 +187,16 @@ class Warp:
 
 @dataclass(eq=False, slots=True)
 class Agent:
-    """One modelled thread (`mult` 1) or the 31 others of its warp.
+    """One modelled thread (`mult` 1) or the 31 others of its warp, of the threads `lo <= t < hi`.
 
-    Parameters
-    ----------
-    by : int
-        Clock column.
-    cta, block : int
-        Its CTA, counted among those that run together, and its number in the launch.
-    warp, mult : int
-        Warp within the CTA, and how many threads this stands for.
-    lo, hi : int
-        Its threads, `lo <= t < hi`, counted within the CTA.
-    program : list of Event
-        All it will ever do; `pc` is the next.
-    intent : int or None
-        Phase that the wait it stands at is meant for.
-    joined : int
-        What its lanes did up to this time is ordered before what any of them does now.
-    blocked : str
-        What it waits for, in words; empty while it can run.
-    bulk, copies : Groups
-        Of tensor stores, and of cp.async.
-    issued : list of Flight
-        Its cp.async that have not arrived on a barrier by themselves.
-    fences : dict
-        What it knew at its last fence of each scope.
-    weak : list of (scope, Clock)
-        What it has observed at too narrow a scope; a fence of that scope makes up for it.
-    generation : int or None
-        Generation of the cluster's barrier at which it has arrived and not yet waited.
+    `by` is its clock column; `cta` its CTA, counted among those that run together, `block` that
+    one's number in the launch.  `program` is all it will ever do; `pc` is next.  `intent` is the
+    phase that the wait it stands at is meant for, `blocked` what it waits for, in words.  What its
+    lanes did up to `joined` is ordered before what any of them does now.  `bulk` and `copies` are
+    groups of tensor stores, and of cp.async; those of these that have not arrived on a barrier by
+    themselves are `issued`.  `fences` has what it knew at its last fence of each scope, `weak` what
+    it has observed at too narrow a scope; a fence of that scope makes up for it.  `generation` is
+    that of the cluster's barrier at which it has arrived and not yet waited.
     """
 
     by: int
@@ -311,9 +250,8 @@ class Agent:
     def fence_proxy(self, space: kir.Space) -> None:
         """Make generic accesses seen so far visible to later accesses of the async proxy.
 
-        Notes
-        -----
         The copies by cp.async of this thread count as its own once it has waited for them.
+
         Source: PTX ISA, "membar / fence", "Memory consistency model".
         """
         clock = self.clock
@@ -347,22 +285,12 @@ POOL = 16
 
 
 class Columns:
-    """The clocks of all agents in one array, and which columns are free.
+    """The clocks of all agents in one array, a row each, and which columns are free.
 
-    Parameters
-    ----------
-    agents : list of Agent
-        Columns 0, 1, ...; their clocks become rows of the array.
-    fixed : int
-        Columns before those of copies.
-
-    Attributes
-    ----------
-    ended : array of bool
-        Which agents touch nothing any more.
-    used : for either proxy, a deque of (Flight, owed, first, last)
-        Copies whose column may come free; `owed` is how much of a copy a thread must have seen
-        before it can touch the same memory, and agents `first <= i < last` are those that can.
+    The `fixed` ones are before those of copies.  `ended` agents touch nothing any more.  `used`
+    has, for either proxy, (Flight, owed, first, last): copies whose column may come free; `owed` is
+    how much of a copy a thread must have seen before it can touch the same memory, and agents
+    `first <= i < last` are those that can.
     """
 
     def __init__(self, agents: list[Agent], fixed: int) -> None:
@@ -394,11 +322,9 @@ class Columns:
     def take(self, *, generic: bool) -> tuple[int, int]:
         """Return a column for a new copy, and the time it stands at; clocks may grow.
 
-        Notes
-        -----
         The column of an earlier copy is free once every running agent that can touch the same
-        memory has seen what of it anyone can owe: who then sees the new copy has seen the old
-        one anyway.
+        memory has seen what of it anyone can owe: who then sees the new copy has seen the old one
+        anyway.
         """
         used = self.used[generic]
         for _ in range(min(2, len(used))):
@@ -433,34 +359,14 @@ GROUPS = "groups of copies, first"
 class Machine:
     """CTAs that run together, in the middle of a run.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        For its barriers.
-    named : tuple of int
-        Its named barriers.
-    agents : list of Agent
-        Of all CTAs, those of one CTA next to each other.  Clock columns 0, 1, ...; then come
-        `away`, those of barriers, and those of copies in flight.
-    warn : Warn
-        Takes findings that do not end the run.
-
-    Attributes
-    ----------
-    followed : bool
-        Whether copies have arrived on barriers by themselves.
-    away : slice
-        Columns that count what each agent did to other CTAs of its cluster.
-    remote : list of (CTA, agent, count, Event)
-        Arrivals on, and accesses of, the shared memory of another CTA.
-    log : list of Step
-        What has happened, as witnesses show it.
-    followers : list of callables
-        Called when clocks have grown, for who keeps clocks of its own.
-    before : int
-        Column of the launches before this one, whose end is at time 1; -1 where they have ended.
-    waited : bool
-        Whether some thread has waited for them.
+    `agents` are of all CTAs, those of one CTA next to each other, with clock columns 0, 1, ...;
+    then come `away`, which count what each did to other CTAs of its cluster, those of barriers, and
+    those of copies in flight.  `warn` takes findings that do not end the run.  `followed`: copies
+    have arrived on barriers by themselves.  `remote` are arrivals on, and accesses of, the shared
+    memory of another CTA.  `followers` are called when clocks have grown, for who keeps clocks of
+    its own.  `before` is the column of the launches before this one, whose end is at time 1, or -1
+    where they have ended; `waited` is whether some thread has waited for them.
+    `begun` has the column of each cluster: at time 1 all of its CTAs have begun.
     """
 
     def __init__(
@@ -473,9 +379,11 @@ class Machine:
         self.named = named
         rings = sum(m.slots + 2 for m in kernel.barriers) + len(named)
         self.away = slice(len(agents), len(agents) * (1 + (kernel.cluster > 1)))
-        self.columns = Columns(agents, self.away.stop + self.ctas * rings + kernel.dependent)
+        more = self.ctas * rings + self.ctas // kernel.cluster + kernel.dependent
+        self.columns = Columns(agents, self.away.stop + more)
         self.first_free: int = self.away.stop
         self.before = self.column() if kernel.dependent else -1
+        self.begun = [self.column() for _ in range(self.ctas // kernel.cluster)]
         self.waited = False
         self.ready: list[Agent] = []
         self.flights: list[Flight] = []
@@ -514,9 +422,8 @@ class Machine:
     def alone(self, agent: Agent, what: str) -> None:
         """Refuse to use what those launches may still use.
 
-        Notes
-        -----
         Their end is over for the whole grid, so that it came before in time is enough.
+
         Source: PTX ISA, "griddepcontrol".
         """
         if self.before >= 0 and not agent.clock[CAUSE, self.before]:
@@ -559,6 +466,13 @@ class Machine:
         if not 0 <= rank < self.kernel.cluster:
             raise Violation("bounds", f"a cluster of {self.kernel.cluster} has no CTA {rank}")
         return agent.cta - agent.block % self.kernel.cluster + rank
+
+    def has_begun(self, agent: Agent) -> bool:
+        """Whether an agent knows that the other CTAs of its cluster run: they have met.
+
+        Source: CUDA programming guide, "distributed shared memory".
+        """
+        return bool(agent.clock[ORDER, self.begun[agent.cta // self.kernel.cluster]])
 
     def reach(self, agent: Agent, cta: int, event: Event) -> None:
         """Note what an agent does to the shared memory of a CTA; only another one may be gone."""

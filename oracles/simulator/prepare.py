@@ -94,19 +94,8 @@ def _named(stmt: kir.Stmt) -> tuple[int, ...]:
 class Prepared:
     """A kernel laid out for one launch; any number of schedules can run on it.
 
-    Parameters
-    ----------
-    env : mapping of str to int
-        Values of the kernel's parameters and of `GRID`.
-
-    Attributes
-    ----------
-    counts : dict of str to int
-        Integers of every semaphore.
-    named : tuple of int
-        Named barriers.
-    multiplies : bool
-        Whether there are wgmmas.
+    `env` has the values of the kernel's parameters and of `GRID`, `counts` the integers of every
+    semaphore; `named` are its named barriers.
     """
 
     def __init__(self, kernel: kir.Kernel, env: Mapping[str, int]) -> None:
@@ -127,15 +116,9 @@ class Prepared:
     def gangs(self, blocks: range | tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return which CTAs run together: those of a cluster, and those that meet at a semaphore.
 
-        Raises
-        ------
-        ValueError
-            If only a part of a cluster is asked for.
-
-        Notes
-        -----
-        CTAs that never meet are not ordered by anything, so it is the same to run them one by
-        one; what they do to the same global memory is a race in every order.
+        CTAs that never meet are not ordered by anything, so it is the same to run them one by one;
+        what they do to the same global memory is a race in every order.  ValueError if only a part
+        of a cluster is asked for.
         """
         size = self.kernel.cluster
         for block in blocks:

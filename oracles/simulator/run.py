@@ -35,29 +35,16 @@ TRACE = 14
 """Steps that a witness shows before the one that failed."""
 
 
-_AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
 """Statements of one thread on its own registers, and between these and memory."""
 
 
 class Run:
-    """CTAs that run together, under one schedule.
+    """CTAs that run together (`blocks`, whole clusters, rising), under one schedule.
 
-    Parameters
-    ----------
-    blocks : tuple of int
-        Their numbers, rising; whole clusters.
-    seed, choices : int, sequence of int or None
-        What draws the schedule; the seed does not count where there are choices.
-
-    Attributes
-    ----------
-    findings : list of Finding
-        Warnings so far; `go` adds the errors, with which the run ends.
-    checked, accesses : int
-        Accesses, synchronisations and ends that were checked; of these, accesses.
-    broken : Violation or None
-        What ended the run early.
+    It is drawn by the seed, unless there are choices.  `findings` are warnings so far; `go` adds
+    the errors, with which the run ends; `broken` is what ended it early.  `checked` counts
+    accesses, synchronisations and ends; `accesses` these alone.
     """
 
     def __init__(
@@ -166,7 +153,7 @@ class Run:
     def _act(self, agent: Agent, event: Event) -> bool:
         """Execute one statement; False where the agent is blocked, or was moved on by another."""
         machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
-        if isinstance(stmt, _AMONG_CTAS):
+        if isinstance(stmt, kir.OnSemaphore):
             machine.alone(agent, f"{stmt.semaphore.name}[{event.slot}]")
         match stmt:
             case kir.Load(matrix=True) | kir.Store(matrix=True):
@@ -208,6 +195,16 @@ class Run:
                 self.memory.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
                 self.memory.tma_store(agent, event, stmt)
+            case kir.TensorMapReplace(ref):
+                machine.alone(agent, ref.maps.name)
+                memory.maps.replace(agent, event, stmt)
+                self._note(agent, event)
+            case kir.TensorMapRelease():
+                memory.maps.release(agent)
+                self._note(agent, event)
+            case kir.TensorMapAcquire(maps):
+                memory.maps.acquire(agent, event, maps)
+                self._note(agent, event)
             case kir.CpAsync():
                 self.memory.cp_async(agent, event, stmt)
             case kir.StAsync():
@@ -390,6 +387,10 @@ def judge_end(run: Run) -> None:
             _error(run, agent.block, "collective", agent.name, says)
             break
     _in_flight(run)
+    for flight, slot in run.memory.unread():
+        where = f"CTA {run.blocks[flight.cta]}, {place(flight.name, flight.event)}"
+        says = f"nothing reads {slot} in this launch"
+        run.findings.append(Finding("unread", where, says, severity="warning"))
     for (name, index), counter in sorted(run.joins.counters.items()):
         run.checked += 1
         if counter.value:

@@ -8,7 +8,7 @@ in halves with a long pause; one thread runs as far ahead as it can.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from oracles.simulator.machine import Agent, Flight, Machine
@@ -37,21 +37,10 @@ FOREVER = 1 << 30
 
 
 class Schedule:
-    """One seeded order of moves.
+    """One seeded order of moves: the seed chooses the strategy (`seed % 6`) and all its draws.
 
-    Parameters
-    ----------
-    seed : int
-        Chooses the strategy (`seed % 6`) and all its draws.
-    salt : int
-        Number of the CTA, so that CTAs of one launch differ.
-    together : int
-        Clusters that run at once at least.
-
-    Attributes
-    ----------
-    slots : int
-        How many clusters run at once at most, where they may have to wait for each other's end.
+    `salt` is the number of the CTA, so that CTAs of one launch differ; `together` clusters run at
+    once at least, `slots` at most, where they may have to wait for each other's end.
     """
 
     def __init__(
@@ -128,15 +117,10 @@ class Schedule:
 class Choices:
     """An order of moves read from a list of small integers, to be drawn and shrunk by others.
 
-    Number `i` of the list decides the i-th move at which there is a choice.  Its remainder by the
-    number of candidates says who moves (0: the first one that can, threads before copies), its
-    quotient after how many statements the next choice comes (0: when that one cannot go on).
-    Behind the end of the list every number is 0.
-
-    Parameters
-    ----------
-    choices : sequence of int
-        Each at least 0.
+    Number `i` of the list, at least 0, decides the i-th move at which there is a choice.  Its
+    remainder by the number of candidates says who moves (0: the first one that can, threads before
+    copies), its quotient after how many statements the next choice comes (0: when that one cannot
+    go on). Behind the end of the list every number is 0.
     """
 
     def __init__(self, choices: Sequence[int], clusters: int) -> None:
@@ -166,54 +150,3 @@ class Choices:
     def burst(self) -> int:
         """Return how many statements the picked thread executes before the next pick."""
         return self._burst or FOREVER
-
-
-Fails = Callable[[tuple[int, ...]], bool]
-"""Runs a schedule and tells whether it still fails in the same way."""
-
-
-def shrink(schedule: Sequence[int], fails: Fails) -> tuple[int, ...]:
-    """Return a failing schedule from which nothing can be left out.
-
-    No single choice of it can be dropped, replaced by 0 or halved; its last one is not 0.  For
-    schedules of some dozens of choices `fails` is called a few hundred times at most.
-    """
-    best = _stripped(schedule)
-    while True:
-        smaller = _step(best, fails)
-        if smaller is None:
-            return best
-        best = smaller
-
-
-def _step(best: tuple[int, ...], fails: Fails) -> tuple[int, ...] | None:
-    """Try everything that makes a schedule smaller, the largest cuts first."""
-    size = len(best)
-    width = size
-    while width:
-        for start in range(0, size, width):
-            without = _stripped(best[:start] + best[start + width :])
-            if len(without) < size and fails(without):
-                return without
-        for start in range(0, size, width):
-            part = best[start : start + width]
-            if any(part):
-                plain = _stripped(best[:start] + (0,) * len(part) + best[start + width :])
-                if fails(plain):
-                    return plain
-        width //= 2
-    for i, choice in enumerate(best):
-        for less in (1, choice // 2, choice - 1):
-            if 0 < less < choice:
-                smaller = (*best[:i], less, *best[i + 1 :])
-                if fails(smaller):
-                    return smaller
-    return None
-
-
-def _stripped(schedule: Sequence[int]) -> tuple[int, ...]:
-    """Drop zeros at the end: an exhausted list goes on with zeros."""
-    out = list(schedule)
-    while out and out[-1] == 0:
-        out.pop()
-    return tuple(out)

@@ -8,8 +8,7 @@ other launches.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from oracles.simulator.memory.ops import REGISTER, Array, round_to
 from oracles.simulator.memory.registers import number
 from oracles.simulator.prepare import Prepared, broken_requirement, misplaced, unsupported
 from oracles.simulator.run import Run, judge_end
-from oracles.simulator.schedule import STRATEGIES, shrink
+from oracles.simulator.schedule import STRATEGIES
 from oracles.simulator.unroll import BadExpression, Unsettled
 from oracles.simulator.witness import witness_of
 from oracles.verdict import Finding, Status, Verdict
@@ -33,18 +32,13 @@ ORACLE = "simulator"
 """Name in verdicts."""
 POLICIES = ("default", "strict")
 """Readings of the rules on which the field disagrees."""
-LONGEST, LARGEST = 64, 400
-"""Choices of a drawn schedule, and the largest of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a kernel is started: its CTAs, at least 1, and a value for every parameter.
 
-    Parameters
-    ----------
-    blocks : tuple of int or None
-        The CTAs to run, all by default; coverage is judged only where all run.
+    The CTAs in `blocks` run, all by default; coverage is judged only where all run.
     """
 
     grid: int
@@ -54,13 +48,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One launch, ready to run.
-
-    Parameters
-    ----------
-    fresh : tuple of str
-        Workspaces that no launch before it has; they begin as poison.
-    """
+    """One launch, ready to run; `fresh` workspaces, of no launch before it, begin as poison."""
 
     prepared: Prepared
     launch: Launch
@@ -92,15 +80,8 @@ def chain(
 ) -> tuple[Stage, ...] | str:
     """Lay out launches in a row; tensors of one name are the same memory.
 
-    Returns
-    -------
-    tuple of Stage, or str
-        In words, the launch precondition that is broken.
-
-    Raises
-    ------
-    ValueError
-        If arrays or parameters are not what the kernels ask for.
+    Or return in words the launch precondition that is broken.  ValueError if arrays or parameters
+    are not what the kernels ask for.
     """
     stages: list[Stage] = []
     memory: dict[str, Array] = {}
@@ -237,6 +218,8 @@ def _made(kernel: kir.Kernel, t: kir.Tensor, shape: tuple[int, ...], i: int) -> 
 
 Launches = Launch | Sequence[Launch]
 """One launch, or one for each kernel of a program."""
+Values = Callable[[Mapping[str, Array]], Sequence[Finding]]
+"""A judge of what a run leaves in the arrays of all tensors, in register form."""
 
 
 def simulate(
@@ -295,6 +278,7 @@ def search(
     schedules: int,
     seed: int = 0,
     policy: str = "default",
+    values: Values | None = None,
 ) -> Verdict:
     """Run a kernel under `schedules` schedules, from `seed` on; stop at the first failure.
 
@@ -308,6 +292,8 @@ def search(
         pass; tensors are then the simulator's own.
     schedules : int
         How many to try, at least 1; the other parameters are those of `simulate`.
+    values : callable, optional
+        Judges what a run without an error has left in the arrays of the tensors.
 
     Returns
     -------
@@ -318,8 +304,8 @@ def search(
         raise ValueError(f"search(schedules={schedules}): at least 1 must be tried")
     seeds = range(seed, seed + schedules)
     if launch is not None:
-        return _judge(kernel, launch, tensors, scalars, seeds, policy, None)
-    if isinstance(kernel, LaunchSequence) or tensors is not None:
+        return _judge(kernel, launch, tensors, scalars, seeds, policy, None, values)
+    if isinstance(kernel, LaunchSequence) or tensors is not None or values is not None:
         raise ValueError(f"search({kernel.name}): give launches for a program, and for tensors")
     verdict = Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=none_of(kernel))
     checked, warnings = 0, dict[tuple[str, str], Finding]()
@@ -333,49 +319,6 @@ def search(
     return replace(verdict, checked=checked, findings=tuple(warnings.values()))
 
 
-def shrunk(
-    kernel: kir.Kernel | LaunchSequence,
-    launch: Launches,
-    *,
-    policy: str = "default",
-    attempts: int = 60,
-    seed: int = 0,
-) -> tuple[tuple[int, ...], Verdict] | None:
-    """Find a failing schedule and make it as short and plain as it gets.
-
-    Parameters
-    ----------
-    attempts : int
-        Schedules to draw before giving up; the first one is the default order.
-
-    Returns
-    -------
-    (schedule, Verdict) or None
-        For `simulate(..., schedule=...)`; None where no failure was found, which proves nothing.
-    """
-
-    def judged(schedule: Sequence[int]) -> Verdict:
-        return simulate(kernel, launch, policy=policy, schedule=schedule)
-
-    def first_error(verdict: Verdict) -> str:
-        return next((f.kind for f in verdict.findings if f.severity == "error"), "")
-
-    draw = random.Random(seed)
-    for attempt in range(attempts):
-        length = 0 if attempt == 0 else draw.randint(1, LONGEST)
-        schedule = [draw.randrange(LARGEST) if draw.random() < 0.5 else 0 for _ in range(length)]
-        verdict = judged(schedule)
-        if verdict.status is not Status.PASS:
-            break
-    else:
-        return None
-    if verdict.status is not Status.FAIL:
-        return None
-    kind = first_error(verdict)
-    short = shrink(schedule, lambda some: first_error(judged(some)) == kind)
-    return short, judged(short)
-
-
 def witness(
     kernel: kir.Kernel,
     launch: Launch,
@@ -386,10 +329,7 @@ def witness(
 ) -> Witness | None:
     """Run a kernel once and, if it fails, tell how, lane by lane.
 
-    Returns
-    -------
-    Witness or None
-        None where this run, as `simulate` makes it, is right, or where the kernel cannot be judged.
+    None where this run, as `simulate` makes it, is right, or where the kernel cannot be judged.
     """
     _check(policy)
     beyond = unsupported(kernel) or misplaced(kernel)
@@ -415,6 +355,7 @@ def _judge(
     seeds: range,
     policy: str,
     schedule: Sequence[int] | None,
+    values: Values | None = None,
 ) -> Verdict:
     _check(policy)
     kernels = kernel.launches if isinstance(kernel, LaunchSequence) else (kernel,)
@@ -436,7 +377,7 @@ def _judge(
         stages = chain(kernels, launches, tensors, scalars)
         if isinstance(stages, str):
             return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {stages}")
-        return _search(stages, seeds, policy, schedule)
+        return _search(stages, seeds, policy, schedule, values)
     except Unsettled as unsettled:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {unsettled}")
     except BadExpression as bad:
@@ -463,6 +404,7 @@ def _search(
     seeds: range,
     policy: str,
     schedule: Sequence[int] | None,
+    values: Values | None,
 ) -> Verdict:
     checked = accesses = 0
     every = {name: array for stage in stages for name, array in stage.tensors.items()}
@@ -484,6 +426,9 @@ def _search(
             differing = min(name for name in bits if bits[name] != first[name])
             says = f"schedules {seeds[0]} and {seed} leave different bits"
             findings.append(Finding("determinism", f"output {differing}", says))
+        if values is not None and done.error is None:
+            findings += values(every)
+            checked += sum(every[name].size for name in outputs)
         for finding in findings:
             warnings.setdefault((finding.kind, finding.where), finding)
         if done.error is not None:

@@ -84,35 +84,18 @@ def _division(kind: Kind, f: Value, g: Value, expr: Op) -> Value:
 
 @dataclass(eq=False, slots=True)
 class Event:
-    """One execution of one statement, with its expressions evaluated.
+    """One execution of one statement (its `line`), with its expressions evaluated.
 
-    Parameters
-    ----------
-    line : int
-        Line of the statement in the kernel's text.
-    trip : tuple of (name, value)
-        The loop indices at the time.
-    index, other : int
-        Slot of the shared buffer, and of a second one.
-    slot, parity : int
-        Slot of the mbarrier and the parity waited for; index and turn of a semaphore; a number that
-        is drawn or fetched.
-    extra : int
-        Rank of the CTA it reaches or a mask of ranks (-1: its own); whether to accumulate; among
-        how many CTAs a number is drawn.
-    origin, limit : tuple of int
-        Of the global box (origin also of a Coordinate).
-    team : Team
-        The role it stands in.
-    elected : bool
-        Whether single threads execute it.
-    below : tuple of int or None
-        Positions of the box below the limit, once bounds and alignment were found right; that
-        is the same for every thread.
-    base : int
-        Flat position of the box's origin, set with `below`.
-    body : int
-        Of a `LastArriving`: how many events its body is, which all other CTAs leave out.
+    `trip` are the loop indices, by name.  `index` and `other` are slots of shared buffers; `slot`
+    and `parity` those of an mbarrier, or index and turn of a semaphore, or a number that is drawn
+    or fetched; `extra` is the rank of the CTA it reaches or a mask of ranks (-1: its own), or
+    whether to accumulate, or among how many CTAs a number is drawn.  `origin` and `limit` are of
+    the global box (origin also of a Coordinate); `below` its positions below the limit, and `base`
+    the flat one of its origin, once bounds and alignment were found right; that is the same for
+    every thread.  It stands in the role `team`, and single threads execute it if `elected`.
+    `body` is how many events that of a `LastArriving` is, which all other CTAs leave out.
+    `map` is which tensor map of the CTA's own, -1 for none; `begin` the element at which that
+    begins, or is taken to.
     """
 
     line: int
@@ -130,6 +113,8 @@ class Event:
     below: tuple[int, ...] | None = None
     base: int = 0
     body: int = 0
+    map: int = -1
+    begin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +139,8 @@ class Node:
     other: Value | None = None
     origin: tuple[Value, ...] = ()
     limit: tuple[Value, ...] = ()
+    map: Value | None = None
+    begin: tuple[Value, ...] = ()
     body: tuple[Node, ...] = ()
     orelse: tuple[Node, ...] = ()
 
@@ -192,15 +179,22 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
         case kir.TmaLoad(dst, src, _, slot, multicast):
             node.slot = compile_expr(slot)
             _references(node, dst, src)
+            _through(node, stmt.through)
             if multicast is not None:
                 node.extra = compile_expr(multicast)
             elif node.extra is not None and dst.cta is not None:
                 node.extra = _bit(node.extra)
             else:
                 node.extra = None
-        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
+        case kir.TmaStore(dst, src, through) | kir.TmaReduce(dst, src, through):
             _references(node, dst, src)
-        case kir.CpAsync(dst, src):
+            _through(node, through)
+        case kir.TensorMapReplace(dst, limit):
+            _through(node, dst)
+            node.limit = tuple(map(compile_expr, limit))
+        case kir.TensorMapAcquire(_, index):
+            node.map = compile_expr(index)
+        case kir.Copy(dst, src) | kir.CpAsync(dst, src):
             _references(node, dst, src)
         case kir.StAsync(dst, _, _, slot):
             node.slot = compile_expr(slot)
@@ -238,20 +232,18 @@ def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
                 node.limit = tuple(compile_expr(e) for e in limit)
 
 
+def _through(node: Node, ref: kir.MapSlot | None) -> None:
+    if ref is not None:
+        node.map, node.begin = compile_expr(ref.index), tuple(map(compile_expr, ref.origin))
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Which of the modelled threads: enough to know what it executes.
 
-    Parameters
-    ----------
-    roles : frozenset of int
-        Lines of the role statements whose warps hold it.
-    heads : frozenset of int
-        Lines of those of which it is in the first warp; 0 stands for the whole CTA.
-    groups : frozenset of int
-        Lines of those of which it is in the first warp of a warpgroup; 0 as before.
-    lane0 : bool
-        Whether it is the first lane of its warp.
+    Lines of the role statements whose warps hold it (`roles`), of those of which it is in the first
+    warp (`heads`; 0 stands for the whole CTA), or in the first warp of a warpgroup (`groups`); and
+    whether it is the first lane of its warp.
     """
 
     roles: frozenset[int]
@@ -450,4 +442,6 @@ def _event(
         tuple([value(env) for value in node.limit]),
         team,
         elected,
+        map=-1 if node.map is None else node.map(env),
+        begin=tuple([value(env) for value in node.begin]),
     )

@@ -95,28 +95,14 @@ def _relevant(run: Run, against: Step | None) -> list[Step]:
 
 def _names(step: Step) -> set[str]:
     """Return the barriers and semaphores that a step uses; of rings, the slot."""
-    event = step.event
-    match event.stmt:
-        case (
-            kir.MBarrierArrive()
-            | kir.MBarrierArriveExpectTx()
-            | kir.MBarrierExpectTx()
-            | kir.MBarrierWaitParity()
-            | kir.CpAsyncMBarrierArrive()
-            | kir.TmaLoad()
-        ):
-            return {f"mbarriers of slot {event.slot}"}
-        case (
-            kir.BlockSerializeWait(semaphore)
-            | kir.BlockSerializeRelease(semaphore)
-            | kir.GridSync(semaphore)
-            | kir.LastArriving(semaphore)
-        ):
-            return {f"{semaphore.name}[{event.slot}]"}
-        case kir.BlockSync(number) | kir.NamedArrive(number):
-            return {f"barrier {number}"}
-        case _:
-            return set()
+    event, stmt = step.event, step.event.stmt
+    if isinstance(stmt, kir.OnPhase | kir.TmaLoad):
+        return {f"mbarriers of slot {event.slot}"}
+    if isinstance(stmt, kir.OnSemaphore):
+        return {f"{stmt.semaphore.name}[{event.slot}]"}
+    if isinstance(stmt, kir.BlockSync | kir.NamedArrive):
+        return {f"barrier {stmt.barrier}"}
+    return set()
 
 
 def _nearest(steps: list[Step]) -> str:

@@ -133,8 +133,8 @@ def in_place(sentence: str) -> kir.Kernel:
     return kernel(body, threads=64, buffers=(buffer,), tensors=(YN,))
 
 
-def unread(*, used: str) -> kir.Kernel:
-    """Load two tiles into slots, and read one of them or both."""
+def unread(*, used: str, by_threads: bool = False) -> kir.Kernel:
+    """Load two tiles into slots, by an engine or by cp.async, and read one of them or both."""
     one, two, x, y = slots("A"), slots("B", offset=NBYTES), fragment("x", 64), fragment("y", 64)
     full = kir.MBarrier("full", 1, 1)
     copies = elect(
@@ -148,9 +148,19 @@ def unread(*, used: str) -> kir.Kernel:
         "out": store(box(Y1), x),
         "sum": kir.Compute(x, "add", (x, y)),
         "wait": wait(full, 0, 0),
+        "await": kir.AsyncAwait(CP_ASYNC, 0),
+        "join": kir.BlockSync(0, 64),
     }
-    body = (init(full), kir.BlockSync(0, 64), copies, *said(used, words))
-    return single(body, threads=64, buffers=(one, two), barriers=(full,), tensors=(X2, Y1))
+    begin: Body = (init(full), kir.BlockSync(0, 64), copies)
+    if by_threads:
+        begin = (
+            kir.CpAsync(kir.Slot(one, 0), box(X2, 0), x.layout, 2),
+            kir.CpAsync(kir.Slot(two, 0), box(X2, 1), x.layout, 2),
+            kir.AsyncCommit(CP_ASYNC),
+        )
+    body = (*begin, *said(used, words))
+    barriers = () if by_threads else (full,)
+    return single(body, threads=64, buffers=(one, two), barriers=barriers, tensors=(X2, Y1))
 
 
 LITMUS: tuple[Litmus, ...] = (
@@ -297,6 +307,20 @@ LITMUS: tuple[Litmus, ...] = (
         "H20",
         unread(used="wait one out"),
         "Nobody reads the other one: that is a waste, and no error.",
+        warns="unread",
+    ),
+    legal(
+        "two_tiles_copied_by_threads_and_one_read",
+        "H20",
+        unread(used="await join one out", by_threads=True),
+        "The same of cp.async.",
+        warns="unread",
+    ),
+    legal(
+        "two_tiles_copied_by_threads_and_both_read",
+        "H20",
+        unread(used="await join one two sum out", by_threads=True),
+        "Both slots are read.",
     ),
     broken(
         "two_tiles_loaded_and_one_read_too_early",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from litmus import (
@@ -24,6 +27,7 @@ from litmus import (
     found,
     grid,
     in_place,
+    lengths,
     lives,
     matmul,
     mbarriers,
@@ -49,6 +53,7 @@ from litmus import (
     slices,
     spaces,
     sums,
+    tensor_maps,
     threads,
     unrolled,
     vectors,
@@ -65,7 +70,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    sent, drawn,
+    lengths, sent, drawn, tensor_maps,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
@@ -74,7 +79,17 @@ LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.
 RECIPES = {one.name: one.kernel for one in LITMUS if not one.refused}
 """What the file offers to `python -m oracles`, and to `python -m fuzz.crosscheck --of`."""
 
-_SPANS = (1, 17), (20, 27), (30, 35), (40, 46), (50, 55), (60, 65), (70, 76), (80, 85)
+EXPECT: dict[str, Callable[..., Any]] = {
+    "product": lambda A, B: A.float() @ B.float().T,
+    "an_output_updated_in_place": lambda Y: Y + Y,
+    "an_output_updated_in_place_by_engines": lambda Y: Y + Y,
+    "a_tile_is_told_of_while_the_next_one_is_sent": lambda X: X,
+    "sums_by_the_engine": lambda X, s: X.view(s, 4, 32).sum(0),
+    "tile_relayed_to_an_engine": lambda X: X,
+}
+"""What some of them compute."""
+
+_SPANS = (1, 17), (20, 27), (30, 36), (40, 46), (50, 55), (60, 65), (70, 76), (80, 85)
 ROWS = frozenset(f"H{number:02}" for first, last in _SPANS for number in range(first, last + 1))
 """Rows of the table of hazards that a kernel can express."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.expr import Expr, ceildiv, eq, minimum
+from fuser.expr import Expr, Var, ceildiv, eq, minimum
 from fuser.kernel import ir as kir
 from litmus.parts import (
     ONE_CTA,
@@ -88,9 +88,14 @@ def ring(
     stages: int = 2,
     behind: int = 0,
     early: bool = False,
-    requires: tuple[Expr, ...] = (),
+    requires: tuple[Expr, ...] = (ONE_CTA,),
+    place: Callable[[Expr], Expr] = lambda at: at,
+    params: tuple[Var, ...] = (n,),
 ) -> kir.Kernel:
-    """Return a ring with both walks; the user waits for a phase `behind`, or frees too `early`."""
+    """Return a ring with both walks; the user waits for a phase `behind`, or frees too `early`.
+
+    Step by step a CTA has the tiles at `place`.
+    """
     buffer = slots("S", stages)
     full, empty = kir.MBarrier("full", 1, stages), kir.MBarrier("empty", 32, stages)
 
@@ -99,12 +104,12 @@ def ring(
         tile = fragment("x")
         read, free = load(tile, kir.Slot(buffer, slot)), kir.MBarrierArrive(empty, slot)
         pair: Body = (free, read) if early else (read, free)
-        return (wait(full, slot, turn + behind), *pair, store(box(YN, at), tile))
+        return (wait(full, slot, turn + behind), *pair, store(box(YN, place(at)), tile))
 
     def filled(at: Expr) -> Body:
         slot, turn = at % stages, at // stages
         room = wait(empty, slot, turn + 1)
-        return (elect(room, *fill(kir.Slot(buffer, slot), box(XN, at), full, slot)),)
+        return (elect(room, *fill(kir.Slot(buffer, slot), box(XN, place(at)), full, slot)),)
 
     body = (
         init(full, empty),
@@ -117,11 +122,12 @@ def ring(
         threads=64,
         buffers=(buffer,),
         barriers=(full, empty),
-        requires=(ONE_CTA, *requires),
+        params=params,
+        requires=requires,
     )
 
 
-EVEN, SIXES = (eq(n % 2, 0),), (eq(n % 6, 0),)
+EVEN, SIXES = (ONE_CTA, eq(n % 2, 0)), (ONE_CTA, eq(n % 6, 0))
 
 LITMUS: tuple[Litmus, ...] = (
     legal(

@@ -60,6 +60,15 @@ def moved(
     return replace(made, params=(n,), requires=(*made.requires, n >= 32, eq(n % 8, 0)))
 
 
+def guarded(columns: int) -> kir.Kernel:
+    """Read rows of `n` elements from the third on, four at once, if `n` is less than `columns`."""
+    made = moved(4)
+    tile = kir.Fragment("z", DType.F32, kir.Layout((4, 32), 4, 32))
+    source = kir.Box(made.tensors[0], (0, 2), (4, 32), (4, 32))
+    body = (*made.body, kir.IfThenElse(n < columns, (load(tile, source),)))
+    return replace(made, body=body)
+
+
 CP = kir.AsyncKind.CP_ASYNC
 LITMUS: tuple[Litmus, ...] = (
     legal(
@@ -113,6 +122,22 @@ LITMUS: tuple[Litmus, ...] = (
         "four_floats_at_once",
         "Each vector lies half a vector off.",
         launches=WIDE[2:],
+    ),
+    legal(
+        "four_floats_from_the_third_on_in_no_launch",
+        "H75",
+        guarded(32),
+        "Rows have at least 32 elements.",
+        launches=WIDE,
+    ),
+    broken(
+        "four_floats_from_the_third_on_in_one_launch",
+        "H75",
+        guarded(33),
+        "bounds",
+        "four_floats_from_the_third_on_in_no_launch",
+        "Rows of 32 are read half a vector off.",
+        launches=WIDE[:1],
     ),
     broken(
         "four_floats_of_thirty",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.arch import SM_90A
+from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
+from fuser.kernel.tensor_map import template_of
 from fuser.kernel.text import line
 
 RESIDENCIES = ("any", "ticket", "co-resident")
@@ -29,6 +31,7 @@ def declarations(kernel: kir.Kernel) -> Iterable[str]:
     yield from _facts(kernel)
     yield from _names(kernel)
     yield from _tensors(kernel)
+    yield from _maps(kernel)
     yield from _memory(kernel)
     launched = {*kernel.params, kir.GRID}
     for condition in kernel.requires:
@@ -84,6 +87,7 @@ def _facts(kernel: kir.Kernel) -> Iterable[str]:
 def _names(kernel: kir.Kernel) -> Iterable[str]:
     groups: dict[str, list[str]] = {
         "tensors or scalars": [t.name for t in kernel.tensors] + [s.name for s in kernel.scalars],
+        "tensor maps": [maps.name for maps in kernel.maps],
         "shared buffers or mbarriers": [
             *(b.name for b in kernel.buffers),
             *(m.name for m in kernel.barriers),
@@ -140,6 +144,29 @@ def _tensors(kernel: kir.Kernel) -> Iterable[str]:
                 yield f"tensor {t.name} has {expr} in its shape; extents and strides are >= 0"
 
 
+def _maps(kernel: kir.Kernel) -> Iterable[str]:
+    for maps in kernel.maps:
+        tensor = maps.tensor
+        if maps.name in {t.name for t in kernel.tensors}:
+            yield f"{kernel.name} has a tensor and tensor maps named {maps.name}; rename one"
+        if maps.slots < 1:
+            yield f"{maps.name} has {maps.slots} tensor maps; use one or more"
+        if tensor not in kernel.tensors:
+            yield (
+                f"{maps.name} is of {tensor.name}, which the kernel does not declare; add it to "
+                "Kernel.tensors, with the same fields"
+            )
+        elif tensor.aligned * tensor.dtype.nbytes % SLOT:
+            yield (
+                f"{maps.name} is of {tensor.name}, aligned to {tensor.aligned} elements of "
+                f"{tensor.dtype.nbytes} bytes; a map begins at a multiple of {SLOT} bytes: align it"
+            )
+        try:
+            template_of(kernel, maps)
+        except ScheduleError as wrong:
+            yield str(wrong)
+
+
 def _memory(kernel: kir.Kernel) -> Iterable[str]:
     for b in kernel.buffers:
         if not b.shape or min(b.shape) < 1:
@@ -172,7 +199,6 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
 
 
 def _placed(m: kir.MBarrier, at: int, kernel: kir.Kernel) -> Iterable[str]:
-    """Say what is wrong with a place that is given for an mbarrier, whatever happens when."""
     end = at + 8 * m.slots
     if at < 0 or at % 8:
         yield f"mbarrier {m.name} lies at byte {at}; use a multiple of 8, or None"

@@ -30,24 +30,12 @@ BY_HAND = "kernel"
 
 
 def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -> None:
-    """Raise unless `kernel` is well formed.
+    """Raise unless `kernel` is well formed, by the line of its text that is not.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel to check.
-    after : str
-        What produced it; begins the message.  What no pass produced is also held against the GPU's
-        shared memory: for the rest the pipeline does that, and names the params to change.
-    final : bool
-        Whether all passes have run: no `Copy` and no schedule request may be left.
-
-    Raises
-    ------
-    ScheduleError
-        With the offending line of the kernel's text, if it was written by hand.
-    CompileError
-        The same, if a pass produced it: params that cannot be met are refused before.
+    ScheduleError if it was written by hand; CompileError if a pass produced it (`after`): params
+    that cannot be met are refused before.  What no pass produced is also held against the GPU's
+    shared memory: for the rest the pipeline does that, and names the params to change.  If `final`,
+    all passes have run: no `Copy` and no schedule request may be left.
     """
     by_hand = after == BY_HAND
     for wrong in problems(kernel, final=final, by_hand=by_hand):
@@ -59,10 +47,7 @@ def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -
 
 
 def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -> Iterable[str]:
-    """Yield everything that is wrong with a kernel, declarations first.
-
-    Checks of one statement say what follows its line.
-    """
+    """Yield everything that is wrong with a kernel, declarations first."""
     yield from declarations(kernel)
     if by_hand:
         yield from limits(kernel)

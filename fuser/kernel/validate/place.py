@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from fuser.dtype import DType
-from fuser.expr import Expr, Op, Var, variables
+from fuser.expr import Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 
@@ -23,22 +23,10 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The threads that reach a statement, and the variables that it sees.
+    """The threads that reach a statement, and the variables that have a value there.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    role : str
-        Name of the innermost role, empty outside all roles.
-    first_warp, warps : int
-        Warps of the innermost role, or of the CTA.
-    threads : frozenset of int
-        Threads of the CTA that execute it.
-    elected : bool
-        Whether it stands in an `Elect`.
-    known : mapping of Var to Origin
-        Variables that have a value here.
+    `role` is the innermost one, or empty, and has these warps; `threads` of the CTA execute the
+    statement; `elected` in an `Elect`.
     """
 
     kernel: kir.Kernel
@@ -236,28 +224,6 @@ def neighbours(body: tuple[kir.Stmt, ...]) -> Iterable[str]:
         row.append(stmt)
 
 
-def expressions(stmt: kir.Stmt) -> Iterator[Expr]:
-    """Yield the expressions that a statement itself evaluates (not those of its body)."""
-    match stmt:
-        case kir.Let(_, value) | kir.Assign(_, value) | kir.ForLoop(_, value):
-            yield value
-        case kir.Loop():
-            pass
-        case kir.Fetch(_, slot):
-            yield slot.index
-        case _:
-            for name in stmt.__slots__:
-                match getattr(stmt, name):
-                    case Var() | Op() as expr:
-                        yield expr
-                    case kir.Box(_, origin, _, limit):
-                        yield from (*origin, *limit)
-                    case kir.Slot(_, index, cta):
-                        yield from (index,) if cta is None else (index, cta)
-                    case _:
-                        pass
-
-
 def boxes(stmt: kir.Stmt) -> Iterator[kir.Box]:
     """Yield the boxes of global tensors that a statement names."""
     values = (getattr(stmt, name) for name in stmt.__slots__)
@@ -266,7 +232,7 @@ def boxes(stmt: kir.Stmt) -> Iterator[kir.Box]:
 
 def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say which variables a statement uses that have no value there."""
-    for expr in expressions(stmt):
+    for expr in kir.expressions(stmt):
         used = variables(expr)
         for var in sorted(used - place.known.keys(), key=str):
             yield (

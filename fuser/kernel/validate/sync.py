@@ -78,7 +78,6 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
 
 
 def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
-    """Say where other threads execute a statement than it needs."""
     match stmt:
         case (
             kir.BlockSync()
@@ -154,17 +153,9 @@ def neighbour(cta: Expr, cluster: int) -> Iterable[str]:
 
 
 def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
+    if isinstance(stmt, kir.OnMBarrier):
+        yield from mbarrier(stmt.barrier, getattr(stmt, "slot", 0), kernel)
     match stmt:
-        case kir.MBarrierInit(barrier) | kir.MBarrierInvalidate(barrier):
-            yield from mbarrier(barrier, 0, kernel)
-        case (
-            kir.MBarrierArrive(barrier, slot)
-            | kir.MBarrierArriveExpectTx(barrier, slot)
-            | kir.MBarrierExpectTx(barrier, slot)
-            | kir.MBarrierWaitParity(barrier, slot)
-            | kir.CpAsyncMBarrierArrive(barrier, slot)
-        ):
-            yield from mbarrier(barrier, slot, kernel)
         case (
             kir.BlockSerializeWait(semaphore, index, turn)
             | kir.BlockSerializeRelease(semaphore, index, turn)
@@ -172,10 +163,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             | kir.LastArriving(semaphore, index, turn)
         ):
             if semaphore not in kernel.semaphores:
-                yield (
-                    f" uses a semaphore that the kernel does not declare; add {semaphore.name} to "
-                    "Kernel.semaphores"
-                )
+                yield undeclared("semaphore", semaphore.name, "semaphores")
             count = semaphore.count
             if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
                 yield f": {semaphore.name} has {count} integers; use 0..{count - 1}"
@@ -183,19 +171,42 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             if isinstance(turn, int) and turn < least:
                 says = f"turn {turn} is negative; turns count from 0"
                 yield f": {f'{turn} CTAs sync; 1 or more do' if least else says}"
+        case kir.TensorMapAcquire(maps, index):
+            yield from map_slot(maps, index, kernel)
         case _:
             pass
+
+
+def map_slot(maps: kir.TensorMaps, index: Expr, kernel: kir.Kernel) -> Iterable[str]:
+    """Say where a statement uses a tensor map that is not declared, or a slot it has not."""
+    if maps not in kernel.maps:
+        yield (
+            f" uses tensor maps that the kernel does not declare; add {maps.name} to Kernel.maps, "
+            "with the same fields"
+        )
+    if isinstance(index, int) and not 0 <= index < maps.slots:
+        yield (
+            f" uses map {index}; {maps.name} has 0..{maps.slots - 1}: take the position % "
+            f"{maps.slots}"
+        )
 
 
 def mbarrier(barrier: kir.MBarrier, slot: Expr, kernel: kir.Kernel) -> Iterable[str]:
     """Say where a statement uses an mbarrier that is not declared, or a slot it has not."""
     if barrier not in kernel.barriers:
+        yield undeclared("barrier", barrier.name, "barriers, with the same fields")
+    yield from no_slot(slot, barrier)
+
+
+def no_slot(slot: Expr, ring: kir.MBarrier | kir.Buffer) -> Iterable[str]:
+    """Say where a statement names a slot that a ring does not have."""
+    if isinstance(slot, int) and not 0 <= slot < ring.slots:
         yield (
-            f" uses a barrier that the kernel does not declare; add {barrier.name} to "
-            "Kernel.barriers, with the same fields"
+            f" uses slot {slot}; {ring.name} has slots 0..{ring.slots - 1}: take the "
+            f"position % {ring.slots}"
         )
-    if isinstance(slot, int) and not 0 <= slot < barrier.slots:
-        yield (
-            f" uses slot {slot}; {barrier.name} has slots 0..{barrier.slots - 1}: take the "
-            f"position % {barrier.slots}"
-        )
+
+
+def undeclared(what: str, name: str, where: str) -> str:
+    """Say that a statement uses what its kernel does not declare."""
+    return f" uses a {what} that the kernel does not declare; add {name} to Kernel.{where}"

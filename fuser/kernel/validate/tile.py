@@ -10,9 +10,18 @@ from dataclasses import replace
 from math import prod
 
 from fuser.dtype import DType
+from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.place import Place, boxes, number
-from fuser.kernel.validate.sync import IN_ELECT, alone, mbarrier, neighbour
+from fuser.kernel.validate.sync import (
+    IN_ELECT,
+    alone,
+    map_slot,
+    mbarrier,
+    neighbour,
+    no_slot,
+    undeclared,
+)
 
 TMA_BOX = 256
 """Elements of a box per axis at most."""
@@ -32,10 +41,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot):
             yield from mbarrier(barrier, slot, kernel)
-            yield from _bulk(place, dst, src)
+            yield from _bulk(place, dst, src, stmt.through)
             yield from _multicast(stmt, kernel)
         case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src):
-            yield from _bulk(place, src, dst)
+            yield from _bulk(place, src, dst, stmt.through)
             yield from _written(dst, kernel)
             nbytes = dst.tensor.aligned * dst.tensor.dtype.nbytes
             if nbytes % TMA_ROW:
@@ -43,6 +52,9 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     f": the engine writes chunks of {TMA_ROW} bytes, {dst.tensor.name} is aligned "
                     f"to {nbytes}; align {dst.tensor.name}, or store with threads"
                 )
+        case kir.TensorMapReplace(dst, limit):
+            yield from alone(place)
+            yield from _map(dst, limit, kernel)
         case kir.CpAsync(dst, src, layout, width):
             yield from known(place, dst)
             yield from known(place, src)
@@ -114,6 +126,23 @@ def ranks(kernel: kir.Kernel) -> Iterable[str]:
                     f"differ in rank: {', '.join(map(str, many))} and {len(box.tensor.extents)}; "
                     "give one of each per axis"
                 )
+        match stmt:
+            case kir.TensorMapReplace(ref, limit):
+                pass
+            case kir.TmaLoad(_, box, through=kir.MapSlot() as ref):
+                limit = box.limit
+            case kir.TmaStore(box, _, kir.MapSlot() as ref) | kir.TmaReduce(
+                box, _, kir.MapSlot() as ref
+            ):
+                limit = box.limit
+            case _:
+                continue
+        rank = len(ref.maps.tensor.extents)
+        if (len(ref.origin), len(limit)) != (rank, rank):
+            yield (
+                f"{type(stmt).__name__} of {ref.maps.name}: {len(ref.origin)} numbers of an origin "
+                f"and {len(limit)} of a limit, {rank} extents; give one of each per axis"
+            )
 
 
 def _written(box: kir.Box, kernel: kir.Kernel) -> Iterable[str]:
@@ -135,9 +164,7 @@ def _operands(
                     "memory, or give both one layout"
                 )
             case kir.ScalarParam(name) if arg not in kernel.scalars:
-                yield (
-                    f" uses a scalar that the kernel does not declare; add {name} to Kernel.scalars"
-                )
+                yield undeclared("scalar", name, "scalars")
             case _:
                 pass
 
@@ -171,14 +198,34 @@ def _multicast(stmt: kir.TmaLoad, kernel: kir.Kernel) -> Iterable[str]:
         )
 
 
-def _bulk(place: Place, slot: kir.Slot, box: kir.Box) -> Iterable[str]:
+def _map(ref: kir.MapSlot, limit: tuple[Expr, ...], kernel: kir.Kernel) -> Iterable[str]:
+    yield from map_slot(ref.maps, ref.index, kernel)
+    tensor = ref.maps.tensor
+    nbytes = tensor.dtype.nbytes
+    for at in (ref.origin[-1], limit[-1]):
+        if at != tensor.extents[-1] and (not isinstance(at, int) or at * nbytes % TMA_ROW):
+            yield (
+                f": a map from or to column {at}, of {nbytes} bytes each; rows of a map begin and "
+                f"end at multiples of {TMA_ROW} bytes: use 0, another number, or the extent"
+            )
+    for first, end, extent in zip(ref.origin, limit, tensor.extents, strict=True):
+        if (isinstance(first, int) and first < 0) or (extent == 1 and (first, end) != (0, 1)):
+            yield f": {first}..{end} of {extent} along an axis of {tensor.name}; stay inside"
+
+
+def _bulk(place: Place, slot: kir.Slot, box: kir.Box, through: kir.MapSlot | None) -> Iterable[str]:
     yield from known(place, slot)
     yield from known(place, box)
     yield from alone(place)
     buffer, tensor = slot.buffer, box.tensor
     if slot.cta is not None:
         yield ": a copy names slots of its own CTA; drop cta, or use multicast"
-    if box.limit != tensor.extents:
+    if through is not None:
+        yield from _map(through, box.limit, place.kernel)
+        if through.maps.tensor != tensor:
+            own = through.maps
+            yield f": {own.name} is of {own.tensor.name}; use maps of {tensor.name}"
+    elif box.limit != tensor.extents:
         yield (
             ": the copy engine clips at the tensor's extents, not elsewhere; make limit equal "
             "extents"
@@ -283,23 +330,13 @@ def known(place: Place, ref: kir.Box | kir.Slot) -> Iterable[str]:
     match ref:
         case kir.Box(tensor, _, shape):
             if tensor not in kernel.tensors:
-                yield (
-                    f" uses a tensor that the kernel does not declare; add {tensor.name} to "
-                    "Kernel.tensors, with the same fields"
-                )
+                yield undeclared("tensor", tensor.name, "tensors, with the same fields")
             if min(shape, default=1) < 1:
                 yield f": a box of {shape} is empty; give every axis an element"
         case kir.Slot(buffer, index, cta):
             if buffer not in kernel.buffers:
-                yield (
-                    f" uses a shared buffer that the kernel does not declare; add {buffer.name} to "
-                    "Kernel.buffers, with the same fields"
-                )
-            if isinstance(index, int) and not 0 <= index < buffer.slots:
-                yield (
-                    f" uses slot {index}; {buffer.name} has slots 0..{buffer.slots - 1}: take the "
-                    f"position % {buffer.slots}"
-                )
+                yield undeclared("shared buffer", buffer.name, "buffers, with the same fields")
+            yield from no_slot(index, buffer)
             if cta is not None:
                 yield from neighbour(cta, kernel.cluster)
 

@@ -14,14 +14,16 @@ written twice, or never, is a finding; else nothing is known.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from fuser.expr import Kind, fold, variables
+from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
-from oracles.prover.coverage import partition, registers
+from oracles.prover.coverage import partition
+from oracles.prover.coverage.values import Budget, Covered, TooManyError, defined, iterations, small
+from oracles.prover.rolled import plainer
 from oracles.prover.sites import (
     Site,
     adds,
@@ -29,6 +31,7 @@ from oracles.prover.sites import (
     fixed_grid,
     read,
     reads,
+    says,
     slots,
     touches,
     unknown,
@@ -36,15 +39,6 @@ from oracles.prover.sites import (
 )
 from oracles.prover.solver import Known
 from oracles.verdict import Finding
-
-
-@dataclass(frozen=True, slots=True)
-class Covered:
-    """What was found, how many claims hold, and why the rest is open."""
-
-    checked: int
-    findings: tuple[Finding, ...]
-    reason: str = ""
 
 
 def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
@@ -55,20 +49,20 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     access leaves its tensor.  UnsupportedError if a computation mixes layouts.
     """
     found = read(kernel)
-    checked, findings = _each(found)
-    uses, unwritten, reason = registers.judge(kernel, rlimit=rlimit)
-    checked += uses
-    findings += [*unwritten, *_unread(found)]
     known = Known(facts(kernel), rlimit)
+    checked, findings = _each(found, known)
+    written = defined(kernel, rlimit=rlimit)
+    checked += written.checked
+    findings += [*written.findings, *_unread(found)]
     boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
+    may = (*kernel.outputs, *kernel.workspaces)
     for site, box in boxes:
-        written = reads(site.stmt) is None
-        if written and box.tensor.name not in (*kernel.outputs, *kernel.workspaces):
+        if reads(site.stmt) is None and box.tensor.name not in may:
             findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
-        return Covered(checked + counted.checked, (*findings, *counted.findings), reason)
-    reasons = [reason] if reason else []
+        return Covered(checked + counted.checked, (*findings, *counted.findings), written.reason)
+    reasons = [written.reason] if written.reason else []
     for site, box in boxes:
         wrong_axis = _inside(site, box, known)
         checked += len(box.shape)
@@ -78,12 +72,26 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         if tensor.name in kernel.outputs:
             checked += 1
             wrong_tiles = partition.judge(kernel, found, tensor, known)
-            if wrong_tiles:
+            if wrong_tiles and _alone(kernel, tensor, rlimit):
                 reasons.append(wrong_tiles)
     if reasons and not any(f.severity == "error" for f in findings):
         shown = refuted(kernel, found)
         findings += [] if shown is None else [shown]
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
+
+
+def _alone(kernel: kir.Kernel, tensor: kir.Tensor, rlimit: int) -> str:
+    """Judge the stores to an output alone, whose loops may be one where all else is left out."""
+    structure = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        box = writes(stmt)
+        stores = box is not None and box.tensor == tensor
+        return None if stores or isinstance(stmt, structure | kir.LastArriving) else []
+
+    plain = plainer(kernel.rewrite(rule)).kernel
+    (same,) = (one for one in plain.tensors if one.name == tensor.name)
+    return partition.judge(plain, read(plain), same, Known(facts(plain), rlimit))
 
 
 def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
@@ -130,15 +138,32 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        inside = tuple(loop.index < loop.stop for loop in site.loops)
+        told = says(site.stmt)
+        inside = tuple(within(site, quotients=told is not None))
         if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
+        if told is not None:
+            first = site.plain(told[0].origin[axis])
+            for low, high in ((0, first), (first, start), (first + 1, bound)):
+                if not known.at_most(low, high, *inside, *site.guards):
+                    return f"of its map, from {first} to {bound}, {low} may exceed {high}"
         if isinstance(site.stmt, kir.TmaLoad):
             continue  # what lies before the tensor is 0, as is what lies behind it
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
             return f"origin {origin} may be negative"
     return ""
+
+
+def within(site: Site, *, quotients: bool) -> Iterator[Expr]:
+    """Yield what holds of the loop indices of a site: also that `(i + 1) * y <= x` below x // y."""
+    for loop in site.loops:
+        yield loop.index < loop.stop
+        match loop.stop:
+            case Op(Kind.FLOORDIV, whole, by) if quotients:
+                yield fold(Kind.LE, (loop.index + 1) * by, whole)
+            case _:
+                pass
 
 
 TMA_SHARED = 128
@@ -160,19 +185,32 @@ Claim = tuple[str, str]
 """Kind of finding, and what is wrong; empty where nothing is."""
 
 
-def _each(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
+def _each(sites: tuple[Site, ...], known: Known) -> tuple[int, list[Finding]]:
     """Return how many claims about single accesses were looked at, and what is wrong."""
-    claims = [(site, *claim) for site in sites for claim in _wrong(site)]
-    wrong = [_at(site, kind, f"for every launch: {says}") for site, kind, says in claims if says]
-    return len(claims), wrong
+    claims = {site.index: _wrong(site) for site in sites}
+    wrong = [
+        _at(site, kind, f"for every launch: {says}")
+        for site in sites
+        if any(says for _, says in claims[site.index]) and not _dead(site, known)
+        for kind, says in claims[site.index]
+        if says
+    ]
+    return sum(map(len, claims.values())), wrong
+
+
+def _dead(site: Site, known: Known) -> bool:
+    """Whether no launch executes a statement: one of its conditions excludes the others."""
+    entered = (*(loop.index < loop.stop for loop in site.loops), *site.guards)
+    *others, last = [expr for expr in entered if not unknown((expr,))] or [1]
+    return known.gives(eq(last, 0), *others)
 
 
 def _wrong(site: Site) -> list[Claim]:
     match site.stmt:
         case kir.TmaLoad(slot, box):
-            return _bulk(slot, box)
+            return _bulk(site.stmt, slot, box)
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
-            return [*_bulk(slot, box), *_tensor_store(site, box.tensor)]
+            return [*_bulk(site.stmt, slot, box), *_tensor_store(site, box.tensor)]
         case kir.CpAsync(slot, box, layout, width):
             ends = (*_generic(site, layout, slot, width), *_generic(site, layout, box, width))
             return [*ends, _executed(site, layout, "the copy")]
@@ -221,15 +259,24 @@ def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
     ]
 
 
-def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
+def _bulk(
+    stmt: kir.TmaLoad | kir.TmaStore | kir.TmaReduce, slot: kir.Slot, box: kir.Box
+) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
-    nbytes = tensor.dtype.nbytes
+    nbytes, told = tensor.dtype.nbytes, stmt.through is not None
+    ends = () if stmt.through is None else (stmt.through.origin[-1], box.limit[-1])
+    cut = [
+        e
+        for e in ends
+        if e != tensor.extents[-1] and (not isinstance(e, int) or e * nbytes % TMA_ROW)
+    ]
     row, whole = box.shape[-1] * nbytes, prod(box.shape) * nbytes
     unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
     odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
     sizes = f"a box of {whole} bytes, a slot of {buffer.slot_nbytes}"
     claims = (
-        (box.limit == tensor.extents, "the engine clips at the extents only"),
+        (told or box.limit == tensor.extents, "the engine clips at the extents only"),
+        (not cut, f"a map from or to {cut}, no multiple of {TMA_ROW} bytes for sure"),
         (whole == buffer.slot_nbytes, sizes),
         (max(box.shape) <= TMA_BOX, f"more than {TMA_BOX} elements an axis"),
         (not odd, f"a slot starts at byte {odd}, no multiple of {unit}"),
@@ -417,34 +464,12 @@ def _unread(sites: tuple[Site, ...]) -> list[Finding]:
 
 
 def _numbers(slot: kir.Slot) -> range:
-    """Return which slots of its buffer may be meant."""
     if isinstance(slot.index, int):
         return range(slot.index, slot.index + 1)
     return range(slot.buffer.slots)
 
 
-ITERATIONS = 4000
-"""Iterations of loops around boxes that one launch may have; one with more is not judged."""
-ALL_ITERATIONS = 60_000
-"""Iterations of all launches of a search together; a second."""
 Span = list[tuple[int, int]]
-
-
-class TooManyError(Exception):
-    """A launch has more iterations than are looked at."""
-
-
-class Budget:
-    """The iterations that may still be looked at, whether they show a box or not."""
-
-    def __init__(self, left: int = ITERATIONS) -> None:
-        self.left = left
-
-    def spend(self) -> None:
-        """Count an iteration; TooManyError if there is none left."""
-        if self.left <= 0:
-            raise TooManyError
-        self.left -= 1
 
 
 class Reading:
@@ -475,16 +500,6 @@ class Reading:
                 yield now, spans
 
 
-def iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
-    """Yield the values of a launch with those of the indices of loops."""
-    if not loops:
-        yield values
-        return
-    (name, stop), *rest = loops
-    for i in range(stop(values)):
-        yield from iterations(rest, {**values, name: i})
-
-
 def readings(sites: tuple[Site, ...]) -> list[Reading]:
     """Return the accesses of global memory, without those whose place is not known."""
     out = []
@@ -502,15 +517,11 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     settled = {kir.BLOCK, kir.GRID, *kernel.params}
     closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
     skipped = left_out(sites)
-    rest = ALL_ITERATIONS
-    for values in launches.tried(kernel):
-        budget = Budget(min(ITERATIONS, rest))
-        rest -= budget.left
+    for values, budget in small(kernel):
         try:
             wrong = wrong_in(kernel, boxes, values, skipped, budget)
         except TooManyError:
             wrong = None
-        rest += budget.left
         if wrong is not None:
             launch, names = launches.named(values)
             trips = max((_count(stop, values) for stop in closed), default=0)

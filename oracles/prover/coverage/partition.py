@@ -65,6 +65,7 @@ from oracles.prover.arithmetic import (
     replace_tree,
     repr_atom,
     single,
+    solution,
     tree,
     value,
 )
@@ -139,7 +140,15 @@ def store(site: Site, box: kir.Box, known: Known) -> Store:
         raise OpenError(f"{site.where}: depends on a value that an assignment changes")
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for origin, size, limit, extent in axes:
-        if not known.same(site.plain(limit), extent):
+        bound = site.plain(limit)
+        # through a map of the kernel's own, a box that is not cut there is not cut elsewhere either
+        uncut = sites.says(site.stmt) is not None and known.at_most(
+            site.plain(origin) + size,
+            bound,
+            *(loop.index < loop.stop for loop in site.loops),
+            *site.guards,
+        )
+        if not uncut and not known.same(bound, extent):
             raise OpenError(f"{site.where}: limit {limit} may fall short of the extent {extent}")
         unit = divided(poly(site.plain(origin)), size)
         if unit is None:
@@ -293,23 +302,6 @@ def _uses(form: Poly, name: str) -> Iterable[tuple[int, tuple[Atom, ...], int]]:
                 yield factor, monomial, terms.get(cofactor, 0)
 
 
-def solution(condition: Expr, var: Var) -> Expr | None:
-    """Return e where a condition is `var == e`, or has that among others."""
-    match condition:
-        case Op(Kind.EQ, a, b):
-            form = poly(fold(Kind.SUB, a, b))
-            terms = dict(form)
-            factor = terms.pop(((var.name,),), 0)
-            rest = frozenset(terms.items())
-            if factor in (1, -1) and var.name not in names(rest):
-                return fold(Kind.MUL, -factor, tree(rest))
-            return None
-        case Op(Kind.AND, a, b):
-            return solution(a, var) or solution(b, var)
-        case _:
-            return None
-
-
 NUMBER = Var("number of the tile")
 """v of fact 2."""
 Groups = Mapping[tuple[int, ...], list[Store]]
@@ -318,15 +310,12 @@ Groups = Mapping[tuple[int, ...], list[Store]]
 
 def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known: Known) -> str:
     """Say why the boxes of an output may not be a partition of it, if they may not."""
-    written = [(site, box) for site in every if (box := sites.writes(site.stmt)) is not None]
-    found = [
-        (_turned(_guarded(site), box), box)
-        for site, box in written
-        if box.tensor.name == tensor.name
-    ]
+    boxes = ((site, sites.writes(site.stmt)) for site in every)
+    written = [(s, box) for s, box in boxes if box is not None and box.tensor.name == tensor.name]
+    found = [(_turned(_guarded(site), box), box) for site, box in written]
     if not found:
-        boxes = (sites.adds(site.stmt) for site in every)
-        added = any(box.tensor.name == tensor.name for box in boxes if box is not None)
+        sums = (sites.adds(site.stmt) for site in every)
+        added = any(box.tensor.name == tensor.name for box in sums if box is not None)
         how = "only added to; what it held before is not known" if added else "no store writes it"
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
@@ -344,8 +333,7 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
                 reasons.append(str(error))
             else:
                 return ""
-    copies = [copy for s, b in found for copy in written_out(s, b)]
-    return "" if partitioned(copies, tensor, known) else reasons[0]
+    return "" if partitioned(written, tensor, known) else reasons[0]
 
 
 def _guarded(site: Site) -> Site:
@@ -534,7 +522,6 @@ class _Partition:
         raise self._open(f"the trip count {count} is no grid stride")
 
     def _size(self, read: Digit) -> Product:
-        """Return how many values a digit has."""
         if read.size is not None:
             return read.size
         left = self._total(read.tile).over(read.weight)
@@ -553,7 +540,6 @@ class _Partition:
             yield weight, own[0] if len(own) == 1 else None
 
     def _total(self, number: Poly) -> Product:
-        """Return how many values a sum of weighted numbers has."""
         chain = []
         for weight, own in self._weighted(number):
             if own is None or len(own) != 1 or weight is None:
@@ -590,7 +576,6 @@ class _Partition:
         return used
 
     def _terms(self, unit: Poly) -> list[tuple[Product, Digit]]:
-        """Read a coordinate as a sum of weighted digits."""
         terms = []
         for weight, own in self._weighted(unit):
             read = None if own is None else digit(single(own))
@@ -622,10 +607,7 @@ class _Partition:
 
 
 def chained(parts: Iterable[tuple[Product, Product]]) -> Product | None:
-    """Return the product of the sizes of digits (weight, size) that are chained, else None.
-
-    The first weight is 1, each next one is the last times its size.
-    """
+    """Return the product of sizes of digits (weight, size): each weight the last times its size."""
     left = [entry for entry in parts if entry[1] != Product()]
     weight = Product()
     while left:
@@ -655,7 +637,6 @@ def _digits(form: Poly) -> Iterable[Atom]:
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:
-    """Return 1 where no condition is 0, and 0 elsewhere."""
     true: Expr = 1
     return _truth(reduce(both, conditions, true))
 

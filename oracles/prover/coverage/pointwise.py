@@ -7,36 +7,38 @@ is one that the loop reaches, and the guards hold for it.  Different values are 
 So z3 is asked whether there are extents, and an element, that not exactly one of the stores has.
 
 Of an index in quotients and remainders by numbers, each remainder by their common multiple is a
-store of its own, in which they are linear.
+store of its own, in which they are linear.  So is each value of an index that has few values, where
+a store has several indices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, minimum, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import linear, spread
+from oracles.prover.arithmetic import linear, solution, spread
 from oracles.prover.sites import Site
 from oracles.prover.solver import Known
 
-MOST = 12
+MOST = 24
 """Stores that are asked of together."""
+FEW = 1, 2, 3, 4, 8
+"""How many values of an index are written out."""
 
 
 def partitioned(found: Iterable[tuple[Site, kir.Box]], tensor: kir.Tensor, known: Known) -> bool:
     """Whether each element of a tensor is in one box of one of these stores, in every launch."""
     point = [Var(f"element along axis {axis}") for axis in range(len(tensor.extents))]
-    alone = known.gives(eq(kir.GRID, 1))
     claims: list[Expr] = []
     for site, box in found:
-        some = _stored(site, box, point, alone=alone)
-        if some is None:
-            return False
-        claims += some
-    if len(claims) > MOST:
-        return False
+        for values in _few(site, known):
+            some = _stored(site, box, point, values)
+            if some is None or len(claims) + len(some) > MOST:
+                return False
+            claims += some
     total: Expr = 0
     for claim in claims:
         total = total + claim
@@ -44,21 +46,41 @@ def partitioned(found: Iterable[tuple[Site, kir.Box]], tensor: kir.Tensor, known
     return known.gives(eq(total, 1), *inside)
 
 
-def _stored(site: Site, box: kir.Box, point: list[Var], *, alone: bool) -> list[Expr] | None:
+def _indices(site: Site) -> dict[Var, Expr]:
+    """Return what tells the executions of a store apart, with the ends."""
+    return {kir.BLOCK: kir.GRID} | {loop.index: loop.stop for loop in site.loops}
+
+
+def _few(site: Site, known: Known) -> Iterator[Mapping[Var, Expr]]:
+    """Yield the values of the indices that have few, leaving one that has more than one."""
+    few: dict[Var, list[Expr]] = {}
+    for index, end in _indices(site).items():
+        pinned = (solution(guard, index) for guard in site.guards)
+        at = next((e for e in pinned if isinstance(e, int)), None)
+        many = next((n for n in FEW if known.at_most(end, n)), 0)
+        if at is not None or many:
+            few[index] = list(range(many)) if at is None else [at] * (at >= 0)
+    if len(few) == len(_indices(site)):
+        most = max(few, key=lambda index: len(few[index]))
+        few = {x: some for x, some in few.items() if x != most or len(some) == 1}
+    for values in product(*few.values()):
+        yield dict(zip(few, values, strict=True))
+
+
+def _stored(
+    site: Site, box: kir.Box, point: list[Var], values: Mapping[Var, Expr]
+) -> list[Expr] | None:
     """Return when an element is stored, for all parts of a store; None if that is not known."""
-    own = {kir.BLOCK: 0} if alone else {}
-    ends: dict[Var, Expr] = {loop.index: loop.stop for loop in site.loops}
-    if not alone:
-        ends[kir.BLOCK] = kir.GRID
-    if len(ends) > 1:
+    within = (index < end for index, end in _indices(site).items())
+    inside = [substitute(e, values) for e in (*site.guards, *within)]
+    span = [substitute(e, values) for e in site.span(box)]
+    start, limit = span[: len(point)], span[len(point) :]
+    left = _indices(site).keys() - values.keys()
+    if len(left) > 1:
         return None
-    facts = [substitute(e, own) for e in (*site.guards, *site.span(box), *ends.values())]
-    guards, span = facts[: len(site.guards)], facts[len(site.guards) :]
-    start, limit = span[: len(point)], span[len(point) : 2 * len(point)]
-    if not ends:
-        return [_within(guards, start, limit, box, point)]
-    ((index, _),) = ends.items()
-    inside = [*guards, index < span[-1]]
+    if not left:
+        return [_within(inside, start, limit, box, point)]
+    (index,) = left
     period = lcm(*(by for e in (*inside, *start, *limit) for by in _divisors(e, index)))
     turn = Var(f"{index} by {period}")
     out: list[Expr] = []
@@ -111,7 +133,6 @@ def _solved(
 
 
 def _divisors(expr: Expr, index: Var) -> Iterator[int]:
-    """Yield the numbers by which something with an index in it is divided."""
     if isinstance(expr, Op):
         match expr:
             case Op(Kind.FLOORDIV | Kind.MOD, inner, int() as by) if index in variables(inner):

@@ -29,9 +29,8 @@ from functools import lru_cache
 from itertools import combinations
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
-from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.arithmetic import UnsupportedError, linear, multiples
 from oracles.prover.inductive.classes import ALWAYS, Class, rotation
 from oracles.prover.inductive.groups import UnseenError, stand_for_all
 from oracles.prover.inductive.structure import Structures, reached
@@ -46,6 +45,7 @@ from oracles.prover.reachability.path import (
     Kept,
     Note,
     Number,
+    Said,
     Served,
     Split,
     Tested,
@@ -110,21 +110,6 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
     return Verdict(ORACLE, Status.PASS, checked)
 
 
-def _dealt(kernel: kir.Kernel) -> Iterator[Expr]:
-    """Yield what `BLOCK < GRID` says of quotients and remainders, where the grid is a product."""
-    for condition in kernel.requires:
-        match condition:
-            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
-                for part, rest in ((a, b), (b, a)):
-                    yield fold(Kind.LE, 1, part)
-                    yield kir.BLOCK % part < part
-                    yield kir.BLOCK // part < rest
-            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, part), 0):
-                yield kir.BLOCK % part < part
-            case _:
-                pass
-
-
 class _Checker:
     """The check of one exploration."""
 
@@ -145,7 +130,7 @@ class _Checker:
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
         self._always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
-        self._always += _dealt(kernel)
+        self._always += sites.dealt(kernel)
         for number, times in self._world.pinned.items():
             n = self._code.atoms.meaning(number)
             self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
@@ -261,6 +246,12 @@ class _Checker:
             case Compared(kind, left, right, answer):
                 test = normal(fold(kind, self._number(left, now), self._number(right, now)))
                 self._claim(step, test if answer else eq(test, 0), note)
+            case Said(agent, where, told, taken):
+                put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
+                own = {str(n): e for (of, n), e in now.items() if of == agent}
+                for one, other in zip(told, taken, strict=True):
+                    for same in _same(_valued(one, put), _valued(other, own)):
+                        self._claim(step, normal(same), note)
             case Served():
                 pass
 
@@ -416,10 +407,25 @@ def _said(note: Note) -> str:
             return f"{do.site.where}: {name} is {dict(zip(do.values, do.exprs, strict=True))[name]}"
         case Tested(_, expr, answer):
             return f"`{expr}` is {str(answer).lower()}"
+        case Said(_, where, told, taken):
+            return f"{where[1]}[{where[2]}] says {told}, which is {taken}"
         case Compared(kind, left, right, answer):
             return f"{left} {kind.value} {right} is {str(answer).lower()}"
         case _:
             return ""
+
+
+def _valued(expr: Expr, values: Mapping[str, Expr]) -> dict[object, Expr]:
+    """Return how often a sum has each product of what has no value, and 1."""
+    return {
+        part: sum((n * values.get(name, 1) for name, n in of.items()), start=0)
+        for part, of in multiples(expr, values.keys()).items()
+    }
+
+
+def _same(one: Mapping[object, Expr], other: Mapping[object, Expr]) -> list[Expr]:
+    """Return claims that two sums have as much of everything."""
+    return [eq(one.get(part, 0), other.get(part, 0)) for part in {**one, **other}]
 
 
 def solved(facts: list[Expr]) -> dict[Var, Expr]:

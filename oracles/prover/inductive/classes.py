@@ -79,7 +79,9 @@ class Class:
         else:
             shift = Var(f"shift {a.kind.index} {name}")
         if loop is not None and loop.unknown is not None:
-            self._loops.setdefault(loop.unknown, shift)
+            first = self._loops.setdefault(loop.unknown, shift)
+            if first != shift:  # rings that rotate by themselves, in one loop
+                yield eq(shift, first)
         self.members[a.kind.index, name] = fold(Kind.ADD, shift, value)
         self.defines.setdefault(shift, (a.kind.index, name))
         yield eq(shift, 0)
@@ -102,6 +104,13 @@ class Class:
                 beside = self.members[other]
                 yield eq(self.members[number], beside)
                 yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
+        if isinstance(
+            number[0], tuple
+        ):  # of a tensor map, in whichever loops its writer and its copies are
+            for other in self._own:
+                _, now = self.numbers[other]
+                there = fold(Kind.SUB, self.members[other], now)
+                yield eq(shift, there)
         if number[0] == "turn":
             yield fold(Kind.LE, 0, self.members[number])
             yield eq(Op(Kind.MOD, shift, SLOTS), 0)

@@ -59,7 +59,7 @@ class Structures:
             if not a.done
             for name, value in a.env.items()
         }
-        if self.world.layout.rolling or self.world.walk:
+        if self.world.layout.rolling or self.world.walk or state.told:
             out |= self._shape(state, (0,) * len(self._orbits)).put_down()
         return out
 
@@ -159,7 +159,7 @@ class Shape:
         for a in state.agents:
             happened.update(a.in_flight())
         out = 0
-        happened.add(state.ended)
+        happened |= {state.ended, state.begun}
         for event in happened - {-1}:
             out |= 1 << FACTS * event
         for phase in state.phases.values():
@@ -250,7 +250,9 @@ class Shape:
         out["memory"] = self._memory()
         out["valid"] = {self._slot(w, "access")[0]: valid for w, valid in state.valid.items()}
         out["in flight"] = frozenset((self._event(e), cta) for e, cta in self._flying.items())
+        out["tensor maps"] = {where: told.site for where, told in state.told.items()}
         out["launches before have ended"] = self._event(state.ended)
+        out["the cluster has begun"] = self._event(state.begun)
         out["chosen"] = frozenset(state.chosen.items())
         out["places that were put down"] = frozenset(self.put_down())
         return out
@@ -273,6 +275,8 @@ class Shape:
             if len(at) == 1
             for name in layout.moved_by(where)
         }
+        for where, told in state.told.items():
+            out |= {(("told", where), name): (name, value) for name, value in told.values}
         walk = self._world.walk or ""
         for (name, _), one in self._semaphores.items():
             if one.at is not None:

@@ -12,15 +12,18 @@ from enum import Enum
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.named import drain, operands, results
-from oracles.prover.named.program import Program
-from oracles.prover.named.question import Asked, UndecidedError, WitnessedError
+from oracles.prover.named import drain, products
+from oracles.prover.named.program import Asked, Program, UndecidedError, WitnessedError
 from oracles.prover.sites import facts, kinds
 from oracles.prover.solver import Possible
 
 REACH = 6
 """Iterations to either side of an instance that are looked at, at most."""
-NAMES = (drain.NAME, operands.NAME, results.NAME)
+DRAIN, OPERANDS, RESULTS = NAMES = (
+    "drain-before-release",
+    "mma-operand-coverage",
+    "mma-result-coverage",
+)
 """All named invariants."""
 
 
@@ -45,24 +48,26 @@ class Named:
 
 def decide(kernel: kir.Kernel, *, policy: str, rlimit: int) -> tuple[Named, ...]:
     """Decide each named invariant of which there is anything to ask in a kernel."""
-    asked = Asked(Possible(facts(kernel), rlimit), reach(kernel))
+    possible = Possible(facts(kernel), rlimit)
+    asked = Asked(possible, reach(kernel), strict=policy == "strict")
     programs = [Program(kernel, kind) for kind in kinds(kernel, 1)]
     found = []
-    for room in (drain, operands, results):
+    for name, check, subject in (
+        (DRAIN, drain.check, drain.subject(kernel)),
+        (OPERANDS, products.filled, products.operands(kernel)),
+        (RESULTS, products.awaited, any(isinstance(s, kir.Wgmma) for s in kernel.walk())),
+    ):
         before, says, answer = asked.count, "", Answer.PROVED
-        if not room.subject(kernel):
+        if not subject:
             continue
         try:
-            if room is operands:
-                operands.check(asked, programs, strict=policy == "strict")
-            else:
-                room.check(asked, programs)
+            check(asked, programs)
         except WitnessedError as error:
             says, answer = str(error), Answer.OPEN
         except (UndecidedError, UnsupportedError) as error:
             says, answer = str(error), Answer.UNKNOWN
         if answer is not Answer.PROVED or asked.count > before:
-            found.append(Named(room.NAME, answer, asked.count - before, says))
+            found.append(Named(name, answer, asked.count - before, says))
     if found and asked.possible.ask(()).status != "sat":
         reason = "no launch meets what the kernel requires, as far as z3 can tell"
         return tuple(Named(one.name, Answer.UNKNOWN, one.questions, reason) for one in found)

@@ -21,12 +21,18 @@ from collections.abc import Iterator
 from fuser.expr import Expr, Kind, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.named.order import JOINS, Order, Work, equal
-from oracles.prover.named.program import Point, Program, normal
-from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
+from oracles.prover.named.program import (
+    Asked,
+    Instance,
+    Point,
+    Program,
+    UndecidedError,
+    WitnessedError,
+    normal,
+)
 from oracles.prover.sites import Overlaps, every, ordinary, shared_tensors, storage, touches
 from oracles.prover.solver import AtLeast, Formula, all_of, any_of
 
-NAME = "drain-before-release"
 BULK = kir.AsyncKind.BULK
 _BULK = kir.TmaStore | kir.TmaReduce
 _MEETINGS = kir.GridSync | kir.LastArriving

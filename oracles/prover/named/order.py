@@ -12,7 +12,7 @@ write, a wgmma, an ordinary access) is over at some point of other threads.  It 
 thread behind the await of its group; a join, an arrival and the wait for its phase, or a named
 barrier tells the others.
 
-Source: PTX ISA, "mbarrier", "bar / barrier".
+Source: PTX ISA, "mbarrier", "bar / barrier", "wgmma.wait_group", "wgmma.commit_group".
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
-from oracles.prover.named.program import Point, Program, Vector, difference, normal, repeated
-from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
-from oracles.prover.named.results import covered
+from oracles.prover.named.program import (
+    Asked,
+    Instance,
+    Point,
+    Program,
+    UndecidedError,
+    Vector,
+    WitnessedError,
+    difference,
+    normal,
+    repeated,
+)
 from oracles.prover.solver import Formula, all_of, any_of
 
 JOINS = kir.BlockSync | kir.BlockSerializeWait | kir.GridSync | kir.LastArriving | kir.WarpSync
@@ -289,6 +298,37 @@ class Order:
                     before = self.over(work, there), self.asked.before(met, end)
                     ways.append(all_of(same, *both, *before))
         return any_of(*ways)
+
+
+def covered(
+    asked: Asked,
+    program: Program,
+    first: Instance,
+    last: Instance,
+    kind: kir.AsyncKind,
+    *,
+    read: bool = False,
+) -> list[tuple[Instance, Formula]]:
+    """Return awaits of the threads that cover a group between two instances, and when they do.
+
+    An await that keeps n groups covers it if n + 1 groups or more have been closed since; the first
+    of them is its own.  `read` is whether it suffices that its sources have been read.
+    """
+    commits = [p for p in program.points if p.stmt == kir.AsyncCommit(kind)]
+    found = []
+    for point in program.points:
+        match point.stmt:
+            case kir.AsyncAwait(of, keep, read_only) if of is kind and (read or not read_only):
+                for await_, inside in asked.between(program, first, last, [point]):
+                    closed = asked.counted(program, first, await_, commits, keep + 1)
+                    holds = all_of(inside, closed)
+                    if holds == 1:
+                        return [(await_, 1)]
+                    if holds != 0:
+                        found.append((await_, holds))
+            case _:
+                pass
+    return found
 
 
 def _named(program: Program, other: Program) -> Iterator[tuple[Point, Point]]:

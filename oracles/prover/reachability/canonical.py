@@ -64,10 +64,10 @@ from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
 
-from fuser.expr import Expr, Kind, Op, Var, variables
+from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import linear
+from oracles.prover.arithmetic import linear, poly
 from oracles.prover.reachability.code import (
     AtLeast,
     Branch,
@@ -99,7 +99,7 @@ from oracles.prover.reachability.state import (
 from oracles.prover.reachability.statements import group_of_warps
 from oracles.prover.reachability.step import NOBODY, Scene
 from oracles.prover.reachability.sync import SLOTS, forget
-from oracles.prover.reachability.world import World
+from oracles.prover.reachability.world import World, map_name
 
 _KINDS, _NONE = tuple(kind.value for kind in kir.AsyncKind), ((),)
 """The kinds of groups, and that there are none but the open one."""
@@ -326,6 +326,26 @@ class Form:
         """Return how far the last writes of boxes that roll are."""
         return self._rolled(state, state.put)
 
+    def told(self, state: State) -> tuple[object, ...]:
+        """Return what tensor maps say, beside what copies yet to come take them to say now."""
+        moving, copies = self._world.code.moving, self._world.copies_through
+        out = []
+        for where, told in sorted(state.told.items()):
+            then: dict[Var, Expr] = {Var(n): v for n, v in told.values}
+            said = [substitute(e, then) for e in told.says]
+            beside = []
+            for a in state.agents:
+                now: dict[Var, Expr] = {Var(n): a.env.get(n, 0) for n in moving}
+                for i, last in (
+                    copies[a.kind.index] if a.kind.cta == where[0] and not a.done else ()
+                ):
+                    if a.at <= last and _through(i, where):
+                        taken = (substitute(e, now) for e in i.says)
+                        apart = (poly(e - other) for e, other in zip(said, taken, strict=True))
+                        beside.append(tuple(apart))
+            out.append((where, told.site, tuple(beside)))
+        return tuple(out)
+
     def _rolled(self, state: State, at: Mapping[Where, tuple[int, ...]]) -> tuple[object, ...]:
         return tuple(
             (where, self._beyond(at.get(where), name))
@@ -391,6 +411,12 @@ TRIED = 4096
 """Values of a bound that are looked at to find the largest."""
 APART = 1 << 16
 """Added to the use of a count that goes its own way."""
+
+
+def _through(i: Do, where: Where) -> bool:
+    """Whether a copy may go through the tensor map that lies somewhere."""
+    told = sites.says(i.site.stmt)
+    return told is not None and map_name(told[0].maps) == where[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -864,7 +890,12 @@ def _mentioned(i: Instruction) -> Iterator[set[str]]:
     """Yield the variables that stand together in an expression of an instruction."""
     match i:
         case Do():
-            for expr in (*i.exprs, *i.origin, *((i.index,) if i.index is not None else ())):
+            for expr in (
+                *i.exprs,
+                *i.origin,
+                *i.says,
+                *((i.index,) if i.index is not None else ()),
+            ):
                 yield {v.name for v in variables(expr)}
         case Set(name, expr) | Enter(_, name, expr):
             yield {name, *(v.name for v in variables(expr))}
@@ -1040,5 +1071,5 @@ def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bo
             if not alike or (slot is not None and (slot.plus - phase.plus) % one.slots):
                 return False
     others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in used]
-    others += [*i.origin, *((i.index,) if i.index is not None else ())]
+    others += [*i.origin, *i.says, *((i.index,) if i.index is not None else ())]
     return not any(_mentions(e, names) for e in others)

@@ -19,7 +19,15 @@ from math import gcd
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import Function, UnsupportedError, carry, function, learn, linear
+from oracles.prover.arithmetic import (
+    Function,
+    UnsupportedError,
+    carry,
+    function,
+    learn,
+    linear,
+    multiples,
+)
 from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
@@ -28,6 +36,7 @@ from oracles.prover.sites import (
     every,
     kinds,
     outcomes,
+    says,
     shared_tensors,
     touches,
 )
@@ -349,7 +358,8 @@ def compared(test: Condition) -> frozenset[int]:
 class Do:
     """Execute a statement; `values` are its control expressions by name.
 
-    `index` is that of a semaphore, `origin` and `limit` those of a box of a tensor that they share.
+    `index` is that of a semaphore, `origin` and `limit` those of a box of a tensor that they share,
+    `says` origin and limit of a tensor map that the kernel writes.
     """
 
     site: Site
@@ -358,6 +368,7 @@ class Do:
     index: Expr | None = None
     origin: tuple[Expr, ...] = ()
     limit: tuple[Expr, ...] = ()
+    says: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -437,7 +448,9 @@ class Code:
 CLUSTER = Var("number of the cluster")
 GROUP = Var("number of the CTAs that share a semaphore")
 UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
-POSITIONS = frozenset({"slot", "a", "bar", "parity"})
+DEALT = 8
+"""Iterations of a loop that make a round even if no other loop goes by the same unknown."""
+POSITIONS = frozenset({"slot", "a", "bar", "parity", "map"})
 """Values of a statement that are found by a position in a ring."""
 
 
@@ -614,6 +627,13 @@ class _Assembler:
                     if mine:
                         self._do(site, here)
 
+    def _skip(self, body: tuple[kir.Stmt, ...]) -> None:
+        """Go on behind statements that are not executed."""
+        for stmt in kir.walk(body):
+            self.here += 1
+            if isinstance(stmt, kir.LastArriving):
+                next(self.outcomes)
+
     def _let(self, var: Var, value: Expr, here: dict[Var, Expr], *, mine: bool) -> None:
         named = {v.name for v in variables(value)}
         # Others have no use for it, and would walk a loop for nothing else.
@@ -642,7 +662,19 @@ class _Assembler:
             origin, limit = (
                 tuple(self._plain(e, here) for e in p) for p in (box.origin, box.limit)
             )
-        self.out.append(Do(site, values, tuple(exprs.values()), index, origin, limit))
+        self.out.append(
+            Do(site, values, tuple(exprs.values()), index, origin, limit, self._said(site, here))
+        )
+
+    def _said(self, site: Site, here: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+        """Return what a tensor map says, as sums of multiples of the threads' variables."""
+        told = says(site.stmt)
+        if told is None:
+            return ()
+        found = tuple(self._plain(e, here) for e in (*told[0].origin, *told[1]))
+        for expr in found:
+            multiples(expr, {v.name for v in variables(expr)} - self.unknown)
+        return found
 
     def _placed(self, expr: Expr) -> Expr:
         """Put a position that the length of a loop is a part of into a variable, and use that."""
@@ -705,7 +737,7 @@ class _Assembler:
         if len(parts) != 1 or constant < 0:
             return 1
         ((count, by),) = parts.items()
-        return by if len(self.code.lengths.get(count, ())) > 1 else 1
+        return by if len(self.code.lengths.get(count, ())) > 1 or by <= DEALT else 1
 
     def _rounds(
         self,
@@ -743,11 +775,10 @@ class _Assembler:
     ) -> None:
         if isinstance(test, int):
             for way, taken in zip(ways, (test != 0, test == 0), strict=True):
-                at, outside = len(self.out), set(self.given)
-                self.body(way, here, deep)
-                if not taken:
-                    del self.out[at:]
-                    self.given = outside
+                if taken:
+                    self.body(way, here, deep)
+                else:
+                    self._skip(way)
             return
         branch = Branch(test, self.code.atoms.condition(test))
         at = len(self.out)

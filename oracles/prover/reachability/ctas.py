@@ -310,7 +310,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
     group = group_of(kernel)
     elections = outcomes(kernel)
-    special = _seen(kernel, group).lasts if elections else (0, 0)
+    special = _unlike(kernel, group) if elections else (0, 0)
     together = []
     for many in _sizes(kernel, group):
         for lasts in product(_lasts(*special, many), repeat=len(elections)):
@@ -383,6 +383,30 @@ def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
 
 def _seen(kernel: kir.Kernel, group: CtaGroup) -> Sizes:
     return seen(kernel, lambda expr: over_places(expr, group))
+
+
+def _unlike(kernel: kir.Kernel, group: CtaGroup) -> tuple[int, int]:
+    """Return how many of the first and of the last CTAs of a group differ from those between.
+
+    How often a loop goes round in which CTAs do not meet is nothing that others see.
+    """
+    shared, found = sites.shared_tensors(kernel), sites.every(kernel)
+    boxes = ((site, touches(site.stmt)) for site in found)
+    met = {
+        loop.index
+        for site, box in boxes
+        if isinstance(site.stmt, AMONG_CTAS) or (box is not None and box.tensor.name in shared)
+        for loop in site.loops
+    }
+    own = {loop.stop: loop.index for s in found for loop in s.loops if loop.index not in met}
+    rounds = {stop: Var(f"rounds of {index.name}") for stop, index in own.items()}
+
+    def written(expr: Expr) -> Expr:
+        for stop, var in rounds.items():
+            expr = expr if isinstance(stop, int) else replace_tree(expr, stop, var)
+        return over_places(expr, group)
+
+    return seen(kernel, written).lasts
 
 
 def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
@@ -500,7 +524,7 @@ def _met(program: Sequence[Instruction], counts: Iterable[int]) -> Iterator[int]
     for count in counts:
         mine = [(at, loop.end) for at, loop in loops if loop.atom == count]
         names = _moved(program, mine, count)
-        for at, i in enumerate(program):
+        for at, i in enumerate(program if names else ()):
             inside = any(start < at < end for start, end in mine)
             if any(v.name in names for e in _asked(i, inside=inside) for v in variables(e)):
                 yield count

@@ -371,7 +371,7 @@ class Execution(Scene):
         ready = [(where, phase) for where, phase in self.state.phases.items() if not phase.pending]
         if any(self._short(where, phase) for where, phase in ready):
             return
-        a = next(a for a in self.state.agents if not a.done)
+        a, why, look = self._cause([a for a in self.state.agents if not a.done])
         i = self.world.code.programs[a.kind.index][a.at]
         says, rule = f"{a.kind} waits forever", Rule.LIVENESS
         if not isinstance(i, Do):
@@ -383,6 +383,7 @@ class Execution(Scene):
                 if phase is not None:
                     left, of = phase.pending, phase.arrivals
                     says += f": {left} of {of} arrivals of phase {phase.count} are missing"
+                    says += f"; {why}" if why else ""
                     rule = Rule.ARRIVALS if 0 < left < of else rule
             case kir.SetMaxNReg():
                 says += ": the registers it asks for are not given back"
@@ -395,7 +396,64 @@ class Execution(Scene):
                 says += f": {now.count} of {now.threads} threads arrive at the barrier"
             case _:
                 pass
-        self._wrong(rule if self.holds(rule) else Rule.LIVENESS, i.site, says, a.k)
+        found = self.violation(rule if self.holds(rule) else Rule.LIVENESS, i.site, says, a.k)
+        self.findings.record(replace(found, look=f"line {i.site.line}: {look}" if look else ""))
+
+    def _cause(self, waiting: list[Agent]) -> tuple[Agent, str, str]:
+        """Return whose wait at an mbarrier keeps all others from going on, why, and what to mend.
+
+        Best is one where nobody arrives any more; then one of whose phase some arrivals came; then
+        one that is a phase ahead.  Else who comes first.
+        """
+        waits: list[tuple[Agent, Do, Phase]] = []
+        for a in waiting:
+            i = self.world.code.programs[a.kind.index][a.at]
+            if isinstance(i, Do) and isinstance(i.site.stmt, kir.MBarrierWaitParity):
+                where = a.kind.cta, i.site.stmt.barrier.name, i.values["bar"](a.env)
+                phase = self.state.phases.get(where)
+                if phase is not None and phase.pending:
+                    waits.append((a, i, phase))
+        for a, i, _ in waits:
+            if self._deserted(i.site.stmt):
+                return a, "nobody is left who arrives there", ""
+        for a, _, phase in waits:
+            if phase.pending < phase.arrivals:
+                return a, "", ""
+        for a, _, phase in waits:
+            if phase.count == 0 and (slot := self._fills_unused(a)):
+                says = f"nothing has used {slot} yet, so that no phase has to be over"
+                return a, says, "the parity is a phase ahead"
+        return waiting[0], "", ""
+
+    def _deserted(self, wait: kir.Stmt) -> bool:
+        """Tell whether no thread has an arrival before it, or in the loop in which it is."""
+        for a in self.state.agents:
+            program = self.world.code.programs[a.kind.index][: None if not a.done else 0]
+            here = program[a.at] if a.at < len(program) else None
+            now = here.site.loops[:1] if isinstance(here, Do) else ()
+            for at, i in enumerate(program):
+                if not (isinstance(i, Do) and _arrives(i.site.stmt, wait)):
+                    continue
+                if at > a.at or (now and i.site.loops[:1] == now):
+                    return False
+        return True
+
+    def _fills_unused(self, a: Agent) -> str:
+        """Return the slot that threads load into behind a wait, if nothing has used it."""
+        for i in self.world.code.programs[a.kind.index][a.at + 1 :]:
+            if isinstance(i, Do) and isinstance(i.site.stmt, kir.TmaLoad):
+                name, slot = i.site.stmt.dst.buffer.name, i.values["slot"](a.env)
+                used = self.state.memory.get((a.kind.cta, name, slot))
+                return "" if used else f"{name}[{slot}]"
+            if isinstance(i, Do) and isinstance(i.site.stmt, kir.MBarrierWaitParity | kir.Load):
+                break
+        return ""
+
+
+def _arrives(stmt: kir.Stmt, wait: kir.Stmt) -> bool:
+    """Tell whether a statement arrives on the mbarrier that another one waits on."""
+    arrivals = kir.MBarrierArrive | kir.MBarrierArriveExpectTx | kir.CpAsyncMBarrierArrive
+    return isinstance(stmt, arrivals) and stmt.barrier == getattr(wait, "barrier", None)
 
 
 def _comes(kernel: kir.Kernel, site: Site, cta: Expr) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind
 from oracles.prover.reachability.code import Do
-from oracles.prover.reachability.state import Range, State, Unknown
+from oracles.prover.reachability.state import Range, State, Unknown, Where
 
 Number = tuple[object, object]
 """A number of a state: (threads, variable), or (what it is of, which) where it was put down."""
@@ -96,7 +96,20 @@ class Compared:
     answer: bool
 
 
-Note = Evaluated | Tested | Assigned | Split | Decided | Served | Kept | Compared
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A tensor map was found to say what a copy takes it to: by numbers put down, and by those now.
+
+    `told` are of the variables of its writer, `taken` of those of the copying threads.
+    """
+
+    agent: int
+    where: Where
+    told: tuple[Expr, ...]
+    taken: tuple[Expr, ...]
+
+
+Note = Evaluated | Tested | Assigned | Split | Decided | Served | Kept | Compared | Said
 Path = tuple["Path", Note] | None
 """Notes in the order in which they were made; the latest is outermost."""
 

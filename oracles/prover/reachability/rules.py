@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.state import Where
-from oracles.prover.sites import Site
+from oracles.prover.sites import Site, says
 
 
 class Rule(Enum):
@@ -41,6 +41,7 @@ class Rule(Enum):
     GRID_JOINS = "axiom: CTAs at a grid barrier know what each of them knew"
     LAST_KNOWS = "axiom: the last-arriving CTA knows what each of the others knew"
     WAIT_ENDS = "axiom: the launches before have ended before what follows a wait for them"
+    MAP_FENCES = "axiom: a release carries writes of tensor maps to an acquire, which tells copies"
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
     WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
@@ -54,6 +55,7 @@ class Rule(Enum):
         "proxy",
     )
     PROXY_WRITER = "obligation: that fence is the writer's own", "proxy"
+    MAP = "obligation: a tensor map says what the copy through it takes it to say", "map"
     PHASE_BEHIND = "obligation: a wait starts after the phase before its own is complete", "parity"
     PHASE_LAPPED = (
         "obligation: a phase completes after every wait for the last one has returned",
@@ -87,6 +89,7 @@ class Rule(Enum):
         "semaphore",
     )
     RESIDENCY = "obligation: a CTA waits only for CTAs that are sure to run", "residency"
+    BEGUN = "obligation: a CTA stores only into CTAs that have begun", "residency"
     DETERMINISM = "obligation: a kernel declared bitwise adds in one order", "determinism"
     DEPENDENCY = (
         "obligation: what launches before may use is left alone until they end",
@@ -100,7 +103,8 @@ class Violation:
     """An obligation that does not hold.
 
     `trips` is the smallest number of trips that shows it, `k` the iteration (-1 outside of loops);
-    `event` is the earlier one of the two events, -1 if there is none.
+    `event` is the earlier one of the two events, -1 if there is none; `look` is where a reader is
+    to look first, where that is known.
     """
 
     rule: Rule
@@ -112,6 +116,7 @@ class Violation:
     earlier: Site | None = None
     event: int = -1
     severity: str = "error"
+    look: str = ""
 
 
 class Findings:
@@ -204,6 +209,8 @@ _WORDS = {
     kir.Load: Words("the load", "{dst} = load({src})"),
     kir.Store: Words("the store", "{dst} = store({src})"),
     kir.AtomicAdd: Words("the atomic addition", ""),
+    kir.TensorMapReplace: Words("the write", "{own} = tensor_map_replace"),
+    kir.TensorMapAcquire: Words("", "tensor_map_acquire({own})"),
     kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive{times}"),
     kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
     kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
@@ -259,10 +266,13 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
         return str(ref.tensor.name if isinstance(ref, kir.Box) else getattr(ref, "name", ""))
 
     ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
+    used = says(stmt)
+    maps = stmt.maps if isinstance(stmt, kir.TensorMapAcquire) else used and used[0].maps
     parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
     known = parts | values | {
         "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
         "peer": peer,
+        "own": at(maps.name, "map") if maps else "",
         "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
         "left": tile(getattr(stmt, "a", None), "a"),
         "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",

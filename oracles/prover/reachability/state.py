@@ -129,6 +129,10 @@ FACTS = 4
 ANY = (1 << FACTS) - 1
 SHARED, GLOBAL, OWN = 1, 2, 3
 """Facts of an event beyond that it happened (which is 0)."""
+ACQUIRED, RELEASED = GLOBAL, OWN
+"""Facts of the write of a tensor map, of which it has no others."""
+MAPS = "map "
+"""Begins the names of tensor maps as pieces of memory, which no buffer has."""
 ONES = sum(1 << FACTS * i for i in range(4096))
 """That an event happened, for every event there may be."""
 
@@ -180,6 +184,14 @@ class Entry(NamedTuple):
     start: int
     end: int
     cover: tuple[int, int] = (-1, 0)
+
+
+class Told(NamedTuple):
+    """What a tensor map was made to say: by which statement, with which values of its variables."""
+
+    site: int
+    says: tuple[Expr, ...]
+    values: tuple[tuple[str, int], ...]
 
 
 class Unknown(NamedTuple):
@@ -272,6 +284,12 @@ class Agent:
         self.mine |= (self.mine & which) << fact
         self.warp |= (self.warp & which) << fact
         self.all |= (self.all & which) << fact
+
+    def acquires(self, of: int) -> None:
+        """Let copies see those writes of a tensor map, out of some, that are known as released."""
+        self.mine |= (self.mine >> RELEASED & of) << ACQUIRED
+        self.warp |= (self.warp >> RELEASED & of) << ACQUIRED
+        self.all |= (self.all >> RELEASED & of) << ACQUIRED
 
     def fences_inits(self, inits: int) -> None:
         """Make barriers visible to other CTAs that these threads have initialised."""
@@ -538,8 +556,10 @@ class Semaphore:
 class State:
     """A state, and the bookkeeping of its events.
 
-    `products` has what preceded the latest products of a warpgroup, by warpgroup and age; `ended`
-    is the event that the launches before this one have ended, once a thread has waited for it.
+    `products` has what preceded the latest products of a warpgroup, by warpgroup and age; `told`
+    what each tensor map says that was written; `ended` is the event that the launches before this
+    one have ended, once a thread has waited for it, and `begun` that all CTAs of the cluster have
+    begun, once they have met.
     """
 
     agents: list[Agent] = derived("threads", parts=list)
@@ -561,10 +581,12 @@ class State:
     places: dict[int, tuple[int, ...]] = derived("places", factory=dict)
     farthest: dict[Where, tuple[int, ...]] = derived("farthest", factory=dict)
     put: dict[Where, tuple[int, ...]] = derived("put", factory=dict)
+    told: dict[Where, Told] = derived("told", factory=dict)
     lacking: int = left_out("it only names the kind of a race", default=0)
     lead: int = left_out("it follows from the counts", default=0)
     path: Any = left_out("how a state was reached tells nothing of what follows", default=None)
     ended: int = same(default=-1)
+    begun: int = same(default=-1)
     origin: int = left_out("which state it was reached from tells nothing either", default=-1)
 
     @property
@@ -713,7 +735,7 @@ class State:
             live.update((one.end, *one.waiters, *(event for _, event in one.past)))
         for a in self.agents:
             live.update(a.in_flight())
-        live |= {self.ended}
+        live |= {self.ended, self.begun}
         live.discard(-1)
         self.live = mask | bits(live)
 
@@ -760,12 +782,14 @@ COPIES = 64
 class Events:
     """The numbers of events by their places; those of all slots of a ring are given together.
 
-    `accesses` and `inits` are the facts about memory accesses, and that barriers began to live.
+    `accesses` and `inits` are the facts about memory accesses, and that barriers began to live;
+    `maps` has the writes of each tensor map.
     """
 
     def __init__(self, orbit: Callable[[Place], Iterable[Place]]) -> None:
         self.accesses = 0
         self.inits = 0
+        self.maps: dict[Where, int] = {}
         self.numbers: dict[Place, int] = {}
         self._orbit = orbit
 
@@ -778,9 +802,23 @@ class Events:
             number = self.numbers[one] = len(self.numbers)
             if place.sort in ACCESSES:
                 self.accesses |= 0b1111 << FACTS * number
+                if place.sort == "access" and one.where and one.where[1].startswith(MAPS):
+                    self.maps[one.where] = self.maps.get(one.where, 0) | bit(number)
             elif place.sort == "init":
                 self.inits |= bit(number)
         return self.numbers[place]
+
+    @property
+    def writes_of_maps(self) -> int:
+        """The writes of all tensor maps."""
+        return sum(self.maps.values())
+
+    def agent(self, number: int) -> int:
+        """Return which threads an event of threads is of, for words."""
+        places = (place for place, known in self.numbers.items() if known == number)
+        _, agent = next(places).rest
+        assert isinstance(agent, int), "the statement and the threads"
+        return agent
 
     def engine(self, state: State, a: Agent, where: Where, site: int) -> int:
         """Return the number of an operation in flight, the first that is not in use."""

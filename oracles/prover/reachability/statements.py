@@ -22,19 +22,22 @@ from __future__ import annotations
 
 from math import prod
 
-from fuser.expr import Expr
+from fuser.expr import Expr, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.arithmetic import Poly, UnsupportedError, poly
 from oracles.prover.reachability.code import Do
+from oracles.prover.reachability.path import Kept, Said
 from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
     GLOBAL,
     ONES,
     OWN,
+    RELEASED,
     SHARED,
     Agent,
     Place,
     State,
+    Told,
     Where,
     bit,
     bits,
@@ -305,7 +308,7 @@ def _depends(step: Step) -> None:
     """Check that what launches before this one may use is used after their end."""
     kernel, site = step.world.kernel, step.site
     box = touches(site.stmt)
-    if box is None and not isinstance(site.stmt, AMONG_CTAS):
+    if box is None and not isinstance(site.stmt, AMONG_CTAS | kir.TensorMapReplace):
         return
     if box is not None:
         if box.tensor.name in kernel.early and not (writes(site.stmt) or adds(site.stmt)):
@@ -388,6 +391,15 @@ def execute(step: Step) -> bool:
             a.commits(kind)
         case kir.FenceAsyncProxy(space):
             _fence(step, space)
+        case kir.TensorMapReplace(ref):
+            _write_map(step, ref)
+        case kir.TensorMapRelease():
+            if step.holds(Rule.MAP_FENCES):
+                a.carries(step.events.writes_of_maps, RELEASED)
+        case kir.TensorMapAcquire(maps):
+            where = step.map_slot(maps)
+            if where is not None and step.holds(Rule.MAP_FENCES):
+                a.acquires(step.events.maps.get(where, 0))
         case kir.GridDependencyWait():
             wait_for_launches(step)
         case kir.GridDependencyLaunch():
@@ -495,9 +507,21 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
         return
     event = Access(step, at, writes).judge()
     if cta != step.cta:
+        _has_begun(step, writes=writes)
         step.state.fly(event, cta, step.site.index)
     if writes and step.world.accesses.collide(step.site, step.agent):
         step.wrong(Rule.WAW, "threads of one store share bytes", earlier=step.site)
+
+
+def _has_begun(step: Step, *, writes: bool) -> None:
+    """Check that a CTA of the cluster has begun that threads store into.
+
+    Source: CUDA programming guide, "distributed shared memory".  What is read there has been
+    written there, and who uses an mbarrier there knows of its init.
+    """
+    step.findings.ask()
+    if writes and not (step.state.begun >= 0 and step.knows(step.state.begun)):
+        step.wrong(Rule.BEGUN, "nothing tells that this CTA of the cluster has begun")
 
 
 def _launched(step: Step, slot: kir.Slot, index: int, cta: int, *, writes: bool) -> int:
@@ -562,13 +586,18 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         if not mask or mask & ~all_of_them:
             step.wrong(Rule.BOUNDS, f"multicast by {mask}, its cluster has mask {all_of_them}")
         ctas = [cta for cta in range(step.world.kernel.cluster) if mask >> cta & 1]
-    for cta in ctas:
+    # of a multicast every copy has to be over before the map may be written
+    maps = [0] * len(ctas)
+    if stmt.through is not None:
+        ends = [_goes_by_map(step, stmt.through) for _ in ctas]
+        maps = [bit(end) if end >= 0 else 0 for end in ends]
+    for cta, went_by in zip(ctas, maps, strict=True):
         end = _launched(step, stmt.dst, index, cta, writes=True)
         if end < 0:
             return
         # After a mere issue nothing is ordered: the copy does not release what its thread did
         # before; that it came before in time is all.
-        facts = step.not_of_memory | bit(end) | read
+        facts = step.not_of_memory | bit(end) | read | went_by
         visit = Visit(step, stmt.barrier, (cta, name, bar))
         visit.fenced()
         visit.deliver(nbytes, facts, end)
@@ -582,6 +611,60 @@ def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:
     if (there := _box(step, dst.tensor)) is not None:
         write = Access(step, there, writes=True, proxy=True, engine=True).judge()
     step.a.starts(kir.AsyncKind.BULK, (read, write))
+    through = getattr(step.site.stmt, "through", None)
+    if through is not None and (went_by := _goes_by_map(step, through)) >= 0:
+        step.a.starts(kir.AsyncKind.BULK, (went_by, -1))
+
+
+def _write_map(step: Step, ref: kir.MapSlot) -> None:
+    """Write a tensor map, and put down what it says."""
+    step.alone(Rule.WAW, "is executed")
+    where = step.map_slot(ref.maps)
+    if where is None:
+        return
+    Access(step, where, writes=True).judge()
+    names = sorted({v.name for e in step.do.says for v in variables(e) if v.name in step.a.env})
+    values = tuple((name, step.a.env[name]) for name in names)
+    step.state.told[where] = Told(step.site.index, step.do.says, values)
+    for name in names:
+        step.state.notes(Kept((("told", where), name), (step.agent, name)))
+
+
+def _goes_by_map(step: Step, ref: kir.MapSlot) -> int:
+    """Let a copy read its tensor map; return the event of the end of that, -1 without one."""
+    where = step.map_slot(ref.maps)
+    if where is None:
+        return -1
+    end = Access(step, where, writes=False, proxy=True, engine=True).judge()
+    told = step.state.told.get(where)
+    if told is None:
+        return end
+    known: dict[Var, Expr] = {Var(n): v for n, v in step.a.env.items()}
+    then: dict[Var, Expr] = {Var(n): v for n, v in told.values}
+    step.findings.ask()
+    for told_, taken in zip(told.says, step.do.says, strict=True):
+        is_, meant = substitute(told_, then), substitute(taken, known)
+        if apart := poly(is_ - meant):
+            says = f"the map says {is_}, not {meant}: {said(step.site, step.k)}"
+            writer = step.world.code.sites[told.site]
+            if not _never_0(apart):
+                step.findings.doubts(f"{step.site.where}: nothing tells whether {is_} is {meant}")
+            else:
+                event = next(e.event for e in step.state.memory[where] if e.writes)
+                step.wrong(Rule.MAP, says, earlier=writer, event=event)
+            return end
+    step.state.notes(Said(step.agent, where, told.says, step.do.says))
+    return end
+
+
+def _never_0(form: Poly) -> bool:
+    """Whether a sum of multiples of parameters is not 0 in any launch, as far as is plain to see.
+
+    There is a CTA in every launch, and no parameter is negative.
+    """
+    plain = all(len(atom) == 1 for atoms, _ in form for atom in atoms)
+    one_way = len({n > 0 for _, n in form}) == 1
+    return plain and one_way and any({*atoms} <= {(kir.GRID.name,)} for atoms, _ in form)
 
 
 def _fence(step: Step, space: kir.Space) -> None:
@@ -592,7 +675,7 @@ def _fence(step: Step, space: kir.Space) -> None:
     """
     if not step.holds(Rule.FENCE_ORDERS):
         return
-    carried = ONES & ~step.events.inits
+    carried = ONES & ~step.events.inits & ~step.events.writes_of_maps
     for fact, silent in ((SHARED, kir.Space.GLOBAL), (GLOBAL, kir.Space.SHARED)):
         if space is not silent:
             step.a.carries(carried, fact)

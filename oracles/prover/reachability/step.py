@@ -17,10 +17,13 @@ from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.path import Compared, Evaluated, Kept, Number, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said, spot, words
 from oracles.prover.reachability.state import (
+    ACQUIRED,
     ANY,
     FACTS,
     GLOBAL,
+    MAPS,
     OWN,
+    RELEASED,
     SHARED,
     Agent,
     Entry,
@@ -32,7 +35,7 @@ from oracles.prover.reachability.state import (
     Where,
     knows,
 )
-from oracles.prover.reachability.world import Share, World
+from oracles.prover.reachability.world import Share, World, map_name
 from oracles.prover.sites import Overlap, Site, adds
 
 EVERY = -1
@@ -204,6 +207,15 @@ class Step(Scene):
                 self.wrong(Rule.PROXY, f"{says}threads have used, and no fence_async_proxy since")
         return where
 
+    def map_slot(self, maps: kir.TensorMaps) -> Where | None:
+        """Return the tensor map that the statement means; None if it does not exist."""
+        index = self.value("map")
+        self.findings.ask()
+        if not 0 <= index < maps.slots:
+            self.wrong(Rule.BOUNDS, f"{maps.name}[{index}] is outside its {maps.slots} maps")
+            return None
+        return self.cta, map_name(maps), index
+
 
 # --- accesses of memory ---------------------------------------------------------------------------
 
@@ -313,6 +325,8 @@ class Access:
             self._report(Rule.WAR, says, entry, weak=True, event=-1)
         elif not past & 1:
             self._race(entry, of)
+        elif proxy and self.where[1].startswith(MAPS):
+            self._told(entry, of, past)
         elif proxy and (not entry.proxy or (foreign and entry.writes)):
             self._fenced(entry, of, past, foreign=foreign)
 
@@ -490,6 +504,15 @@ class Access:
         before, after = self._pair(entry, of)
         says = f"nothing orders {before} before {after}{more}"
         self._report(rule, says, entry, event=entry.event)
+
+    def _told(self, entry: Entry, of: Where, past: int) -> None:
+        """Check that the write of a tensor map has been released and acquired."""
+        if past >> ACQUIRED & 1:
+            return
+        missing = "acquire" if past >> RELEASED & 1 else "release"
+        before, after = self._pair(entry, of)
+        says = f"no tensor_map_{missing} stands between {before} and {after}"
+        self._report(Rule.PROXY, says, entry, event=entry.event)
 
     def _fenced(self, entry: Entry, of: Where, past: int, *, foreign: bool) -> None:
         """Check that an access of the other proxy, or CTA, reaches this one through a fence."""

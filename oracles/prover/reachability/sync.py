@@ -114,7 +114,8 @@ def cluster_arrive(step: Step, *, relaxed: bool) -> None:
     step.a.arrived = True
     if now.count >= now.threads:
         end = step.event("generation", CLUSTER_BARRIER)
-        done = Generation(before=now.before | bit(end), last=end)
+        step.state.begun = step.events.number(Place("begun"))
+        done = Generation(before=now.before | bit(end) | bit(step.state.begun), last=end)
         step.state.barriers[CLUSTER_DONE] = done
         now.completes(end)
 
@@ -177,10 +178,20 @@ def invalidate(step: Step, barrier: kir.MBarrier) -> None:
         # whoever knows of all arrivals and bytes of a phase knows its end
         over = phase.came and all(map(step.all_know, phase.came))
         users = [phase.init, *phase.waiters, *((phase.end,) if phase.end >= 0 and not over else ())]
-        idle = phase.pending == phase.arrivals and not phase.nbytes
-        if not (idle and all(map(step.all_know, users))):
+        # a phase that has begun holds nobody up: what has come is known, what comes is too late
+        begun = phase.pending != phase.arrivals
+        idle = not phase.nbytes and (not begun or bool(phase.coming))
+        users += phase.coming
+        unknown = next((event for event in users if not step.all_know(event)), -1)
+        if not idle or unknown >= 0:
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
-            step.wrong(Rule.INIT, says)
+            earlier = None
+            if unknown in phase.waiters:
+                k, number = step.state.when[unknown]
+                earlier = step.world.code.sites[number]
+                by = step.world.code.kinds[step.events.agent(unknown)]
+                says += f": {by} may still be at {said(earlier, k)}"
+            step.wrong(Rule.INIT, says, earlier=earlier, event=unknown)
         phase.alive, phase.end = False, gone
 
 
@@ -353,9 +364,12 @@ class Visit:
         for wait in phase.waiters:
             if not knows(before, wait):
                 k, number = state.when[wait]
+                seen = f"phase {phase.count - 1}" if phase.count else "that none has run"
+                who = step.world.code.kinds[step.events.agent(wait)]
                 says = (
-                    f"phase {phase.count} of {self.name} may complete before a wait has "
-                    f"seen phase {phase.count - 1}"
+                    f"phase {phase.count} of {self.name} may complete before "
+                    f"{said(sites[number], k)} by {who} has seen {seen}, and would wait for phase "
+                    f"{phase.count + 1} then"
                 )
                 found = step.violation(Rule.PHASE_LAPPED, sites[number], says, k)
                 step.findings.record(replace(found, earlier=sites[phase.site], event=wait))

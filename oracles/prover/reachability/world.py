@@ -20,7 +20,7 @@ from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
 from oracles.prover.reachability.ctas import badly_joined, group_of
-from oracles.prover.reachability.state import Agent, Where
+from oracles.prover.reachability.state import MAPS, Agent, Where
 from oracles.prover.sites import (
     AMONG_CTAS,
     Overlap,
@@ -184,8 +184,8 @@ class World:
             out: dict[str, int] = {}
             for i, last in reaches(program):
                 match i:
-                    case Do(exprs=exprs, index=index, origin=origin):
-                        read = (*exprs, *origin, *(() if index is None else (index,)))
+                    case Do(exprs=exprs, index=index, origin=origin, says=says):
+                        read = (*exprs, *origin, *says, *(() if index is None else (index,)))
                     case Set(expr=expr) | Branch(expr=expr):
                         read = (expr,)
                     case Enter(name=name, stop=stop):
@@ -195,6 +195,23 @@ class World:
                 out |= {v.name: max(out.get(v.name, -1), last) for e in read for v in variables(e)}
             found.append(out)
         return tuple(found)
+
+    @cached_property
+    def copies_through(self) -> tuple[tuple[tuple[Do, int], ...], ...]:
+        """The copies of each program through maps that the kernel writes.
+
+        Each with the last place from which it may still be reached.
+        """
+        return tuple(
+            tuple(
+                (i, last)
+                for i, last in reaches(program)
+                if isinstance(i, Do)
+                and i.says
+                and not isinstance(i.site.stmt, kir.TensorMapReplace)
+            )
+            for program in self.code.programs
+        )
 
     @cached_property
     def spans(self) -> Mapping[tuple[int, str], tuple[tuple[int, int], ...]]:
@@ -479,6 +496,12 @@ def rolling(code: Code) -> frozenset[str]:
 
 # --- which pieces of memory lie where -------------------------------------------------------------
 
+
+def map_name(maps: kir.TensorMaps) -> str:
+    """Return the name of tensor maps as pieces of memory."""
+    return MAPS + maps.name
+
+
 User = tuple[int, int, str]
 """Who touches a buffer: a statement, a kind of threads, and the buffer's name."""
 
@@ -520,6 +543,10 @@ class Layout:
                     for other, (low, high) in spans.items()
                     if low < end and start < high
                 )
+            for maps in kernel.maps:
+                for slot in range(maps.slots):
+                    here = cta, map_name(maps), slot
+                    self.spans[here], self.overlaps[here] = (0, 1), (here,)
         places = {
             (m.name, slot): kernel.barrier_at(m) + 8 * slot
             for m in kernel.barriers

@@ -33,14 +33,9 @@ VECTORS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A global tensor at one launch.
+    """A global tensor at one launch: extents and strides as the kernel states them, evaluated.
 
-    Parameters
-    ----------
-    extents, strides : tuple of int
-        As the kernel states them, evaluated.
-    steps : tuple of int
-        Elements between neighbours in the simulator's dense array.
+    `steps` are the elements between neighbours in the simulator's dense array.
     """
 
     tensor: kir.Tensor
@@ -143,7 +138,7 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
             f"a box of {box.shape}, rows of {row} bytes: at most {TMA_BOX} elements along an axis"
         )
         raise Violation("bounds", f"{says}, and rows of multiples of {TMA_GLOBAL} bytes")
-    if event.limit != view.extents:
+    if event.map < 0 and event.limit != view.extents:
         raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
     if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:
         raise Violation("bounds", f"neighbours of {view.tensor.name} are not neighbours in memory")
@@ -151,9 +146,10 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
 
 def check_chunks(view: View, event: Event, box: kir.Box) -> None:
     """Refuse a tensor store over the end of a row that ends inside a chunk of 16 bytes."""
-    nbytes = view.extents[-1] * view.tensor.dtype.nbytes
+    end = event.limit[-1]
+    nbytes = end * view.tensor.dtype.nbytes
     first = event.origin[-1]
-    if first < view.extents[-1] < first + box.shape[-1] and nbytes % TMA_GLOBAL:
+    if first < end < first + box.shape[-1] and nbytes % TMA_GLOBAL:
         says = (
             f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks of "
         )
@@ -190,10 +186,7 @@ class Geometry:
         self._flat: dict[tuple[int, int, int, int], Index] = {}
 
     def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions, from the box's origin, of the elements those threads hold.
-
-        Box and layout are objects of the kernel, which lives as long as this does.
-        """
+        """Flat positions, from the box's origin, of the elements those threads hold."""
         key = (id(box), id(layout), lo, hi)
         if key not in self._flat:
             steps = self.views[box.tensor.name].steps

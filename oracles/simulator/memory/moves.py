@@ -8,7 +8,7 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -32,6 +32,7 @@ from oracles.simulator.memory.access import (
     check_width,
     settle_box,
 )
+from oracles.simulator.memory.maps import Maps
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
@@ -69,9 +70,11 @@ class Memory:
         atoms = self.atoms_each * machine.ctas
         self.strict = strict
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
+        self._loaded: dict[tuple[int, int, int], Flight] = {}
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
         self._drawing: dict[int, int] = {}
+        self.maps = Maps()
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self.slots: list[dict[str, Array]] = []
@@ -123,8 +126,6 @@ class Memory:
     def matrix(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Load | kir.Store) -> None:
         """Move a tile by `ldmatrix` or `stmatrix`: each element by some lane of the warp.
 
-        Notes
-        -----
         Which lane's address an element is moved through is not the lane that holds it; so the
         access is ordered with another one only if it would be for every lane.
         """
@@ -196,10 +197,7 @@ class Memory:
     def _positions(
         self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
     ) -> tuple[Index, Array | None] | None:
-        """Flat positions in the tensor, and which elements lie below the limit (None: all).
-
-        Neither, where the thread holds no element.
-        """
+        """Flat positions in the tensor, and which lie below the limit (None: all), if any."""
         layout, width = _dealt(stmt)
         threads = span(agent, event)
         flat = self.geometry.in_box(box, layout, *threads)
@@ -233,6 +231,8 @@ class Memory:
         cta = agent.cta
         if slot.cta is not None:
             cta = self.machine.peer(agent, event.extra)
+            if writes and cta != agent.cta and not self.machine.has_begun(agent):
+                raise Violation("residency", "it stores into a CTA that may not have begun")
             self.machine.reach(agent, cta, event)
         atoms = self._atoms(deal, cta)
         touch = self.shadow.write if writes else self.shadow.read
@@ -305,8 +305,21 @@ class Memory:
         self.checked += 1
         self.report(trouble)
         self.through(buffer, atoms, writes=writes)
+        if writes:
+            self._loaded.setdefault((id(flight.event.stmt), flight.cta, flight.event.index), flight)
         note = f"issued by {flight.issuer.name}"
         self.log.append(Step(flight.name, flight.by, flight.event, atoms, writes, note))
+
+    def unread(self) -> Iterator[tuple[Flight, str]]:
+        """Yield a copy into each slot that nobody has read, one for each statement."""
+        told = set[int]()
+        for (stmt_id, cta, index), flight in self._loaded.items():
+            stmt = flight.event.stmt
+            assert isinstance(stmt, kir.TmaLoad | kir.CpAsync | kir.StAsync), "these fill slots"
+            used = self.shadow.used[self.whole(stmt.dst, index, cta)].any()
+            if stmt_id not in told and not used:
+                told.add(stmt_id)
+                yield flight, f"{stmt.dst.buffer.name}[{index}]"
 
     # --- tensor copies --------------------------------------------------------------------------
 
@@ -320,7 +333,7 @@ class Memory:
             targets = [self.machine.peer(agent, rank) for rank in ranks]
         for cta in targets:
             barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
-            self.phases.use(agent, barrier)
+            self.phases.use(agent, barrier, copies=True)
             if self.strict and not self.phases.fenced(agent, barrier):
                 says = f"no fence_mbarrier_init stands behind the init of {barrier.name}"
                 self.machine.warn("init", says, None)
@@ -332,6 +345,8 @@ class Memory:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
         check_copy(view, event, box, stmt.dst)
+        if stmt.through is not None:
+            self.maps.read(flight, stmt.through, view, WRITE_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(flight.issuer, box, writes=False)
         buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
@@ -369,6 +384,8 @@ class Memory:
         view = self.geometry.views[name]
         check_copy(view, event, box, stmt.src)
         check_chunks(view, event, box)
+        if stmt.through is not None:
+            self.maps.read(flight, stmt.through, view, READ_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(agent, box, writes=True)
         buffer, atoms = stmt.src.buffer, self.whole(stmt.src, event.index, agent.cta)
@@ -479,7 +496,7 @@ class Memory:
         check_slot(stmt.dst, event.index, stmt.width * size)
         cta = agent.cta if stmt.dst.cta is None else machine.peer(agent, event.extra)
         barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
-        self.phases.use(agent, barrier)
+        self.phases.use(agent, barrier, copies=True)
         flight = machine.issue(agent, event, shared=True, cta=cta)
         machine.columns.parts.published[flight.by] = True
         atoms = self._atoms(deal, cta)
@@ -545,7 +562,8 @@ class Memory:
         self, event: Event, box: kir.Box
     ) -> tuple[tuple[slice, ...] | None, tuple[slice, ...]]:
         """Return the part of a box inside its tensor, as slices of the tensor and of the tile."""
-        extents = self.geometry.views[box.tensor.name].extents
+        # of a map that the kernel writes, the limit is what it says
+        extents = event.limit if event.map >= 0 else self.geometry.views[box.tensor.name].extents
         inside, here = [], []
         for o, n, extent in zip(event.origin, box.shape, extents, strict=True):
             lo, hi = max(0, o), min(o + n, extent)

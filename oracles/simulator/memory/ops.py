@@ -61,10 +61,8 @@ E5M2 = (np.arange(256, dtype=np.uint16) << np.uint16(8)).view(np.float16).astype
 def bf16_bits(x: Array) -> Array:
     """Round f32 to bf16, to nearest even, and return the bit patterns.
 
-    Notes
-    -----
-    Adding 0x7FFF plus the last kept bit carries into the kept half exactly when it must; NaNs
-    are kept quiet and apart, because the carry could turn them into inf.
+    Adding 0x7FFF plus the last kept bit carries into the kept half exactly when it must; NaNs are
+    kept quiet and apart, because the carry could turn them into inf.
     """
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
@@ -100,8 +98,6 @@ def round_to(dtype: DType, x: Array) -> Array:
 def factor(dtype: DType, x: Array) -> Array:
     """Return what a tensor core multiplies, given registers: numbers in f32, those of i8 in f64.
 
-    Notes
-    -----
     Of f32 it takes tf32: the lower 13 bits are cut off.  In f64 sums of products of i8 are exact.
     Registers of 16-bit types are packed in front of it, which rounds them.
     """
@@ -129,10 +125,7 @@ def total(dtype: DType, product: Array, before: Array | None) -> Array:
 
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
-    """Return `op(*args)` as registers of `dtype`, where a number is an array of no axes.
-
-    The caller answers UNSUPPORTED for an op that is not `known`.
-    """
+    """Return a `known` `op(*args)` as registers of `dtype`; a number is an array of no axes."""
     if op == "cast":
         return round_to(dtype, _to_register(dtype, args[0]))
     if op == "promote":

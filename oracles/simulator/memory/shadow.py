@@ -38,20 +38,10 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One access of a global tensor that the kernel writes.
+    """One access of a global tensor that the kernel writes, to flat elements.
 
-    Parameters
-    ----------
-    elements : array of int
-        Flat elements.
-    gang, block : int
-        Which CTAs run together, named by their first, and the CTA of the access.
-    by, at : int
-        Component, and its time.
-    generic : bool
-        Whether through the generic proxy.
-    issuer : (int, int)
-        Component and time of the issue of an asynchronous access; else as `by` and `at`.
+    `gang` says which CTAs run together, named by their first, and `block` is the CTA of the access;
+    `by` and `at` are component and time, and those of the `issuer` of an asynchronous one.
     """
 
     elements: Index
@@ -68,16 +58,9 @@ class Touch:
 class GlobalShadow:
     """All accesses of one global tensor that the kernel writes, in every CTA of the launch.
 
-    Parameters
-    ----------
-    claimed : array of bool, one per element
-        Whether the element was written in this launch.
-    read_too : bool
-        Whether the kernel also reads this tensor; else no order has to be kept for readers.
-    scratch : bool
-        Whether it is a workspace: what it holds before its first write is nobody's.
-    exact : bool
-        Whether sums must not depend on the order of their terms.
+    Elements that are `claimed` were written in this launch.  Unless `read_too`, no order has to be
+    kept for readers; `scratch` is a workspace: what it holds before its first write is nobody's.
+    If `exact`, sums must not depend on the order of their terms.
     """
 
     claimed: NDArray[np.bool_]
@@ -90,10 +73,8 @@ class GlobalShadow:
     def access(self, touch: Touch, clock: Clock) -> Trouble | None:
         """Check an access and remember it.
 
-        Notes
-        -----
-        Bytes of an output or input from before the launch may be read freely, and a second
-        plain write of an output is an error even in order.
+        Bytes of an output or input from before the launch may be read freely, and a second plain
+        write of an output is an error even in order.
         """
         if not touch.elements.size:
             return None
@@ -187,26 +168,12 @@ _LATE = {
 
 
 class SharedShadow:
-    """Last write and last reads of every atom of shared memory.
+    """Last write and last reads of every atom of shared memory, by component and time, 0 for never.
 
-    An atom is a set of bytes that every access touches wholly or not at all.
-
-    Parameters
-    ----------
-    parts : Parts
-        What the components are.
-    strict : bool
-        Whether disputed omissions are errors.
-
-    Attributes
-    ----------
-    write_by, write_at : array of int, one per atom
-        Component and time of the last write; time 0 is "never written".
-    also_by, also_at : array of int, one per atom
-        The same of another component that may have made that write as well; `paired` tells
-        whether there has been any.
-    reads : array of int, atoms x components
-        Time of each component's last read; grows with the clocks.
+    An atom is a set of bytes that every access touches wholly or not at all.  `also_by` and
+    `also_at` are of another component that may have made that write as well; `paired` tells whether
+    there has been any.  `reads` are atoms x components, and grow with the clocks; `used` tells
+    which atoms anybody has read.  If `strict`, disputed omissions are errors.
     """
 
     def __init__(self, atoms: int, parts: Parts, *, strict: bool) -> None:
@@ -215,10 +182,12 @@ class SharedShadow:
         self.write_by, self.also_by = np.zeros((2, atoms), np.intp)
         self.write_at, self.also_at = np.zeros((2, atoms), np.int32)
         self.reads = np.zeros((atoms, parts.generic.size), np.int32)
+        self.used = np.zeros(atoms, np.bool_)
         self.paired = False
 
     def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
         """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
+        self.used[atoms] = True
         writers = self._writers(atoms)
         when = writers[0][1]
         if not when.all():
@@ -241,10 +210,7 @@ class SharedShadow:
         clock: Clock,
         also: tuple[int, int] | None = None,
     ) -> Trouble | None:
-        """Check a write of `atoms` by component `by` at its time `at`, and remember it.
-
-        `also` names another component that may make this write as well, and its time.
-        """
+        """Check a write by `by` at its time `at`, or by `also` as well, and remember it."""
         writers = self._writers(atoms)
         late = self._late("WAW", atoms, writers, by, clock)
         if late is not None:
@@ -264,10 +230,7 @@ class SharedShadow:
     def by_lanes(
         self, atoms: Index, lanes: Sequence[tuple[int, int, Clock]], *, writes: bool
     ) -> Trouble | None:
-        """Check an access of which nobody knows by which of two components, and remember it.
-
-        Of either component there are its number, its time and what it knows.
-        """
+        """Check an access by one of two components (number, time, knowledge), and remember it."""
         if not writes:
             found = [self.read(atoms, by, at, clock) for by, at, clock in lanes]
             return found[0] or found[1]

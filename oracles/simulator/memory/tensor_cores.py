@@ -43,10 +43,7 @@ OPERAND_NBYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How the two agents of a warp hold their rows of a tile.
-
-    `places` are, for either agent, the positions of its registers in those rows.
-    """
+    """How the two agents of a warp hold their rows of a tile: the places of their registers."""
 
     rows: Index
     columns: int
@@ -138,10 +135,8 @@ class Tensorcores:
     def _begin(self, flight: Flight) -> None:
         """Let a wgmma move, once it is the oldest in all four warps.
 
-        Notes
-        -----
-        Under the default policy the four parts finish together, so that one warp may arrive for
-        all of them.  The strict policy does not rely on that.
+        Under the default policy the four parts finish together, so that one warp may arrive for all
+        of them.  The strict policy does not rely on that.
         """
         parts = [flight] if self._strict else self._parts[flight.product]
         if not self._strict and len(parts) < kir.WARPGROUP // kir.WARP:
@@ -301,10 +296,7 @@ def _in_order(agent: Agent, other: Agent) -> tuple[Agent, Agent]:
 
 
 def _fenced_by_all(agent: Agent, other: Agent) -> Clock:
-    """Return what is fenced for a wgmma: by every lane, as all of them issue it.
-
-    What a lane wrote itself, it alone has to fence.
-    """
+    """Return what every lane has fenced for a wgmma, what each wrote by itself alone."""
     seen: Clock = np.minimum(agent.clock[SHARED_SEEN], other.clock[SHARED_SEEN])
     for lane in (agent, other):
         own = [lane.by, *(f.by for f in lane.issued)]

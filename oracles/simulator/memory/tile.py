@@ -46,10 +46,7 @@ def lane_of(rows: Index, columns: Index, vector: int) -> Index:
 
 
 def holders(layout: kir.Layout, warp: int) -> Index:
-    """Return the thread, counted in its role, that holds each element of a tile.
-
-    Where every warp holds the whole tile, those of this `warp`.
-    """
+    """Return the thread, in its role, that holds each element; of `warp`, if every warp does."""
     every = np.arange(prod(layout.shape))
     if layout.folded > 1:
         rows, columns = every // layout.shape[-1], every % layout.shape[-1]
@@ -100,8 +97,6 @@ def halves(warp: int) -> tuple[Threads, Threads]:
 def left_operand(stmt: kir.Wgmma, slot: kir.Buffer) -> kir.Layout:
     """Return how warpgroups share a left operand: dealt to each as if it were one thread.
 
-    Notes
-    -----
     Of 64 rows (columns where it is transposed) after the other, each reads the next.
     """
     vector = BAND if stmt.a_transposed else BAND * slot.shape[-1]
@@ -123,10 +118,7 @@ def warp_of(threads: Threads) -> Threads:
 
 @lru_cache(maxsize=4096)
 def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Threads) -> Index:
-    """Return where registers of `part` stand among those of `whole` that these threads hold.
-
-    The part begins at a column; an element that another thread holds gets -1.
-    """
+    """Return where registers of `part`, from a column on, stand in `whole`; -1 if elsewhere."""
     held, wanted = tile(whole, threads).elements, tile(part, threads).elements
     width, inner = whole.shape[-1], part.shape[-1]
     same = wanted // inner * width + wanted % inner + column
@@ -203,10 +195,7 @@ def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.S
 
 
 class Deal(NamedTuple):
-    """A slot, dealt out to the lanes of one warp by a layout.
-
-    With `any_lane` each element may be any lane's, which only the hardware knows.
-    """
+    """A slot, dealt to the lanes of a warp by a layout; to any lane each, with `any_lane`."""
 
     buffer: kir.Buffer
     slot: int
@@ -220,12 +209,10 @@ class Deal(NamedTuple):
 class Atoms:
     """Shared memory cut into atoms: bytes that every access touches wholly or not at all.
 
-    Notes
-    -----
-    Every access pattern adds a random 64-bit number to the granules it touches; granules with
-    equal sums are touched by the same accesses and become one atom.  Two different sets of
-    patterns with one sum have probability 2**-64.  Bytes, not buffers, are cut, so buffers
-    that alias by offset share atoms.
+    Every access pattern adds a random 64-bit number to the granules it touches; granules with equal
+    sums are touched by the same accesses and become one atom.  Two different sets of patterns with
+    one sum have probability 2**-64.  Bytes, not buffers, are cut, so buffers that alias by offset
+    share atoms.
     """
 
     def __init__(self, kernel: kir.Kernel) -> None:

@@ -71,19 +71,11 @@ def join_cause(into: Clock, other: Clock) -> None:
 
 
 class Parts:
-    """What each component is.
+    """What each component is, by number.
 
-    Attributes
-    ----------
-    generic : array of bool
-        Whether it accesses memory through the generic proxy.
-    published : array of bool
-        Whether it is a copy that arrived on a barrier by itself, so that nobody could fence it
-        before.
-    cta : array of int
-        Its CTA, counted among those that run together.
-    far : array of bool
-        Whether it is a copy into the shared memory of another CTA.
+    `generic`: it accesses memory through the generic proxy; `published`: it is a copy that arrived
+    on a barrier by itself, so that nobody could fence it before; `cta`: its CTA, counted among
+    those that run together; `far`: it is a copy into the shared memory of another CTA.
     """
 
     def __init__(self, components: int) -> None:
@@ -108,22 +100,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A conflict: its kind, what is missing, and whom it is with.
+    """A conflict: its kind, what is missing (`says`), and whom it is with.
 
-    Parameters
-    ----------
-    kind : str
-        Class of the finding.
-    says : str
-        What is missing, in words.
-    other : int
-        Component of the other party, -1 for none.
-    other_writes : bool
-        Whether the other access was a write.
-    where : int
-        One atom or element on which both meet, -1 for none.
-    severity : str
-        ``"error"`` or ``"warning"``.
+    `other` is the component of the other party, and `where` one atom or element on which both meet;
+    -1 for none.  Severities are ``"error"`` and ``"warning"``.
     """
 
     kind: str

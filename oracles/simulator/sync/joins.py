@@ -51,13 +51,7 @@ class NamedBarrier:
     waiting: list[Agent] = field(default_factory=list)
 
     def use(self, team: Team, *, whole: bool) -> None:
-        """Note who uses it; where a `whole` role waits for other CTAs by it, it is that role's own.
-
-        Raises
-        ------
-        Violation
-            If it is not.
-        """
+        """Note who uses it; a `whole` role that waits for other CTAs by it has it for itself."""
         self.teams.add(team)
         if whole:
             self.owner = team
@@ -80,10 +74,7 @@ class ClusterBarrier:
 
 @dataclass(eq=False, slots=True)
 class GridBarrier:
-    """CTAs that meet at one integer of a semaphore: how many say they are, and who waits.
-
-    `team` is the role of each of them that does.
-    """
+    """CTAs that meet at one integer of a semaphore, by a role: how many come, and who waits."""
 
     ctas: int = 0
     team: Team | None = None
@@ -95,16 +86,9 @@ class GridBarrier:
 class Round:
     """CTAs that arrive at one integer of a semaphore, the last of which is elected.
 
-    Parameters
-    ----------
-    asked : Election or None
-        What the first of them has said.
-    came : list of int
-        Who is there, counted among the CTAs that run together.
-    seen : list of Clock
-        What each of them knew.
-    over : dict of column to time, or None
-        When which threads of the elected CTA went on, in the last round; None in the first round.
+    `asked` is what the first of them has said; `came` who is there, counted among the CTAs that run
+    together, and `seen` what each of them knew.  `over` has when which threads of the elected CTA
+    went on in the last round; None in the first round.
     """
 
     asked: Election | None = None
@@ -115,16 +99,10 @@ class Round:
 
 @dataclass(eq=False, slots=True)
 class Counter:
-    """One integer of a semaphore, with what its last store releases.
+    """One integer of a semaphore, with what its last store, by `cta`, releases.
 
-    Parameters
-    ----------
-    by, at, cta : int
-        Who stored it and when; -1 before the first.
-    seen : Clock or None
-        What the store makes known at `scope`; None for nothing.
-    fences : dict
-        What fences of its thread make known at their scopes.
+    `by` and `at` are who stored it and when, -1 before the first; `seen` is what the store makes
+    known at `scope`, and `fences` what those of its thread do at theirs.
     """
 
     value: int = 0
@@ -151,13 +129,7 @@ LEAST, MOST, UNIT = 24, 256, 8
 
 
 class Joins:
-    """All barriers, semaphores and register pools of the CTAs that run together.
-
-    Parameters
-    ----------
-    counts : dict of str to int
-        Integers of every semaphore at this launch.
-    """
+    """All barriers, semaphores and register pools of the CTAs that run together."""
 
     def __init__(self, machine: Machine, counts: dict[str, int]) -> None:
         self.machine = machine
@@ -393,11 +365,10 @@ class Joins:
     def _elects_last(self, b: NamedBarrier, asked: Election) -> bool:
         """Count in a CTA whose threads have joined; whether it is the last, and learns of all.
 
-        Notes
-        -----
         One thread increments the integer, as a release and an acquire at gpu scope, and tells the
         others at a second barrier.  Between the two barriers they do nothing, so that the CTA may
         as well come at the moment at which they have joined.
+
         Source: PTX ISA, "atom", `.inc`: the old value is compared with the bound, and wraps to 0.
         """
         first = b.waiting[0]
@@ -431,11 +402,8 @@ class Joins:
     def cluster_arrive(self, agent: Agent, event: Event, *, relaxed: bool) -> None:
         """Arrive at the cluster's barrier.
 
-        Notes
-        -----
         What this thread, or one that it knows of, did to another CTA may come after a relaxed
-        arrival, save for what a fence covers.
-        Source: PTX ISA, "barrier.cluster", on `.relaxed`.
+        arrival, save for what a fence covers.  Source: PTX ISA, "barrier.cluster", on `.relaxed`.
         """
         b = self.clusters[agent.cta // self.machine.kernel.cluster]
         if event.elected or agent.generation is not None:
@@ -457,6 +425,7 @@ class Joins:
             b.arrived = 0
             b.sealed, b.acc = b.acc, b.sealed
             b.acc[:] = 0
+            b.sealed[ORDER, self.machine.begun[agent.cta // self.machine.kernel.cluster]] = 1
             waiting, b.waiting = b.waiting, []
             for waiter in waiting:
                 self.machine.wake(waiter, passed=False)
@@ -524,10 +493,7 @@ class Joins:
 
 
 def whole_groups(event: Event, kernel: kir.Kernel, what: str, *, full: bool) -> None:
-    """Refuse a statement of warpgroups in a role that holds a part of one.
-
-    If `full`, all four warps must exist; else a last warpgroup of fewer will do.
-    """
+    """Refuse a part of a warpgroup, or if `full` fewer than four warps, for a whole one's work."""
     first, last = event.team.first, event.team.first + event.team.warps
     four = kir.WARPGROUP // kir.WARP
     ends = last % four == 0 or (not full and last == kernel.threads // kir.WARP)

@@ -31,35 +31,17 @@ from oracles.simulator.unroll import Event
 
 @dataclass(eq=False, slots=True)
 class Barrier:
-    """One slot of an mbarrier.
+    """One slot of an mbarrier in the shared memory of `cta`.
 
-    Parameters
-    ----------
-    cta : int
-        In whose shared memory it lies.
-    column : int
-        Clock column that counts its completed phases.
-    made, wide : int
-        Clock columns that count its lives, as seen in its CTA and in its cluster.
-    phase : int
-        Full number of the running phase; -1 before `mbarrier_init` and after the end.
-    life : int
-        Phase with which the next life begins: even, and past all earlier ones, so that what a
-        thread knows of an earlier life does not count.
-    lives : int
-        How often it was initialised.
-    acc, sealed : Clock
-        What arrivals and bytes of the running phase released; the same of the last phase.
-    far, far_sealed : Clock
-        The same from threads of other CTAs, for who waits at cluster scope.
-    expects : list of (column, time)
-        Who expects bytes on the running phase without arriving.
-    parts : list of (column, time)
-        Arrivals and bytes of the running phase.
-    past : list of lists of (column, time)
-        The same of each phase of this life that is over.
-    returned : list of (Agent, time)
-        Who has left its wait for the last phase, and when.
+    Clock columns count its completed phases (`column`), and its lives, as seen in its CTA and in
+    its cluster (`made`, `wide`).  `phase` is the full number of the running one; -1 before
+    `mbarrier_init` and after the end.  The next `life` begins with a phase that is even, and past
+    all earlier ones, so that what a thread knows of an earlier life does not count; `lives` is how
+    often it was initialised.  `acc` is what arrivals and bytes of the running phase released,
+    `sealed` the same of the last one; `far` and `far_sealed` from threads of other CTAs, for who
+    waits at cluster scope.  `expects` are those who expect bytes on the running phase without
+    arriving, `parts` its arrivals and bytes, `past` those of each phase of this life that is over;
+    `returned` who has left its wait for the last phase, and when.
     """
 
     name: str
@@ -181,8 +163,11 @@ class Phases:
                 case _:
                     pass
 
-    def use(self, agent: Agent, b: Barrier) -> None:
-        """Check that the life of `b` is visible to this agent."""
+    def use(self, agent: Agent, b: Barrier, *, copies: bool = False) -> None:
+        """Check that the life of `b` is visible to this agent.
+
+        Of one who issues `copies` that complete on `b` the use is over when they have.
+        """
         if b.phase < 0:
             raise Violation("init", f"{b.name} is used before its mbarrier_init or after its end")
         if agent.clock[ORDER, b.made] < b.lives:
@@ -190,7 +175,8 @@ class Phases:
         if agent.cta != b.cta and agent.clock[ORDER, b.wide] < b.lives:
             says = f"no fence_mbarrier_init makes the init of {b.name} visible to another CTA"
             raise Violation("init", says)
-        b.used[agent.by] = agent.now
+        if not copies:
+            b.used[agent.by] = agent.now
 
     def fenced(self, agent: Agent, b: Barrier) -> bool:
         """Whether this agent knows of a `FenceMBarrierInit` behind the init of a barrier."""
@@ -227,10 +213,8 @@ class Phases:
     def _release_parts(self, agent: Agent, released: Clock, nbytes: int) -> None:
         """Let an arrival release other warps' parts of the wgmmas that this one awaited.
 
-        Notes
-        -----
-        The default policy tolerates one arrival per warpgroup on the barrier that frees a slot.
-        Who expects bytes fills a slot; nothing else than an arrival releases for other warps.
+        The default policy tolerates one arrival per warpgroup on the barrier that frees a slot. Who
+        expects bytes fills a slot; nothing else than an arrival releases for other warps.
         """
         if not nbytes:
             np.maximum(
@@ -287,6 +271,7 @@ class Phases:
             says += f"{knows} phases were known to be over: they may land on phase {knows}"
             raise Violation("bytes", says)
         b.nbytes -= nbytes
+        b.used[flight.by] = flight.base + WRITE_DONE
         self._landed(flight, b)
 
     def _settle(self, b: Barrier) -> None:
@@ -324,10 +309,8 @@ class Phases:
     def wait(self, agent: Agent, b: Barrier, parity: int, scope: kir.Scope) -> bool:
         """Try to pass a wait; it is meant for the first phase that may still be running.
 
-        Notes
-        -----
-        Of the phases of that parity, the thread can only mean the first one that is not before
-        the last phase it knows to be over.
+        Of the phases of that parity, the thread can only mean the first one that is not before the
+        last phase it knows to be over.
         """
         self.use(agent, b)
         if agent.intent is None:
@@ -363,8 +346,6 @@ class Phases:
 def _known(b: Barrier, clock: Clock) -> int:
     """Return how many phases of a barrier this clock knows to be over.
 
-    Notes
-    -----
     Somebody said so, or all arrivals and bytes of one are in the clock: they came when those before
     it were over.
     """

@@ -4,11 +4,13 @@ import pytest
 
 from fuser.codegen import cuda
 from fuser.codegen.sync import sync_line
+from fuser.dtype import DType
 from fuser.kernel import ir as kir
 from fuser.runtime.nvrtc import compile_cubin
 
 BAR = kir.MBarrier("b", 1, 2)
 TURNS = kir.Semaphore("turns", 4)
+MAPS = kir.TensorMaps("maps", kir.Tensor("X", DType.F32, (4, 32), (32, 1), 4), 2)
 SYNCS: list[kir.Sync] = [
     kir.BlockSync(0, 64),
     kir.NamedArrive(1, 64),
@@ -29,6 +31,8 @@ SYNCS: list[kir.Sync] = [
     kir.CpAsyncMBarrierArrive(BAR, 0, noinc=True),
     kir.CpAsyncMBarrierArrive(BAR, 0, noinc=False),
     *(kir.FenceAsyncProxy(space) for space in kir.Space),
+    kir.TensorMapRelease(),
+    kir.TensorMapAcquire(MAPS, 1),
     kir.FenceMBarrierInit(),
     *(kir.ThreadFence(scope) for scope in kir.Scope),
     kir.WgmmaFence(),
@@ -52,8 +56,9 @@ def test_every_sync_has_a_spelling() -> None:
     """All nodes compile, in all forms, also those that no pass emits yet."""
     assert {type(stmt) for stmt in SYNCS} == set(kir.SYNCS.__args__)
     kernel = kir.Kernel(
-        "all", (), (), (), (), (BAR,), 128, tuple(SYNCS), semaphores=(TURNS,), cluster=2
-    )
+        "all", (), (MAPS.tensor,), (), (), (BAR,), 128, tuple(SYNCS), semaphores=(TURNS,),
+        cluster=2, maps=(MAPS,),
+    )  # fmt: skip
     compile_cubin(cuda.source(kernel))
 
 

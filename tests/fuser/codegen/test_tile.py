@@ -59,6 +59,18 @@ def test_a_wide_swizzled_slot_is_copied_by_panels() -> None:
     assert written(reduce) == "tma::reduce<2, 8192, 64>(S + 16384, &Y_map, 32, 16);"
 
 
+def test_a_map_of_the_kernel_is_told_where_it_begins() -> None:
+    """Coordinates count from there; address and extents, innermost first, are put in."""
+    at = kir.MapSlot(kir.TensorMaps("maps", X, 2), p % 2, (p * 64, 0))
+    source = replace(box(), origin=(p * 64 + 16, 32), limit=(p * 64 + 64, N))
+    load = kir.TmaLoad(kir.Slot(PLAIN, 0), source, BAR, p, through=at)
+    own = "maps + ((blockIdx_ * 2) + math::modulo(p, 2))"
+    assert written(load) == (f"tma::load(P + 0, {own}, bar + p, 32, (((p * 64) + 16) - (p * 64)));")
+    made = written(kir.TensorMapReplace(at, source.limit), load)
+    begins = f"tensor_map::replace({own}, &X_map, X + int64((p * 64)) * N"
+    assert made == f"{begins}, N, (((p * 64) + 64) - (p * 64)));"
+
+
 def test_a_plain_slot_is_copied_at_once() -> None:
     """No template arguments, no loop."""
     load = kir.TmaLoad(kir.Slot(PLAIN, 1), box(), BAR, 0, multicast=3)

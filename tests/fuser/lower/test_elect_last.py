@@ -13,7 +13,7 @@ from judged import complaints
 from product_kernels import compiled, gated, kernel, linear, specs
 from reductions import DIMS, DIRECT, OPS, TMA, reduced
 from reductions import kernel as reduction
-from sample import covering
+from sample import covering, some
 from split_products import AMPERE_SCATTER, ROLES, SCATTER, WIDE_SCATTER, integers
 
 from fuser.fusion.definition import FusionDefinition
@@ -105,7 +105,7 @@ def test_rows_are_reduced_by_the_last_cta() -> None:
     assert any(isinstance(stmt, kir.Reduce) for stmt in kir.walk(one.body))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(tuple(NAMES), *NAMES[::3]))
 def test_no_change_of_the_election_is_safe(name: str) -> None:
     """Whoever adds up without it, or counts otherwise, is refuted; so is who counts nobody."""
     made = COMPILED[name].template().kernel
@@ -143,9 +143,9 @@ def test_all_judges_pass_reductions(name: str, dims: str, op: str) -> None:
 def test_many_ctas_are_proved() -> None:
     """Not each of them as the last one: those in the middle are alike."""
     spec = specs(linear(), {"i0": 64, "i1": 512, "i2": 16})
-    params = replace(LAST, splits=32)
+    params = replace(LAST, splits=16)
     (launch,) = build(linear(), params, classify(linear(), params, spec)).launches
-    assert {str(one.ctas) for one in elections(launch.kernel)} == {"32"}
+    assert {str(one.ctas) for one in elections(launch.kernel)} == {"16"}
     assert prove.prove(launch.kernel).status is Status.PASS
 
 

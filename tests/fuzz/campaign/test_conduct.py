@@ -17,8 +17,8 @@ from records import record
 from rich.console import Console
 
 from fuzz.campaign import corpus, summary
-from fuzz.campaign.conduct import Campaign, Plan, main
-from fuzz.campaign.driver import Judged, Shrunk
+from fuzz.campaign.conduct import Campaign, main
+from fuzz.campaign.driver import Judged, Plan, Shrunk
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import ORACLES, Record, signature
 from fuzz.cases.case import case_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from behaviour import hang
@@ -17,6 +18,7 @@ from fuzz.campaign.driver import (
     Job,
     Judged,
     Message,
+    Plan,
     Ready,
     Round,
     Shrunk,
@@ -30,7 +32,8 @@ from fuzz.campaign.record import Record, signature
 from fuzz.cases.case import case_id, from_text, to_text
 from fuzz.cases.params import FAMILIES
 
-JOB = Job(0, 1, 0, 60.0, None, ("prover",), False, {}, (), False, frozenset())
+PLAN = Plan(60.0, None, 0, ("prover",), 1, (1, 1), Path("none"), False, False, False)
+JOB = Job(PLAN, 0, {}, (), False, frozenset())
 
 
 def found(heard: list[Message]) -> list[str]:
@@ -60,7 +63,7 @@ def test_a_hang_is_reported_as_it_was_found() -> None:
 
 def test_every_family_is_judged_before_anything_is_drawn() -> None:
     """Whatever the seed: no family is left to chance, nor to the mutants' share of the time."""
-    job = replace(JOB, seconds=0.0, oracles=CPU_ORACLES, bases=FAMILIES)
+    job = replace(JOB, plan=replace(PLAN, seconds=0.0, oracles=CPU_ORACLES), bases=FAMILIES)
     heard: list[Message] = []
     Engine(job, heard.append, judge_text, None).run()
     assert isinstance(heard[0], Ready)
@@ -112,7 +115,7 @@ def test_a_failure_that_does_not_come_back_is_kept_as_it_was_found() -> None:
         return [built, replace(built, oracle="prover", status="pass" if alone else "fail")]
 
     heard: list[Message] = []
-    job = replace(JOB, oracles=("prover", "simulator"), most=3)
+    job = replace(JOB, plan=replace(PLAN, oracles=("prover", "simulator"), most=3))
     Engine(job, heard.append, judge, None).run()
     assert found(heard) == ["prover fail direct/tma"]
     assert heard[-1] == Round(1, complete=False)

@@ -58,6 +58,42 @@ def main(): raise SystemExit("must not be called")
     assert len(targets[1].kernels) == 2
 
 
+def test_a_file_says_what_its_kernels_compute(tmp_path: Path) -> None:
+    """Above a function, as its attribute, or in a dict by name; of others nothing is expected."""
+    spec = written(
+        tmp_path,
+        """
+from oracles.expect import expect
+@expect(lambda X: 1, rtol=0.5)
+def above() -> kir.Kernel: return tma_ring(2)
+def beside() -> kir.Kernel: return tma_ring(2)
+beside.expect = lambda X: 2
+def alone() -> kir.Kernel: return tma_ring(2)
+listed = tma_ring(2)
+EXPECT = {"listed": lambda X: 3, "beside": None}
+""",
+    )
+    said = {target.name: target.expect for target in load(spec)}
+    assert said["alone"] is None
+    found = {name: one.function(0) for name, one in said.items() if one is not None}
+    assert found == {"above": 1, "beside": 2, "listed": 3}
+    assert said["above"] is not None
+    assert said["above"].rtol == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("EXPECT = {'rong': lambda X: X}", "EXPECT: there is no rong in .*; did you mean ring?"),
+        ("EXPECT = {'ring': 3}", "expect of ring is a int; give a function"),
+    ],
+)
+def test_what_is_expected_of_nothing_is_a_mistake(tmp_path: Path, text: str, says: str) -> None:
+    """A name that no kernel has would never be judged."""
+    with pytest.raises(TargetError, match=says):
+        load(written(tmp_path, "ring = tma_ring(2)\n" + text))
+
+
 def test_a_function_without_a_promise_can_be_named(tmp_path: Path) -> None:
     """Naming it is asking for it."""
     spec = written(tmp_path, "def quick(): return tma_ring(2)\n")

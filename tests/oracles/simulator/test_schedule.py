@@ -1,4 +1,4 @@
-"""Schedules as lists of small integers: replayed, drawn by Hypothesis, and made short."""
+"""Schedules as lists of small integers: replayed, and drawn and made short by Hypothesis."""
 
 from __future__ import annotations
 
@@ -8,24 +8,10 @@ from hypothesis import HealthCheck, find, settings
 from hypothesis import strategies as st
 
 from fuser.cookbook.recipes import specialized_ring, wgmma_ring
-from oracles.simulator.schedule import shrink
-from oracles.simulator.simulate import Launch, shrunk, simulate
+from oracles.simulator.simulate import Launch, simulate
 from oracles.verdict import Status
 
 LAUNCH = Launch(1, {"R": 4, "C": 64 * 5, "pitch": 64 * 5})
-
-
-def test_shrinking_leaves_what_matters() -> None:
-    """Of a long list only the choice that fails is left, as small as it may be."""
-    calls = 0
-
-    def fails(schedule: tuple[int, ...]) -> bool:
-        nonlocal calls
-        calls += 1
-        return any(choice >= 7 for choice in schedule[2:])
-
-    assert shrink([3, 0, 9, 40, 0, 2, 0], fails) == (0, 0, 7)
-    assert calls < 60
 
 
 def test_a_schedule_is_replayed() -> None:
@@ -37,16 +23,6 @@ def test_a_schedule_is_replayed() -> None:
         assert "schedule [" in verdicts[0].reason
     right = simulate(kernels.specialized(3), LAUNCH, schedule=(7, 7, 7, 300, 12))
     assert right.status is Status.PASS, right
-
-
-def test_a_failing_schedule_is_found_and_shrunk() -> None:
-    """A missing order shows in the default order already, by its clocks."""
-    found = shrunk(kernels.specialized(3, warp_sync=False), LAUNCH)
-    assert found is not None
-    schedule, verdict = found
-    assert schedule == ()
-    assert verdict.status is Status.FAIL
-    assert shrunk(kernels.specialized(3), LAUNCH, attempts=5) is None
 
 
 def test_hypothesis_draws_and_shrinks_schedules() -> None:

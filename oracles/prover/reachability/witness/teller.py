@@ -54,7 +54,7 @@ def tell(log: Log) -> Witness:
         rows.append(Row("all threads", wrong.later.line, wrong.later.where, "", Mark.SECOND))
     found = dict.fromkeys(row.lane for row in rows)
     lanes = sorted(found, key=lambda name: "engine" in name or name.startswith("tensor core"))
-    near = lacking(conflict) if log.stuck else nearest(conflict)
+    near = wrong.look or (lacking(conflict) if log.stuck else nearest(conflict))
     kernel = log.world.kernel.name
     return Witness(kernel, wrong.kind, log.trips(), says, near, tuple(lanes), tuple(rows))
 
@@ -175,7 +175,8 @@ class _Rows:
             points = {point for point in points if not point.of_warp}
             givers = [self.log.events[n] for point in points for n in self.log.arriving(point)]
             last = {self.c.team(e.agent): e.number for e in givers if e.agent != two.agent}
-            if last and len(out) < 4:
+            passes = isinstance(event.stmt, kir.MBarrierWaitParity) and not givers
+            if (last or passes) and len(out) < 4:
                 out += [event.number, *last.values()]
         later = [e for e in self.c.before(two)[1:] if self.first and e.agent == self.first.agent]
         return out + [e.number for e in later if e.arrives and e.syncs][:1]
@@ -307,7 +308,8 @@ class Conflict:
         Who waits at a barrier of threads waits for those who wait at an mbarrier.
         """
         alike = {(self.lane(e.agent), e.text, e.state): e for e in reversed(self.log.stuck)}
-        found = sorted(alike.values(), key=lambda event: event.agent)
+        blamed = self.wrong.later.index
+        found = sorted(alike.values(), key=lambda e: (e.site.index != blamed, e.agent))
         for kind in (kir.MBarrierWaitParity, kir.BlockSync):
             if any(isinstance(event.stmt, kind) for event in found):
                 return [event for event in found if isinstance(event.stmt, kind)]
@@ -381,9 +383,12 @@ def nearest(c: Conflict) -> str:
     if kind == "init":
         for event in c.before(two):
             joins = isinstance(event.stmt, kir.BlockSync | kir.ClusterArrive)
-            if joins and event.agent == one.agent:
+            if joins and event.agent == one.agent and event.site.index < two.site.index:
                 return f"{named(event)} is not enough for {c.world.code.kinds[two.agent]}"
-        return f"none; missing is a block_sync of all threads after line {one.site.line}"
+        where = f"after line {one.site.line}"
+        if isinstance(two.stmt, kir.MBarrierInvalidate):
+            where = _between(c, one, two)
+        return f"none; missing is a block_sync of all threads {where}"
     copies = isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad)
     again = one.site.line == two.site.line and one.k == two.k and c.cta(one) == c.cta(two)
     if copies and again and one.agent != two.agent:
@@ -473,6 +478,8 @@ def _unwritten(c: Conflict, two: Event) -> str:
 
 def _unfenced(c: Conflict, one: Event, two: Event) -> str:
     """Say where a proxy fence is missing: with the writer, or behind an acquire of another CTA."""
+    if isinstance(one.stmt, kir.TensorMapReplace):
+        return _unacquired(c, one, two)
     if c.cta(one) != c.cta(two):
         takes = [e for e in c.log.events[: two.number] if e.agent == two.agent and e.waits]
         after = f"line {takes[-1].site.line}" if takes else "the acquire"
@@ -483,6 +490,16 @@ def _unfenced(c: Conflict, one: Event, two: Event) -> str:
     if there:
         return f"{named(there[-1])} does not do for {missing}"
     return f"none; missing is {missing}"
+
+
+def _unacquired(c: Conflict, one: Event, two: Event) -> str:
+    """Say which fence of tensor maps is missing between a write and a copy."""
+    there = [e for e in c.before(two) if isinstance(e.stmt, kir.TensorMapAcquire)]
+    if there:
+        return f"{named(there[-1])} does not do for the copy {_between(c, one, two)}"
+    released = any(isinstance(e.stmt, kir.TensorMapRelease) for e in c.before(two))
+    missing = "tensor_map_acquire" if released else "tensor_map_release"
+    return f"none; missing is a {missing} {_between(c, one, two)}"
 
 
 def _unjoined(c: Conflict, sync: Event, agent: int, where: str) -> str:
@@ -520,6 +537,13 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
             return _unjoined(c, event, two.agent, f"before {_at(two)}")
     for event, stmt in awaits:
         if event.agent == one.agent:
+            if not any(
+                isinstance(e.stmt, kir.AsyncCommit) and e.stmt.kind is kind
+                for e in c.log.events[one.number : event.number]
+                if e.agent == one.agent
+            ):
+                says = f"none; missing is async_commit({kind.value}) between line {one.site.line}"
+                return f"{says} and the await of line {event.site.line}"
             why = ["waits for its reads only"] if stmt.read_only else []
             why += [f"keeps {stmt.keep} in flight"] if stmt.keep else []
             return f"{named(event)} {', and '.join(why) or 'waits for other groups'}"

@@ -38,6 +38,7 @@ from kernel_parts import (
     kernel,
     load,
     loop,
+    mapped,
     one,
     refused,
     role,
@@ -74,6 +75,46 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "early output": (
         "lists Y as early and writes it; early tensors are only read",
         kernel(dependent=True, early=("Y",)),
+    ),
+    "maps of an undeclared tensor": (
+        "maps is of Q, which the kernel does not declare; add it to Kernel.tensors",
+        mapped(replace(X, name="Q")),
+    ),
+    "maps that begin anywhere": (
+        "maps is of X, aligned to 1 elements of 2 bytes; a map begins at a multiple of 16 bytes",
+        mapped(replace(X, aligned=1), tensors=(replace(X, aligned=1), Y)),
+    ),
+    "no maps": ("maps has 0 tensor maps; use one or more", mapped(X, slots=0)),
+    "maps named as a tensor": (
+        "k has a tensor and tensor maps named X; rename one",
+        mapped(X, name="X"),
+    ),
+    "maps of no copy": (
+        r"TensorMaps\(maps\): copies of 0 forms go through them; a map has one box",
+        kernel(maps=(kir.TensorMaps("maps", X, 2),)),
+    ),
+    "undeclared maps": (
+        "uses tensor maps that the kernel does not declare; add maps to Kernel.maps",
+        kernel(one(kir.TensorMapAcquire(kir.TensorMaps("maps", X, 2), 0))),
+    ),
+    "a map that there is not": (
+        "uses map 2; maps has 0..1: take the position % 2",
+        mapped(X, kir.TensorMapAcquire(kir.TensorMaps("maps", X, 2), 2)),
+    ),
+    "a map that begins inside of 16 bytes": (
+        "a map from or to column 4, of 2 bytes each; rows of a map begin and end at multiples of",
+        mapped(X, origin=(0, 4)),
+    ),
+    "a map of another rank": (
+        "TensorMapReplace of maps: 1 numbers of an origin and 2 of a limit, 2 extents; give",
+        mapped(X, origin=(0,)),
+    ),
+    "a map written by all": (
+        "is executed by 160 threads; it must be issued by one thread",
+        mapped(
+            X,
+            kir.TensorMapReplace(kir.MapSlot(kir.TensorMaps("maps", X, 2), 0, (0, 0)), (M, N)),
+        ),
     ),
     "unknown early tensor": (
         "lists early Q, which is no tensor of it",

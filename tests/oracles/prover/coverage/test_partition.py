@@ -46,8 +46,9 @@ from oracles.prover import launches, sites
 from oracles.prover.arithmetic import function
 from oracles.prover.coverage import outputs as boxes
 from oracles.prover.coverage import outputs as tiles
-from oracles.prover.coverage.outputs import Covered, covered
+from oracles.prover.coverage.outputs import covered
 from oracles.prover.coverage.partition import RANK, Stores, rewrites
+from oracles.prover.coverage.values import Covered
 from oracles.prover.solver import Known
 
 RLIMIT = 500_000

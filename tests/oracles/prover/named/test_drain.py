@@ -9,7 +9,7 @@ from decided import answers, mutated
 
 from fuser.cookbook import recipes
 from fuser.kernel import ir as kir
-from oracles.prover.named.drain import NAME
+from oracles.prover.named.check import DRAIN as NAME
 
 BULK = kir.AsyncKind.BULK
 

@@ -11,11 +11,10 @@ from sample import some
 
 from fuser.kernel import ir as kir
 from fuzz.mutation.operators import Mutant, all_mutants
-from oracles.prover.named import drain, operands, results
+from oracles.prover.named.check import DRAIN, OPERANDS, RESULTS
 from oracles.simulator import simulate
 from oracles.verdict import Status
 
-OPERANDS, RESULTS, DRAIN = operands.NAME, results.NAME, drain.NAME
 WRONG = {
     "epilogue": (
         (OPERANDS, "drop: drop line 36"),

@@ -7,8 +7,14 @@ import pytest
 from fuser.cookbook import recipes
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
-from oracles.prover.named.program import Program, normal
-from oracles.prover.named.question import Asked, Instance, WitnessedError, products
+from oracles.prover.named.program import (
+    Asked,
+    Instance,
+    Program,
+    WitnessedError,
+    normal,
+    products,
+)
 from oracles.prover.sites import kinds
 from oracles.prover.solver import Possible
 

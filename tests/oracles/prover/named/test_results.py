@@ -10,7 +10,7 @@ from decided import answers, mutated
 from fuser.cookbook import recipes
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
-from oracles.prover.named.results import NAME
+from oracles.prover.named.check import RESULTS as NAME
 
 k = Var("k")
 WGMMA = kir.AsyncKind.WGMMA

@@ -36,7 +36,7 @@ OWNERS = {
     "fixpoint": {"at", "chosen", "ranges"},
     "rules": {"_value_", "kind"},
     "state": {"all", "first", "gate", "loops", "mine", "unmet", "warp"},
-    "statements": {"clean", "cumulative", "ended", "fenced", "products"},
+    "statements": {"clean", "cumulative", "ended", "fenced", "products", "told"},
     "step": {"k", "memory", "places", "put", "valid"},
     "sync": {
         "alive", "announced", "arrived", "asking", "barriers", "before", "end", "nbytes", "pending",

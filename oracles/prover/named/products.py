@@ -1,6 +1,6 @@
-"""`mma-operand-coverage`: a slot that an mma reads is full, and is not refilled before it is read.
+"""What an mma reads is full until it is read, and what it works on waits for its end.
 
-Asked is for every read, at some position r of its ring (see `order`), that
+`mma-operand-coverage` is asked for every read, at some position r of its ring (see `order`), that
 
 - it is full: some fill has position r; before the read stands a wait for phase r // S of the
   mbarrier on which the fill is reported, by these threads or by some that they join since.  Of a
@@ -13,6 +13,9 @@ Asked is for every read, at some position r of its ring (see `order`), that
   the end of the read and the fill.
 
 What else lies in the same bytes at other times is not asked here.
+
+`mma-result-coverage`: a wgmma writes its accumulator, and reads a fragment `a`, until its group is
+awaited; each use of these follows that await (`order.covered`).
 
 Source: PTX ISA, "mbarrier", "wgmma.wait_group", "cp.async.wait_group".
 """
@@ -33,19 +36,27 @@ from oracles.prover.named.order import (
     alike,
     arrives,
     at_most,
+    covered,
     equal,
     goes,
     joins,
     numbers,
     ordinal,
 )
-from oracles.prover.named.program import Point, Program, Vector, difference, normal
-from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
-from oracles.prover.named.results import covered
+from oracles.prover.named.program import (
+    Asked,
+    Instance,
+    Point,
+    Program,
+    UndecidedError,
+    Vector,
+    WitnessedError,
+    difference,
+    normal,
+)
 from oracles.prover.sites import Overlaps, every, fragments, operand, ordinary, storage
 from oracles.prover.solver import Formula, all_of, any_of
 
-NAME = "mma-operand-coverage"
 WGMMA, CP_ASYNC = kir.AsyncKind.WGMMA, kir.AsyncKind.CP_ASYNC
 RELAYS = 1
 """Roles that may stand between the readers of a slot and who refills it, at most."""
@@ -81,12 +92,7 @@ class Fill:
     report: Point
 
 
-def subject(kernel: kir.Kernel) -> bool:
-    """Whether a kernel has an mma that reads shared memory."""
-    return bool(_operands(kernel))
-
-
-def _operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
+def operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
     """Return the statements that read a slot for an mma."""
     feeding: set[str] = set()
     found: list[tuple[kir.Stmt, kir.Slot]] = []
@@ -119,16 +125,12 @@ def _operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
     return found
 
 
-def check(asked: Asked, programs: list[Program], *, strict: bool = False) -> None:
-    """Ask z3 about each read of each operand.
-
-    Unless `strict`, one warp's arrival may stand for all four that wgmma has started together.
-    """
-    operands = _operands(programs[0].kernel)
-    rings = Rings(asked, programs, strict=strict)
+def filled(asked: Asked, programs: list[Program]) -> None:
+    """Ask z3 about each read of each operand."""
+    rings, slots = Rings(asked, programs), operands(programs[0].kernel)
     for program in programs:
         for point in program.points:
-            for stmt, slot in operands:
+            for stmt, slot in slots:
                 if stmt is point.stmt:
                     rings.read(Read(program, point, slot))
 
@@ -141,9 +143,9 @@ class Rings(Order):
 
     counted = False
 
-    def __init__(self, asked: Asked, programs: list[Program], *, strict: bool) -> None:
+    def __init__(self, asked: Asked, programs: list[Program]) -> None:
         super().__init__(asked, programs)
-        self.strict, kernel = strict, programs[0].kernel
+        kernel = programs[0].kernel
         self.fills = [fill for program in programs for fill in _fills(program)]
         self._doers = Counter(point.number for program in programs for point in program.points)
         self._sites = every(kernel)
@@ -246,11 +248,14 @@ class Rings(Order):
         )
 
     def _stands_for(self, read: Read, other: Program) -> tuple[bool, bool]:
-        """Whether threads are the readers, all of their warps included; or one warpgroup."""
+        """Whether threads are the readers, all of their warps included; or one warpgroup.
+
+        Unless `strict`, one warp's arrival may stand for all four that wgmma started together.
+        """
         mine, theirs = read.program.kind, other.kind
         inside = read.runs_on and set(mine.warps) <= set(theirs.warps)
         grouped = mine.warpgroup == theirs.warpgroup is not None
-        return other is read.program or inside, read.runs_on and grouped and not self.strict
+        return other is read.program or inside, read.runs_on and grouped and not self.asked.strict
 
     def _alone(self, point: Point, *programs: Program) -> bool:
         """Whether one thread executes a point, and these are all that one."""
@@ -645,3 +650,76 @@ def _fills(program: Program) -> Iterator[Fill]:
                 yield Fill(program, point, slot, None, 0, point)
             case _:
                 pass
+
+
+# --- mma-result-coverage ------------------------------------------------------------------------
+
+
+def awaited(asked: Asked, programs: list[Program]) -> None:
+    """Ask z3 about each wgmma and each use of what it works on."""
+    seen: set[tuple[int, ...]] = set()
+    for program in programs:
+        products = [p for p in program.points if isinstance(p.stmt, kir.Wgmma)]
+        key = _relevant(program, products)
+        if not products or key in seen:
+            continue
+        seen.add(key)
+        for product in products:
+            for use in _first_uses(program, product):
+                asked.never(
+                    program,
+                    product,
+                    use,
+                    lambda a, b, p=program: any_of(  # type: ignore[misc]
+                        *(when for _, when in covered(asked, p, a, b, WGMMA))
+                    ),
+                    "nothing awaits the wgmma",
+                )
+
+
+def _relevant(program: Program, products: list[Point]) -> tuple[int, ...]:
+    """Return what the questions of a program depend on; kinds of threads often share it."""
+    names = {name for p in products for name in _names(p)}
+
+    def matters(stmt: kir.Stmt | None) -> bool:
+        match stmt:
+            case None:
+                return False
+            case kir.AsyncCommit(kind) | kir.AsyncAwait(kind) if kind is WGMMA:
+                return True
+            case kir.Wgmma() | kir.Assign():
+                return True
+            case _:
+                return any(f.name in names for part in fragments(stmt) for f in part)
+
+    return numbers(program, matters)
+
+
+def _names(product: Point) -> tuple[str, str]:
+    """Return the accumulator, and the fragment that is multiplied, if any."""
+    stmt = product.stmt
+    assert isinstance(stmt, kir.Wgmma), "a product"
+    return stmt.acc.name, stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
+
+
+def _first_uses(program: Program, product: Point) -> list[Point]:
+    """Return the uses of what a product works on, but one for those in a row.
+
+    Another product may add to the same accumulator: they finish in order.
+    """
+    acc, source = _names(product)
+    found: list[Point] = []
+    fresh: set[object] = set()
+    for point in program.points:
+        assert point.stmt is not None, "a statement"
+        reads, writes = ({f.name for f in part} for part in fragments(point.stmt))
+        if isinstance(point.stmt, kir.Wgmma):
+            fresh.clear()
+            uses = acc in reads or source in writes
+        else:
+            uses = acc in reads | writes or source in writes
+        place = tuple((frame.number, frame.test) for frame in point.frames)
+        if uses and place not in fresh:
+            fresh.add(place)
+            found.append(point)
+    return found

@@ -7,7 +7,7 @@ from decided import answers, mutated
 from litmus.suite import by_name
 
 from fuser.kernel import ir as kir
-from oracles.prover.named.operands import NAME
+from oracles.prover.named.check import OPERANDS as NAME
 
 FAULTS = {
     "wgmma_ring": (

@@ -1,16 +1,25 @@
-"""Registers have a value wherever they are read: somebody wrote them on every way there.
+"""What statements compute with has a value: registers were written, and divisions mean something.
 
-A value stays until it is overwritten, so what is known of a fragment only grows along a thread's
-program order.  For each kind of threads, conditions are kept under which a fragment has been
-written; there is a value if one of them holds.  What a branch writes is written under its
+*Registers.*  A value stays until it is overwritten, so what is known of a fragment only grows along
+a thread's program order.  For each kind of threads, conditions are kept under which a fragment has
+been written; there is a value if one of them holds.  What a branch writes is written under its
 condition, what a loop writes if the loop has an iteration: in its first or its last one, and for
 a later iteration in the first or in the one before.  z3 is asked whether what is known where a
 fragment is read gives one of the conditions.  Where that does not follow, small launches are
 walked through, statement by statement.
+
+*Divisions.*  By 0 C++ says nothing, and of a negative number it rounds towards 0, where Python
+rounds down.  Every quotient and remainder that a statement evaluates is asked about as it is
+written, before what its lets are is put in place, which may cancel it: in coordinates and limits of
+boxes, slots, parities, turns, conditions, ends of loops and lets.  z3 is asked whether the divisor
+is at least 1, and the dividend at least 0, under the conditions and in the loops around the
+statement; of a condition with `&&` the right part is evaluated only where the left one holds.
+Where that does not follow, small launches are tried one by one.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,10 +27,76 @@ from itertools import chain
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import Values, poly, product, replace_tree, tree, value
-from oracles.prover.sites import Site, Threads, every, facts, fixed_grid, fragments, kinds
-from oracles.prover.solver import Exact, Known
+from oracles.prover.arithmetic import Function, Values, function, poly, replace_tree, tree
+from oracles.prover.reachability.code import signed
+from oracles.prover.sites import (
+    MOVING,
+    Site,
+    Threads,
+    dealt,
+    every,
+    facts,
+    fragments,
+    kinds,
+    unknown,
+)
+from oracles.prover.solver import Exact, Known, Sequents
 from oracles.verdict import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What was found, how many claims hold, and why the rest is open."""
+
+    checked: int
+    findings: tuple[Finding, ...]
+    reason: str = ""
+
+
+ITERATIONS = 4000
+"""Iterations of loops around boxes that one launch may have; one with more is not judged."""
+ALL_ITERATIONS = 60_000
+"""Iterations of all launches of a search together; a second."""
+
+
+class TooManyError(Exception):
+    """A launch has more iterations than are looked at."""
+
+
+class Budget:
+    """The iterations that may still be looked at, whether they show a box or not."""
+
+    def __init__(self, left: int = ITERATIONS) -> None:
+        self.left = left
+
+    def spend(self) -> None:
+        """Count an iteration; TooManyError if there is none left."""
+        if self.left <= 0:
+            raise TooManyError
+        self.left -= 1
+
+
+def small(kernel: kir.Kernel) -> Iterator[tuple[Values, Budget]]:
+    """Yield the small launches, each with its iterations of what is left of those of all."""
+    rest = ALL_ITERATIONS
+    for values in launches.tried(kernel):
+        budget = Budget(min(ITERATIONS, rest))
+        rest -= budget.left
+        yield values, budget
+        rest += budget.left
+
+
+def iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
+    """Yield the values of a launch with those of the indices of loops."""
+    if not loops:
+        yield values
+        return
+    (name, stop), *rest = loops
+    for i in range(stop(values)):
+        yield from iterations(rest, {**values, name: i})
+
+
+# --- registers -----------------------------------------------------------------------------------
 
 STEPS, ALL_STEPS = 20_000, 200_000
 """Statements that are walked through in one launch, and in all of them."""
@@ -47,32 +122,18 @@ class _Use:
     ways: Ways
 
 
-def judge(kernel: kir.Kernel, *, rlimit: int) -> tuple[int, list[Finding], str]:
-    """Return how many uses were asked about, what is wrong, and why the rest is open."""
+def defined(kernel: kir.Kernel, *, rlimit: int) -> Covered:
+    """Judge every use of a fragment: somebody wrote it on every way there."""
     walk = _Walk(kernel)
     open_: list[_Use] = []
     walk.started(open_.append)
-    known = Known((*facts(kernel), *_shares(kernel)), rlimit)
+    known = Known((*facts(kernel), *dealt(kernel)), rlimit)
     left = [use for use in open_ if not _written(use, known)]
     if not left:
-        return walk.uses, [], ""
-    found = _refuted(kernel, walk, left)
+        return Covered(walk.uses, ())
+    found = tuple(_unwritten(kernel, walk, left))
     says = f"{left[0].site.where}: nothing shows that {left[0].name} has a value"
-    return walk.uses, found, "" if found else says
-
-
-def _shares(kernel: kir.Kernel) -> Iterator[Expr]:
-    """Yield that a CTA's number by a factor of the number of CTAs is below the other factor."""
-    grid = fixed_grid(kernel)
-    whole = None if grid is None else product(poly(grid))
-    if whole is None:
-        return
-    found = {by for site in every(kernel) for expr in site.conditions for by in _divisors(expr)}
-    for by in found:
-        part = product(poly(by))
-        left = None if part is None else whole.over(part)
-        if left is not None:
-            yield kir.BLOCK // by < value(left)
+    return Covered(walk.uses, found, "" if found else says)
 
 
 def _divisors(expr: Expr) -> Iterator[Expr]:
@@ -87,7 +148,6 @@ def _divisors(expr: Expr) -> Iterator[Expr]:
 
 
 def _written(use: _Use, known: Known) -> bool:
-    """Whether a fragment has a value, as far as z3 can tell."""
     nothing: Expr = 1
     for way in use.ways:
         nothing = both(nothing, eq(way, 0))
@@ -99,12 +159,10 @@ def _written(use: _Use, known: Known) -> bool:
     for by in {by for expr in exprs for by in _divisors(expr)}:
         share = kir.BLOCK // by
         exprs = [replace_tree(expr, share, Var(str(share))) for expr in exprs]
-    question = Exact(known.rlimit)
-    question.solver.add(*(question.term(one) != 0 for one in exprs[:-1]))
-    return question.follows(exprs[-1])
+    return Exact(known.rlimit).given(exprs[:-1]).follows(exprs[-1])
 
 
-def _refuted(kernel: kir.Kernel, walk: _Walk, left: list[_Use]) -> list[Finding]:
+def _unwritten(kernel: kir.Kernel, walk: _Walk, left: list[_Use]) -> list[Finding]:
     """Return what is read without a value: in every launch, or else in a small one."""
     never = [_finding(u, "for every launch") for u in left if not (u.path or u.ways)]
     if never:
@@ -145,7 +203,6 @@ class _Walk:
     tell: Callable[[_Use], None] = print
 
     def __post_init__(self) -> None:
-        """Read the kernel once for all walks."""
         self.sites = every(self.kernel)
         self.threads = kinds(self.kernel, 1)
         self.uses = sum(any(fragments(site.stmt)) for site in self.sites)
@@ -302,3 +359,117 @@ def _assigned(stmt: kir.Stmt, known: Mapping[Var, Expr]) -> list[Var]:
     """Return the variables, of those that are known around it, that a statement assigns."""
     found = dict.fromkeys(s.var for s in kir.walk((stmt,)) if isinstance(s, kir.Assign))
     return [var for var in found if var in known]
+
+
+# --- divisions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A division of a statement, and what holds wherever it is done."""
+
+    op: Op
+    held: tuple[Expr, ...]
+    site: Site
+
+    @property
+    def parts(self) -> tuple[Expr, Expr]:
+        """The number that is divided, and by which, in the terms of its site."""
+        return self.site.plain(self.op.a), self.site.plain(self.op.b)
+
+    @property
+    def when(self) -> tuple[Expr, ...]:
+        """What holds where it is done, in the terms of its site."""
+        return tuple(map(self.site.plain, self.held))
+
+
+def divided(kernel: kir.Kernel, *, rlimit: int) -> Covered:
+    """Judge every division, in every launch that a kernel allows.
+
+    `rlimit` is the work limit of one z3 question.  With a finding if a launch divides by 0, or with
+    a reason if that is not known.
+    """
+    asked: dict[tuple[Expr, ...], dict[Expr, Division]] = defaultdict(dict)
+    for site in every(kernel):
+        around = (*site.guards, *(loop.index < loop.stop for loop in site.loops))
+        for op, held in _divisions(kir.expressions(site.stmt)):
+            division = Division(op, held, site)
+            number, by = division.parts
+            for claim in (fold(Kind.LE, 1, by), fold(Kind.LE, 0, number)):
+                if 0 not in site.guards and (not isinstance(claim, int) or not claim):
+                    asked[*around, *division.when].setdefault(claim, division)
+    moved = {s.var.name for s in kernel.walk() if isinstance(s, kir.Assign)}
+    negative = moved & signed(kernel)
+    left: list[Division] = []
+    moves = {MOVING: Var("what is added") - Var("what is taken")} if negative else {}
+    for held, each in asked.items():
+        claims = {substitute(claim, moves): division for claim, division in each.items()}
+        known = [substitute(one, moves) for one in (*facts(kernel), *held)]
+        named: set[Var] = set().union(*map(variables, (*known, *claims)))
+        known += [fold(Kind.LE, 0, v) for v in sorted(named, key=str)]
+        shown = Sequents(rlimit).given(known).held(claims)
+        left += [
+            division
+            for claim, division in claims.items()
+            if claim not in shown and not Exact(rlimit).given(known).follows(claim)
+        ]
+    checked = sum(map(len, asked.values()))
+    if not left:
+        return Covered(checked, ())
+    found = _meaningless(kernel, left)
+    says = (
+        f"{left[0].site.where}: nothing shows that {left[0].op} divides a number >= 0 by one >= 1"
+    )
+    return Covered(checked, (), says) if found is None else Covered(checked, (found,))
+
+
+def _divisions(
+    exprs: Iterable[Expr], held: tuple[Expr, ...] = ()
+) -> Iterator[tuple[Op, tuple[Expr, ...]]]:
+    """Yield the divisions in expressions, and what holds wherever they are done."""
+    for expr in exprs:
+        match expr:
+            case Op(Kind.AND, a, b):
+                yield from _divisions((a,), held)
+                yield from _divisions((b,), (*held, a))
+            case Op(kind, a, b):
+                yield from _divisions((a, b), held)
+                if kind in (Kind.FLOORDIV, Kind.MOD):
+                    yield expr, held
+            case _:
+                pass
+
+
+def _meaningless(kernel: kir.Kernel, left: list[Division]) -> Finding | None:
+    """Search for a small launch in which a statement divides by 0."""
+    known = [d for d in left if not unknown((*d.parts, *d.when, *d.site.conditions))]
+    for values, budget in small(kernel) if known else ():
+        for division in known:
+            try:
+                shown = _shown(division, values, budget)
+            except TooManyError:
+                shown = ""
+            if shown:
+                launch, names = launches.named(values)
+                says, site = f"{names}: {shown}", division.site
+                return Finding("bounds", site.where, says, lines=(site.line,), launch=launch)
+    return None
+
+
+def _shown(division: Division, values: Values, budget: Budget) -> str:
+    """Say where a launch does a division that has no meaning; empty where none is shown."""
+    site, op = division.site, division.op
+    loops = [(loop.index.name, function(loop.stop)) for loop in site.loops]
+    guards = [function(guard) for guard in (*site.guards, *division.when)]
+    of, by = map(function, division.parts)
+    for block in range(values[kir.GRID.name]):
+        try:
+            for now in iterations(loops, {**values, kir.BLOCK.name: block}):
+                budget.spend()
+                if all(guard(now) for guard in guards):
+                    a, b = of(now), by(now)
+                    if a < 0 or b < 1:
+                        return f"CTA {block}: `{op}` is {a} {op.kind.value} {b}"
+        except ZeroDivisionError:
+            continue
+    return ""

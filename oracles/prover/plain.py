@@ -1,0 +1,170 @@
+"""A kernel in fewer words: values in their place, and what comes out one way in every launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, lru_cache, partial
+from typing import TypeVar, cast
+
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import function, linear, replace_tree, spread
+from oracles.prover.sites import facts
+from oracles.prover.solver import Known
+
+RLIMIT = 200_000
+"""Work of z3 to find that something holds in every launch."""
+TRIED = 11
+"""Values of variables for which two expressions are compared before z3 is asked."""
+
+
+Node = TypeVar("Node")
+
+
+def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
+    """Change all expressions in a part of a kernel."""
+    match node:
+        case Var() | Op():
+            return cast(Node, change(node))
+        case tuple():
+            return cast(Node, tuple(mapped(one, change) for one in node))
+        case _ if is_dataclass(node) and not isinstance(node, type):
+            parts = {f.name: getattr(node, f.name) for f in fields(node)}
+            made = {name: mapped(part, change) for name, part in parts.items()}
+            new = {name: part for name, part in made.items() if part is not parts[name]}
+            return replace(node, **new) if new else node
+        case _:
+            return node
+
+
+@lru_cache(maxsize=8)
+def inlined(kernel: kir.Kernel) -> kir.Kernel:
+    """Put the values of lets in place, but for what assignments change."""
+    moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
+
+    def made(body: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> tuple[kir.Stmt, ...]:
+        lets, out = dict(outer), []
+        for stmt in body:
+            here, inner = dict(lets), dict(lets)
+            new: kir.Stmt
+            match stmt:
+                case kir.Let(var, value):
+                    value = substitute(value, here)
+                    lets.pop(var, None)
+                    if not variables(value) & moved and var not in moved:
+                        lets[var] = value
+                    new = replace(stmt, value=value)
+                case kir.ForLoop(index, stop):
+                    inner.pop(index, None)
+                    new = replace(stmt, stop=substitute(stop, here))
+                case kir.IfThenElse(test):
+                    new = replace(stmt, condition=substitute(test, here))
+                case kir.Role() | kir.Elect():
+                    new = stmt
+                case _:
+                    new = mapped(stmt, partial(_put, here))
+            out.append(kir.inside(new, partial(made, outer=inner)))
+        return tuple(out)
+
+    return replace(kernel, body=made(kernel.body, {}))
+
+
+def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
+    return substitute(expr, lets)
+
+
+def given(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> kir.Kernel:
+    """Put numbers, or sums with new parameters, in place of some expressions of a kernel."""
+    new = dict.fromkeys(v for e in meant.values() for v in sorted(variables(e), key=str))
+    counts = frozenset({*kernel.params, *new} - {kir.BLOCK, kir.GRID})
+
+    def changed(expr: Expr) -> Expr:
+        for old, new in meant.items():
+            expr = replace_tree(expr, old, new)
+        return spread(expr, counts)
+
+    gone = {base for base in meant if isinstance(base, Var)}
+    params = dict.fromkeys((*(var for var in kernel.params if var not in gone), *new))
+    made = mapped(replace(kernel, params=()), changed)
+    asked = tuple(e for e in made.requires if not isinstance(e, int) or not e)
+    own = tuple(var for var in params if var not in (kir.BLOCK, kir.GRID))
+    return replace(made, params=own, requires=asked)
+
+
+def equated(kernel: kir.Kernel) -> kir.Kernel:
+    """Put sums of other parameters in place of those that are required to be equal to them."""
+    for condition in kernel.requires:
+        if not isinstance(condition, Op) or condition.kind is not Kind.EQ:
+            continue
+        constant, parts = linear(condition.a - condition.b)
+        for var, times in parts.items():
+            rest = {other: -times * n for other, n in parts.items() if other != var}
+            counts = all(n >= 0 for n in (-times * constant, *rest.values()))
+            if abs(times) == 1 and counts and parts.keys() <= set(kernel.params):
+                value = sum((n * other for other, n in rest.items()), start=-times * constant)
+                return equated(given(kernel, {var: value}))
+    return kernel
+
+
+def decided(kernel: kir.Kernel) -> kir.Kernel:
+    """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch.
+
+    A sum that is equal to a part of it, such as `n // 2 + (n + 1) // 2`, is that part.
+    """
+    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    inside |= {s.var for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)}
+    own = {*kernel.params, kir.BLOCK, kir.GRID} - inside
+    known = Known(facts(kernel), RLIMIT)
+    alone = kir.BLOCK in own and known.gives(eq(kir.GRID, 1))
+
+    @cache
+    def settled(expr: Expr) -> Expr:
+        if not isinstance(expr, Op):
+            return 0 if alone and expr == kir.BLOCK else expr
+        a, b = settled(expr.a), settled(expr.b)
+        if (a, b) != (expr.a, expr.b):
+            expr = fold(expr.kind, a, b)
+        if not isinstance(expr, Op) or not variables(expr) <= own:
+            return expr
+        a, b = expr.a, expr.b  # of a sum with 0 the other part is left, which may be a minimum
+        match expr.kind:
+            case Kind.MIN | Kind.MAX as kind if known.at_most(a, b):
+                return a if kind is Kind.MIN else b
+            case Kind.MIN | Kind.MAX as kind if known.at_most(b, a):
+                return b if kind is Kind.MIN else a
+            case Kind.ADD | Kind.SUB:
+                parts = (part for part in _parts(a, b) if _alike(expr, part))
+                return next((part for part in parts if known.same(expr, part)), expr)
+            case Kind.LT | Kind.LE | Kind.EQ if known.gives(expr):
+                return 1
+            case Kind.LT | Kind.LE | Kind.EQ if known.gives(eq(expr, 0)):
+                return 0
+            case _:
+                return expr
+
+    body = mapped(kernel.body, settled)
+    return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _parts(*exprs: Expr) -> Iterator[Expr]:
+    """Yield expressions and what they are made of, but for numbers."""
+    for expr in exprs:
+        if isinstance(expr, Op):
+            yield from _parts(expr.a, expr.b)
+        if not isinstance(expr, int):
+            yield expr
+
+
+def _alike(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are equal for some numbers: z3 need not be asked where not."""
+    names = sorted(v.name for v in variables(a))
+    left, right = function(a), function(b)
+    try:
+        return all(
+            left(at) == right(at)
+            for seed in range(TRIED)
+            for at in [{name: (seed * 7 + 5 * i) % (TRIED + i) for i, name in enumerate(names)}]
+        )
+    except ZeroDivisionError:
+        return False
