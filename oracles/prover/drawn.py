@@ -91,6 +91,9 @@ def split(kernel: kir.Kernel) -> Split:
     (stop,) = stops
     if not variables(stop) <= {*kernel.params}:
         raise UnsupportedError(f"numbers end at {stop}, which is no number of the launch")
+    ends = sum(isinstance(stmt, kir.Fetch | kir.Leave) for stmt in kernel.walk())
+    if ends != 2 * len(loops):
+        raise UnsupportedError(f"{ends} fetches and exits stand in {len(loops)} loops left by them")
     _apart(kernel, draws[0].dst.buffer)
     if sum(draws[0] in _top(loop) for loop in loops) != 1:
         raise UnsupportedError(f"{line(draws[0])}: it stands not once in each iteration of a Loop")

@@ -29,6 +29,11 @@ def unsupported(kernel: kir.Kernel) -> str:
         unknown = isinstance(stmt, kir.Compute) and not ops.known(stmt.op)
         if unknown or isinstance(stmt, kir.Copy | kir.GridSum | kir.GridShare):
             return f"`{line(stmt)}` ({type(stmt).__name__})"
+    for stmt in kernel.walk():
+        inner = [s for body in kir.bodies(stmt) for s in body]
+        ends = [type(s) for s in inner if isinstance(s, kir.Fetch | kir.Leave)]
+        if ends != ([kir.Fetch, kir.Leave] if isinstance(stmt, kir.Loop) else []):
+            return f"`{line(stmt)}` (a loop left by no number, or a number fetched outside)"
     draws = [stmt for stmt in kernel.walk() if isinstance(stmt, kir.Draw)]
     if draws and (len(draws) > 1 or kernel.cluster > 1 or kernel.semaphores):
         return f"`{line(draws[-1])}` (numbers drawn in several places, or for several CTAs)"

@@ -217,7 +217,9 @@ def product(leave: str = "drain join put fence join2 send", count: int = 1) -> k
         "send": elect(send, kir.AsyncCommit(BULK)),
     }
 
-    def role(name: str, first: int, warps: int, index: Var, number: Var, body: Body) -> kir.Role:
+    def role(
+        name: str, first: int, warps: int, index: Var, number: Var, body: Body, *end: kir.Stmt
+    ) -> kir.Role:
         at = ring(index, count)
         begin = (
             wait(told, at, index // count),
@@ -226,8 +228,7 @@ def product(leave: str = "drain join put fence join2 send", count: int = 1) -> k
             kir.Elect(PER_WARP, (kir.MBarrierArrive(freed, at),)),
             kir.Leave(number, matmul.tile_count()),
         )
-        end = elect(kir.AsyncAwait(BULK, 0, read_only=True))
-        return kir.Role(name, first, warps, (kir.Loop(index, (*begin, *body)), end))
+        return kir.Role(name, first, warps, (kir.Loop(index, (*begin, *body)), *end))
 
     at = ring(i, count)
     draws: Body = (
@@ -244,7 +245,15 @@ def product(leave: str = "drain join put fence join2 send", count: int = 1) -> k
     body = (
         kir.Let(p, 0),
         *start(full, empty, told, freed, threads=192),
-        role("mma", 0, 4, s, v, (matmul.zero(), multiply, *said(leave, words))),
+        role(
+            "mma",
+            0,
+            4,
+            s,
+            v,
+            (matmul.zero(), multiply, *said(leave, words)),
+            elect(kir.AsyncAwait(BULK, 0, read_only=True)),
+        ),
         role("load", 4, 1, j, u, (kir.ForLoop(k, trips, (elect(*fill), step(p))),)),
         kir.Role("draw", 5, 1, (kir.Loop(i, draws),)),
     )

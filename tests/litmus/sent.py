@@ -172,6 +172,7 @@ def alone() -> kir.Kernel:
     return single(body, threads=64, buffers=(slots("S"),), barriers=(FULL, EMPTY))
 
 
+_HALF = fragment("half")
 TOLD = "expect get sum room tell tell_peer here take join free add out"
 ONCE = "expect get send here take out"
 
@@ -353,6 +354,21 @@ LITMUS: tuple[Litmus, ...] = (
         "tile_sent_and_copied_out_by_an_engine",
         "A fence behind the issue covers nothing that is still on its way.",
         launches=PAIR,
+    ),
+    broken(
+        "tile_sent_by_more_threads_than_have_it",
+        "H08 H62",
+        exchanged(
+            ONCE,
+            get=load(_HALF, box(tensor("X", 2), kir.RANK)),
+            send=send(src=_HALF),
+            mine=store(box(tensor("Y", 2), kir.RANK), _HALF),
+        ),
+        "collective",
+        "tile_sent_to_the_peer",
+        "What the other warp would store, and count, is no part of the tile.",
+        launches=PAIR,
+        refused="its bytes count once where each element has one thread",
     ),
     broken(
         "tile_sent_without_a_cluster",
