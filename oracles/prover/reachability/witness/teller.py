@@ -24,7 +24,7 @@ BESIDE = 10
 """Events at a barrier that are shown, where the barrier itself is what goes wrong."""
 _AT_BARRIER = frozenset({"parity", "arrivals", "bytes", "deadlock", "collective"})
 """Kinds of findings that are about a barrier."""
-_RACES = frozenset({"RAW", "WAR", "WAW", "drain", "exit", "proxy"})
+_RACES = frozenset({"RAW", "WAR", "WAW", "drain", "exit", "proxy", "map"})
 """Kinds of findings that are about what an engine does with memory or registers."""
 _DOES = ("reading", "writing")
 
@@ -87,7 +87,7 @@ class _Rows:
             if done:
                 rows.append(Row(self._engine(event), line, done, note, mark, event.k))
         one = self.first
-        if one is not None and self.kind in _RACES - {"exit", "proxy"} and self.c.unfinished:
+        if one is not None and self.kind in _RACES - {"exit", "proxy", "map"} and self.c.unfinished:
             says = ", ".join(filter(None, (self._busy(one), one.when)))
             rows.append(Row(self._engine(one), one.site.line, f"... still {says}"))
         for event in self.c.stuck:
@@ -376,6 +376,8 @@ def nearest(c: Conflict) -> str:
     if kind == "parity":
         seen = [e for e in c.log.events[: two.number] if e.waits & one.arrives]
         return _handshake(c, seen[0], two) if seen else _last(c, two)
+    if kind == "map":
+        return f"line {one.site.line}: {line(one.stmt)}"
     if kind == "proxy":
         return _unfenced(c, one, two)
     if kind == "fence":

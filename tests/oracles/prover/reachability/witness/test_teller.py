@@ -356,6 +356,10 @@ KIND = {
         "a_role_reads_its_bias_without_a_wait", "", "25 b = load(B) k=0",
         "line 15: grid_dependency_wait() by load",
     ),
+    "map": (
+        "a_map_of_the_tile_before", "19 maps[0] = tensor_map_replace k=0",
+        "27 reading map maps[0]", "line 19: maps[(k % 2)] = tensor_map_replace(X",
+    ),
     "bounds": (
         "rule_slot_outside", "", "8 S[1] = store(x) k=1", "S[1] is outside its 1 slots",
     ),
