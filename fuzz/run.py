@@ -18,11 +18,12 @@ from fuser.errors import ScheduleError
 from fuser.runtime.call import shape
 from fuser.runtime.executable import device_present
 from fuser.runtime.kernel_launch import launch_kernel, values_of
+from fuser.runtime.scratch import elements
 from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.gpu import Guarded
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst
 from oracles.cli import answers
-from oracles.cli.launching import Asked, LaunchError, described, none_asked, plans
+from oracles.cli.launching import Asked, LaunchError, Plan, described, none_asked, plans
 from oracles.cli.target import Target, TargetError, load
 from oracles.expect import ExpectError
 from oracles.reference.functions import Unbounded
@@ -100,6 +101,7 @@ def run(
     out, statuses = answers.console(), list[Status]()
     for target in load(spec):
         chosen = plans(spec, target, asked) if target.expect is not None else []
+        chosen = [plan for plan in chosen if _full(target, plan)]
         if not chosen:
             says = "nothing says what it computes; write @expect above its function"
             says = says if target.expect is None else none_asked(spec, target, asked)
@@ -118,6 +120,15 @@ def run(
                 if answer.status is Status.FAIL:
                     break  # after a CUDA error nothing runs in that process
     return statuses
+
+
+def _full(target: Target, plan: Plan) -> bool:
+    """Tell whether every tensor has elements: of others the driver encodes no map."""
+    return all(
+        elements(tensor, values_of(kernel, one.grid, one.params))
+        for kernel, one in zip(target.kernels, plan, strict=True)
+        for tensor in kernel.tensors
+    )
 
 
 def _answered(child: Child[Verdict], asked: str) -> Verdict:

@@ -213,7 +213,7 @@ class _Reading:
                 plan.refuse(Rule.DEPENDENCY, "dependency", where, says)
         except Defect as defect:
             at = f"\n  last steps: {search.last()}" if search and search.way else ""
-            self.wrong = (search, defect) if search and search.way else None
+            self.wrong = (search, defect) if search else None
             shown = (*self.launch.params.items(), (kir.GRID.name, self.launch.grid))
             says = f"{defect.says}{at}"
             finding = Finding(defect.kind, defect.where, says, launch=shown)

@@ -15,7 +15,7 @@ from oracles.explorer.maps import use_map
 from oracles.explorer.memory import Memory
 from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
-from oracles.explorer.state import ALIVE, Access, Op, State, Step
+from oracles.explorer.state import ALIVE, Access, Agent, Op, State, Step
 from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
 Choice = tuple[int, int]
@@ -251,9 +251,7 @@ class Machine:
     def stuck(self, st: State) -> Defect:
         """Say what is wrong in a state in which nobody can go on."""
         rule, kind = Rule.DEADLOCK, "deadlock"
-        waits: list[str] = []
-        stuck: list[tuple[int, str]] = []
-        partly = 0
+        found: list[tuple[int, Agent, str, str]] = []
         for agent in self.plan.agents:
             step = self.next_step(st, agent.index)
             if st.asleep >> agent.index & 1:
@@ -268,14 +266,28 @@ class Machine:
                     rule, kind = Rule.BYTES, "bytes"
             elif step.op is Op.POOL:
                 rule, kind = Rule.REGISTER_POOL, "registers"
-            at = len(waits)
-            if (
-                step.op is Op.WAIT
-                and 0 < slot[0] < self.plan.counts[step.slot % len(self.plan.counts)]
-            ):
-                at, partly = partly, partly + 1  # others wait for what comes behind it
-            waits.insert(at, f"{step.where}{f' ({note})' if note else ''}")
-            stuck.insert(at, (agent.index, note))
-        names = [self.plan.agents[index].name for index, _ in stuck]
-        says = [f"{name} waits at {at}" for name, at in zip(names, waits, strict=True)]
-        return Defect(rule, kind, waits[0], "; ".join(says[:8]), None, tuple(stuck))
+            found.append((self._behind(st, agent, step), agent, step.where, note))
+        found.sort(key=lambda one: one[0])
+        waits = [f"{where}{f' ({note})' if note else ''}" for _, _, where, note in found]
+        says = [f"{one[1].name} waits at {at}" for one, at in zip(found, waits, strict=True)]
+        stuck = tuple((agent.index, note) for _, agent, _, note in found)
+        return Defect(rule, kind, waits[0], "; ".join(says[:8]), None, stuck)
+
+    def _behind(self, st: State, agent: Agent, step: Step) -> int:
+        """Return 0 for a wait whose phase has a part of its arrivals, which all others are behind.
+
+        1 is for one that is a phase ahead, before a load into a slot that nobody has used.
+        """
+        if step.op is not Op.WAIT:
+            return 2
+        pending, _, phase = st.slots[step.slot][:3]
+        if 0 < pending < self.plan.counts[step.slot % len(self.plan.counts)]:
+            return 0
+        for one in agent.steps[st.pcs[agent.index] + 1 :] if not phase else ():
+            if one.op is Op.TMA_LOAD:
+                new = one.accesses[0]
+                used = (old.mask & new.mask for old in st.memory.get(new.space, ()))
+                return 2 if any(used) else 1
+            if one.op is Op.WAIT or isinstance(one.stmt, kir.Load):
+                break
+        return 2

@@ -17,11 +17,11 @@ ENGINES = "engines"
 """Lane of the operations in flight that end."""
 
 
-def tell(search: Search, defect: Defect, launch: tuple[tuple[str, int], ...]) -> Witness:
-    """Return the witness of a search that has ended with a defect."""
+def tell(search: Search, defect: Defect, launch: tuple[tuple[str, int], ...]) -> Witness | None:
+    """Return the witness of a search that has ended with a defect; None if nothing happened."""
     plan = search.machine.plan
     lines = {id(stmt): number for number, stmt in numbered(plan.kernel)}
-    last = search.way[-1][0]
+    last = search.way[-1][0] if search.way else -1
     parties = {last, defect.against[0]} if defect.against and not defect.stuck else set[int]()
     apart = parties if len({_team(plan, one) for one in parties if one >= 0}) == 1 else set[int]()
     rows: list[Row] = []
@@ -36,6 +36,8 @@ def tell(search: Search, defect: Defect, launch: tuple[tuple[str, int], ...]) ->
         row = Row(lane, lines[id(step.stmt)], step.told)
         if row not in rows or first == len(rows):
             rows.append(row)
+    if not (rows or defect.stuck):
+        return None
     if not defect.stuck:
         rows[-1] = _marked(rows[-1], Mark.SECOND)
     if 0 <= first < len(rows) - 1:

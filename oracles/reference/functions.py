@@ -81,11 +81,30 @@ class Arithmetic:
         Whether tensor cores add up in f16.
     partials : Partials or None
         How sums go from CTA to CTA, where that rounds them.
+    double : bool
+        Whether it computes in f64.  If not, f64 in a function is exact mathematics to it.
     """
 
     operands: DType | None = None
     half: bool = False
     partials: Partials | None = None
+    double: bool = False
+
+    def held(self, dtype: torch.dtype) -> DType:
+        """Return in which type it holds floats of a type."""
+        return DType.F64 if dtype is torch.float64 and self.double else DType.F32
+
+    def lifted(self, leaf: Any) -> Any:
+        """Return a float tensor with the error of what it is held in, which is none."""
+        is_tensor = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        if isinstance(leaf, Bounded) or not is_tensor:
+            return leaf
+        return Bounded(Estimate(self.held(leaf.dtype), leaf.to(torch.float64)), leaf.dtype)
+
+    def filled(self, value: Any, like: torch.Tensor) -> Estimate:
+        """Return a tensor of one number."""
+        full = torch.full(like.shape, float(value), dtype=torch.float64)
+        return Estimate(self.held(like.dtype), full)
 
 
 class Bounded(torch.Tensor):
@@ -141,7 +160,9 @@ def evaluate_function(
     ValueError
         If other tensors are returned; the message says which.
     """
-    made = _called(function, arguments, outputs, order, lambda: _Errors(arithmetic), _lifted)
+    made = _called(
+        function, arguments, outputs, order, lambda: _Errors(arithmetic), arithmetic.lifted
+    )
     return {name: _stored(made[name], *outputs[name]) for name in made}
 
 
@@ -212,18 +233,6 @@ def _dtype(tensor: torch.Tensor) -> DType:
     return DType.of(tensor.dtype)
 
 
-def _held(dtype: torch.dtype) -> DType:
-    return DType.F64 if dtype is torch.float64 else DType.F32
-
-
-def _lifted(leaf: Any) -> Any:
-    if isinstance(leaf, Bounded) or not isinstance(leaf, torch.Tensor):
-        return leaf
-    if not leaf.is_floating_point():
-        return leaf
-    return Bounded(Estimate(_held(leaf.dtype), leaf.to(torch.float64)), leaf.dtype)
-
-
 def _meta(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
@@ -246,9 +255,9 @@ class _Errors(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute one operation with its error."""
         name = func.overloadpacket.__name__
-        args, kwargs = tree_map(_lifted, (args, kwargs or {}))
+        args, kwargs = tree_map(self._arithmetic.lifted, (args, kwargs or {}))
         if not any(isinstance(leaf, Bounded) for leaf in tree_leaves((args, kwargs))):
-            return tree_map(_lifted, func(*args, **kwargs))
+            return tree_map(self._arithmetic.lifted, func(*args, **kwargs))
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
         adds = name == "index_put" and (*args, kwargs.get("accumulate"))[3]
@@ -274,10 +283,10 @@ class _Errors(TorchDispatchMode):
                 source = args[1]
                 if not isinstance(source, Bounded):
                     source = Bounded(estimate_of(source, _dtype(source)), source.dtype)
-                made = _cast(source, into.dtype)
+                made = self._cast(source, into.dtype)
             case "zero_" | "fill_":
                 value = 0.0 if name == "zero_" else args[1]
-                made = _number(value, into)
+                made = self._arithmetic.filled(value, into)
             case _:
                 beside = getattr(torch.ops.aten, name.rstrip("_"))
                 overload = getattr(beside, func._overloadname)
@@ -315,14 +324,14 @@ class _Errors(TorchDispatchMode):
         if name in ("_to_copy", "to", "convert_element_type"):
             said = next((leaf for leaf in args[1:] if isinstance(leaf, torch.dtype)), None)
             dtype = said or kwargs.get("dtype") or args[0].dtype
-            return self._wrapped(_cast(args[0], dtype), dtype)
+            return self._wrapped(self._cast(args[0], dtype), dtype)
         if name == "_local_scalar_dense":
             return self._exactly(func, name, args, kwargs)
         if name in ("full_like", "empty_like", "new_empty", "new_empty_strided"):
             value = args[1] if name == "full_like" else float("nan")
             made = func(*tree_map(_meta, args), **tree_map(_meta, kwargs))
             if made.dtype.is_floating_point:
-                return Bounded(_number(value, made), made.dtype)
+                return Bounded(self._arithmetic.filled(value, made), made.dtype)
             return torch.full(made.shape, value if name == "full_like" else 0, dtype=made.dtype)
         if name == "var":
             x, dims = args[:2]
@@ -356,7 +365,7 @@ class _Errors(TorchDispatchMode):
         axes = [axes] if isinstance(axes, int) else axes or range(x.dim())
         dims = tuple(sorted(axis % max(x.dim(), 1) for axis in axes)) if x.dim() else ()
         node = _node(_ROWS.get(name, name), (("dims", dims),), x.dim())
-        operand = replace(x.estimate, dtype=_held(out.dtype))
+        operand = replace(x.estimate, dtype=self._arithmetic.held(out.dtype))
         return self._wrapped(ROWS[node.op](node, (operand,), tuple(out.shape)), out.dtype)
 
     def _pointwise(self, func: Any, name: str, args: Any, kwargs: Any, out: torch.Tensor) -> Any:
@@ -386,7 +395,7 @@ class _Errors(TorchDispatchMode):
         if row is None or key in ("sum", "mean", "mma", "cast", "iota", "full"):
             return NotImplemented
         floats = [leaf for leaf in operands if isinstance(leaf, Bounded)]
-        held = _held(
+        held = self._arithmetic.held(
             torch.float64 if any(f.estimate.dtype is DType.F64 for f in floats) else out.dtype
         )
         estimates = tuple(_operand(leaf, held, key) for leaf in operands)
@@ -410,8 +419,9 @@ class _Errors(TorchDispatchMode):
         """Bound a product for the way in which the kernel multiplies."""
         axes = _PRODUCTS[name]
         how, many = self._arithmetic, len(axes[0])
-        operands = [_operand(leaf, DType.F32, "mul") for leaf in args[:2]]
-        if how.operands is None or args[0].dtype is torch.float64:
+        held = how.held(args[0].dtype)
+        operands = [_operand(leaf, held, "mul") for leaf in args[:2]]
+        if how.operands is None or held is DType.F64:
             full = [_aligned(arg, order) for arg, order in zip(operands, axes, strict=True)]
             node = _node("sum", (("dims", (many - 1,)),), many)
             return ROWS["sum"](node, (times(full[0], full[1]),), shape)
@@ -446,9 +456,20 @@ class _Errors(TorchDispatchMode):
 
         def wrapped(leaf: Any) -> Any:
             is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-            return Bounded(Estimate(_held(dtype), leaf), dtype) if is_float else leaf
+            return (
+                Bounded(Estimate(self._arithmetic.held(dtype), leaf), dtype) if is_float else leaf
+            )
 
         return tree_map(wrapped, made)
+
+    def _cast(self, x: Bounded | torch.Tensor, dtype: torch.dtype) -> Estimate:
+        estimate = x.estimate if isinstance(x, Bounded) else estimate_of(x, _dtype(x))
+        into = DType.of(dtype)
+        if into.is_f8:
+            raise Unbounded(f"a cast to {into}")
+        if into in (DType.F16, DType.BF16):
+            return replace(rounded(convert(estimate, DType.F32), into), dtype=DType.F32)
+        return convert(estimate, self._arithmetic.held(dtype) if into.is_float else into)
 
     def _wrapped(self, made: Estimate, dtype: torch.dtype) -> Any:
         if dtype is torch.bool and not bool(made.undecided.any()):
@@ -464,20 +485,6 @@ class _Errors(TorchDispatchMode):
 
 def _typed(kwargs: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     return {"dtype": dtype} if kwargs.get("dtype") is not None else {}
-
-
-def _cast(x: Bounded | torch.Tensor, dtype: torch.dtype) -> Estimate:
-    estimate = x.estimate if isinstance(x, Bounded) else estimate_of(x, _dtype(x))
-    into = DType.of(dtype)
-    if into.is_f8:
-        raise Unbounded(f"a cast to {into}")
-    if into in (DType.F16, DType.BF16):
-        return replace(rounded(convert(estimate, DType.F32), into), dtype=DType.F32)
-    return convert(estimate, into)
-
-
-def _number(value: Any, like: torch.Tensor) -> Estimate:
-    return Estimate(_held(like.dtype), torch.full(like.shape, float(value), dtype=torch.float64))
 
 
 def _operand(leaf: Any, held: DType, key: str) -> Estimate:

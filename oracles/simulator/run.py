@@ -475,17 +475,35 @@ def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str, int]:
 
 
 def blamed(run: Run, stuck: list[Agent]) -> Agent:
-    """Return of threads that wait forever one whose phase has got a part of what it waits for.
+    """Return of threads that wait forever the one on which the others wait.
 
-    Others wait for what comes behind such a wait; without one it is the first thread.
+    That is one whose phase has got a part of what it waits for, for others wait for what comes
+    behind its wait; else one that waits for room in a slot that nobody has used: it is a phase
+    ahead.  Without either it is the first thread.
     """
+    ahead: list[Agent] = []
     for agent in stuck:
         event = agent.program[agent.pc]
         if isinstance(event.stmt, kir.MBarrierWaitParity):
             barrier = run.phases.barrier(event.stmt.barrier, event.slot, agent.cta)
             if 0 < barrier.pending < barrier.count or not barrier.pending:
                 return agent
-    return stuck[0]
+            ahead += [agent] if not barrier.phase and _fills_unused(run, agent) else []
+    return (ahead or stuck)[0]
+
+
+def _fills_unused(run: Run, agent: Agent) -> bool:
+    """Tell whether a thread next loads into a slot that nobody has used."""
+    for event in agent.program[agent.pc + 1 :]:
+        match event.stmt:
+            case kir.TmaLoad(dst):
+                atoms = run.memory.whole(dst, event.index, agent.cta)
+                return not run.memory.shadow.write_at[atoms].any()
+            case kir.MBarrierWaitParity() | kir.Load():
+                return False
+            case _:
+                pass
+    return False
 
 
 def _helped_later(run: Run, agent: Agent) -> bool:

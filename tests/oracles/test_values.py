@@ -129,6 +129,7 @@ def test_an_operation_without_a_bound_leaves_the_answer_open() -> None:
         (lambda X, Q: X, "expect asks for Q"),
         (lambda X: X[:1], r"expect raises ValueError: shape \[1, 32\] is returned for Y"),
         (lambda X: X.nothing, "expect raises AttributeError"),
+        (lambda X: X.numpy(), "expect raises .*; with an rtol it gets plain tensors"),
     ],
 )
 def test_a_function_that_does_not_fit_is_refused(

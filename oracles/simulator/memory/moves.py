@@ -185,7 +185,7 @@ class Memory:
         if shadow is not None:
             now = agent.by, agent.now
             touch = Touch(index, self.gang, agent.block, *now, True, act, now)
-            self.report(shadow.access(touch, agent.clock))
+            self.report(shadow.access(touch, agent.clock), box.tensor.name)
         self.log.append(Step(agent.name, agent.by, event))
 
     def _alone(self, agent: Agent, box: kir.Box, *, writes: bool) -> None:
@@ -353,7 +353,7 @@ class Memory:
         shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
             touch = self._moved(flight, box, READ_DONE, Act.READ)
-            self.report(shadow.access(touch, flight.start))
+            self.report(shadow.access(touch, flight.start), box.tensor.name)
         self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
         place = self.slots[cta][buffer.name][event.index]
         held: list[Array] = []
@@ -392,7 +392,7 @@ class Memory:
         self.engine(flight, buffer, atoms, READ_DONE, writes=False)
         adds = isinstance(stmt, kir.TmaReduce)
         touch = self._moved(flight, box, WRITE_DONE, Act.REDUCE if adds else Act.WRITE)
-        self.report(self.tensors.shadows[name].access(touch, flight.start))
+        self.report(self.tensors.shadows[name].access(touch, flight.start), name)
         held: list[Array] = []
 
         def first() -> None:
@@ -437,7 +437,7 @@ class Memory:
         if shadow is not None:
             at, issued = flight.base + READ_DONE, (agent.by, flight.issued)
             touch = Touch(index, self.gang, agent.block, flight.by, at, True, Act.READ, issued)
-            self.report(shadow.access(touch, flight.start))
+            self.report(shadow.access(touch, flight.start), box.tensor.name)
         atoms = self._atoms(deal, agent.cta)
         self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
         self._between_lanes(agent, deal, atoms, writes=True)
@@ -594,26 +594,34 @@ class Memory:
 
     # --- reports --------------------------------------------------------------------------------
 
-    def report(self, trouble: Trouble | None) -> None:
-        """Raise or pass on what a shadow has found."""
+    def report(self, trouble: Trouble | None, tensor: str = "") -> None:
+        """Raise or pass on what a shadow has found, of shared memory or of a tensor."""
         if trouble is None:
             return
         if trouble.severity == "error":
-            raise Violation(trouble.kind, trouble.says, self._other(trouble))
-        self.machine.warn(trouble.kind, trouble.says, self._other(trouble))
+            raise Violation(trouble.kind, trouble.says, self._other(trouble, tensor))
+        self.machine.warn(trouble.kind, trouble.says, self._other(trouble, tensor))
 
-    def _other(self, trouble: Trouble) -> Step | None:
+    def _other(self, trouble: Trouble, tensor: str) -> Step | None:
         """Find the last logged access of the other party to the same memory."""
         fallback = None
         for step in reversed(self.log):
             if step.by != trouble.other:
                 continue
-            fallback = fallback or step
-            if step.atoms is None:
-                continue
-            if step.writes == trouble.other_writes and trouble.where in step.atoms:
+            if tensor:
+                if _uses(step.event.stmt, tensor, writes=trouble.other_writes):
+                    return step
+            elif step.atoms is None:
+                fallback = fallback or step
+            elif step.writes == trouble.other_writes and trouble.where in step.atoms:
                 return step
         return fallback
+
+
+def _uses(stmt: kir.Stmt, tensor: str, *, writes: bool) -> bool:
+    """Tell whether a statement writes a tensor, or reads it."""
+    box = getattr(stmt, "dst" if writes else "src", None)
+    return isinstance(box, kir.Box) and box.tensor.name == tensor
 
 
 _Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync

@@ -9,13 +9,14 @@ Source: PTX ISA, "mbarrier".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.machine import WRITE_DONE, Agent, Flight, Machine, Violation
+from oracles.simulator.machine import WRITE_DONE, Agent, Flight, Machine, Step, Violation
 from oracles.simulator.sync.clock import (
     AWAITED_PARTS,
     CAUSE,
@@ -146,10 +147,22 @@ class Phases:
             late = [by for by, at in b.used.items() if agent.clock[ORDER, by] < at]
             if late or agent.mult > 1:
                 who = self.machine.agents[late[0]].name if late else agent.name
-                raise Violation("init", f"{b.name} is invalidated while {who} may still use it")
+                says = f"{b.name} is invalidated while {who} may still use it"
+                raise Violation("init", says, self._last_use(late[0], b) if late else None)
             if any(b is target for target in self._targets()):
                 raise Violation("init", f"{b.name} is invalidated before a copy completed on it")
             b.life, b.phase = b.phase, -1
+
+    def _last_use(self, by: int, b: Barrier) -> Step | None:
+        """Return what a thread does with a barrier now, or has done last."""
+        agent = self.machine.agents[by] if by < len(self.machine.agents) else None
+        steps: Iterable[Step] = reversed(self.machine.log)
+        if agent is not None and agent.pc < len(agent.program):
+            steps = chain([Step(agent.name, by, agent.program[agent.pc])], steps)
+        for step in steps:
+            if step.by == by and f"{_ring(step.event.stmt)}[{step.event.slot}]" == b.name:
+                return step
+        return None
 
     def _targets(self) -> Iterator[Barrier]:
         for f in self.machine.issued:
@@ -295,7 +308,7 @@ class Phases:
             if b.acc[CAUSE, agent.by] < at:
                 says = f"phase {b.phase} of {b.name} completes, but nothing orders that after "
                 says += f"{agent.name} has left its wait for phase {b.phase - 1}: it can be lapped"
-                raise Violation("parity", says)
+                raise Violation("parity", says, self._last_use(agent.by, b))
         b.phase += 1
         b.pending = b.count
         b.acc[ORDER : CAUSE + 1, b.column] = b.phase
@@ -360,3 +373,8 @@ def _known(b: Barrier, clock: Clock) -> int:
         if all(clock[CAUSE, by] >= at for by, at in b.past[phase - first]):
             return phase + 1
     return known
+
+
+def _ring(stmt: kir.Stmt) -> str:
+    ring = getattr(stmt, "barrier", None)
+    return ring.name if isinstance(ring, kir.MBarrier) else ""

@@ -111,6 +111,20 @@ def test_the_bound_is_that_of_what_the_kernel_multiplies() -> None:
     assert most(Arithmetic(DType.BF16, partials=Partials(DType.BF16, 4)), x, w) > 100 * cores
 
 
+def test_f64_is_exact_mathematics_to_a_kernel_of_f32() -> None:
+    """Its own sums are as rounded as before; a kernel of f64 has to do better."""
+
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.double() @ b.double().T).float()
+
+    _, plain = bounds(lambda a, b: a @ b.T, X, W)
+    _, exact = bounds(product, X, W)
+    assert torch.equal(plain, exact)
+    _, double = bounds(lambda a, b: a @ b.T, X.double(), W.double(), dtype=DType.F64,
+                       how=Arithmetic(double=True))  # fmt: skip
+    assert 0 < float(double.max()) < 1e-6 * float(plain.max())
+
+
 def test_a_result_of_16_bits_may_be_rounded_on_the_way_or_not() -> None:
     """A kernel keeps it in f32; a cast that the function writes is a rounding."""
     x = X.bfloat16()

@@ -8,8 +8,11 @@ from hypothesis import HealthCheck, find, settings
 from hypothesis import strategies as st
 
 from fuser.cookbook.recipes import specialized_ring, wgmma_ring
+from oracles.prover import prove
+from oracles.simulator.schedule import Order
 from oracles.simulator.simulate import Launch, simulate
 from oracles.verdict import Status
+from oracles.witness import Mark
 
 LAUNCH = Launch(1, {"R": 4, "C": 64 * 5, "pitch": 64 * 5})
 
@@ -44,3 +47,22 @@ def test_right_kernels_pass_under_drawn_choices(seed: int) -> None:
     assert simulate(specialized_ring(), Launch(1, {"R": 4, "C": 256}), schedule=schedule).findings
     verdict = simulate(wgmma_ring(), Launch(1, {"M": 64, "N": 8, "K": 80}), schedule=schedule)
     assert verdict.status is Status.PASS, verdict
+
+
+def test_an_order_of_events_is_followed() -> None:
+    """Who comes to the next event goes; the first that is too early for its barrier is found."""
+    kernel = kernels.specialized(3, warp_sync=False)
+    found = prove.witness(kernel)
+    assert found is not None
+    order = Order(tuple((row.line, row.k, "engine" in row.lane) for row in found.rows))
+    verdict = simulate(kernel, LAUNCH, schedule=order)
+    assert verdict.status is Status.FAIL
+    marked = {row.line for row in found.rows if row.mark is not Mark.NONE}
+    assert set(verdict.findings[-1].lines) == marked
+    assert f"in the order of {len(found.rows)} events" in verdict.reason
+
+
+def test_events_that_nobody_comes_to_are_passed_over() -> None:
+    """A right kernel passes, whatever the order."""
+    order = Order(((999, -1, False), (1, 7, True), (15, 3, False), (15, 0, False)))
+    assert simulate(kernels.specialized(3), LAUNCH, schedule=order).status is Status.PASS
