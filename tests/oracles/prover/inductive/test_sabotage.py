@@ -332,8 +332,8 @@ ROWS = (
     Row("no more than two CTAs are followed", instead(
         ctas, "_sizes", lambda right: lambda *of: right(*of)[:2]
     ), litmus("turns_joined_in_parts_of_a_period")),
-    Row("no CTAs are followed together", instead(fixpoint, "readings", lambda right: lambda of: [
-        one for one in right(of) if not one.together
+    Row("no CTAs are followed together", instead(fixpoint, "readings", lambda right: lambda *of: [
+        one for one in right(*of) if not one.together
     ]), litmus("turns_joined_below_a_scaled_count")),
     Row("loops in which CTAs meet are cut short", instead(
         fixpoint, "private", lambda _: lambda of: of.counts
