@@ -33,7 +33,7 @@ KINDS = {
     "collective": "a statement is executed by other threads than it needs",
     "registers": "setmaxnreg asks for registers that there are not",
     "semaphore": "turns are out of order, or not left as the next launch expects",
-    "residency": "a CTA waits for one that may never run",
+    "residency": "a CTA waits for one that may never run, or uses one that may not have begun",
     "exit": "something is in flight at the end of a CTA",
     "determinism": "the bits depend on the interleaving",
     "dependency": "an access is not ordered after the end of the launches before this one",

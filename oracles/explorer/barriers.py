@@ -273,6 +273,7 @@ class Barriers:
         late = plan.remote_bits & ~st.near[i] if step.flag else 0
         count, s, owed = count + agent.lanes, s | st.s[i] & ~late, owed | 1 << i
         if count == plan.kernel.threads * plan.kernel.cluster:
+            s |= plan.begun.get(key, 0)
             st.cluster[key] = (0, 0, 0, 0, g, a, s, owed, owed)
         else:
             st.cluster[key] = (count, g, a, s, done_g, done_a, done_s, owed, ready)

@@ -15,7 +15,7 @@ from oracles.explorer.maps import use_map
 from oracles.explorer.memory import Memory
 from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
-from oracles.explorer.state import ALIVE, Op, State, Step
+from oracles.explorer.state import ALIVE, Access, Op, State, Step
 from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
 Choice = tuple[int, int]
@@ -78,6 +78,18 @@ class Machine:
         step = self.next_step(st, i)
         return step is not None and step.op < Op.ARRIVE and self.enabled(st, i)
 
+    def _has_begun(self, st: State, i: int, access: Access) -> None:
+        """Check that a CTA of the cluster runs that threads store into.
+
+        Source: CUDA programming guide, "distributed shared memory": before that, all have met.
+        """
+        far = access.shared and access.space != access.cta
+        if far and access.write and not (access.engine or access.barrier):
+            begun = self.plan.begun[self.plan.ctas[access.cta] // self.plan.kernel.cluster]
+            if not st.s[i] & begun:
+                says = f"{access.what} is of a CTA that may not have begun"
+                self.plan.refuse(Rule.BEGUN, "residency", access.where, says)
+
     def advance(self, st: State, i: int) -> None:
         """Execute the next step of agent `i`, which is enabled."""
         step = self.next_step(st, i)
@@ -95,6 +107,7 @@ class Machine:
                 says = f"no fence_mbarrier_init behind the init of {self.plan.slot_name(slot)}"
                 self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:
+            self._has_begun(st, i, access)
             self.memory.touch(st, (i,), access)
         if isinstance(step.stmt, kir.OnSemaphore | kir.TensorMapReplace):
             self.memory.ended(st, (i,), step.where)

@@ -160,6 +160,8 @@ class Plan:
     """Tensors (spaces) that hold nothing when the launch begins."""
     results: set[int] = field(default_factory=set)
     """Tensors (spaces) that are outputs."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """Of each cluster whose CTAs use each other, the event that all have begun."""
     publications: dict[int, int] = field(default_factory=dict)
     """Of each begin of a barrier, the event that makes it visible to other CTAs."""
     remote_bits: int = 0
@@ -325,7 +327,10 @@ class Plan:
         size = self.kernel.cluster
         if not 0 <= rank < size:
             raise Defect(Rule.BOUNDS, "bounds", where, f"cta {rank} of a cluster of {size}")
-        return cta - self.ctas[cta] % size + rank
+        other = cta - self.ctas[cta] % size + rank
+        if other != cta:
+            self.begun.setdefault(self.ctas[cta] // size, self.event())
+        return other
 
     def start(self) -> State:
         """Return the state before the first step."""

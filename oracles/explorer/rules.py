@@ -59,6 +59,7 @@ class Rule(Enum):
     TURNS = "who releases a semaphore, or arrives at it, knows that it was left before"
     SEMAPHORE_ZERO = "a semaphore is 0 at the end of a launch"
     RESIDENCY = "a CTA waits only for CTAs that are sure to run"
+    BEGUN = "a CTA stores only into CTAs of its cluster that have begun"
     EXIT = "nothing touches the shared memory of a CTA that has ended"
     DETERMINISM = "sums of floats have one order, where bits are promised"
     DEPENDENCY = "what the launches before may use is left alone until they have ended"

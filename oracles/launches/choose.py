@@ -174,7 +174,8 @@ class _Chooser:
         for many in MORE:
             self.ctas = max(self.ctas, many * self.kernel.cluster)
             met = self._ask(deciding)
-        self.far = met & ~near
+        lasting = sum(bit for wish, bit in self._bits() if wish in self.reading.lasting)
+        self.far = met & (~near | lasting)
         wishes = len(self.reading.wishes)
         taken = sorted(self._chosen(most), key=lambda one: one.cost)
         return Choice(

@@ -76,12 +76,16 @@ class Reading:
         The ends of loops, parameters that are no sizes of tensors, and the number of CTAs.
     counts : set of int
         Numbers of turns: around those of the rings, and around what an index is held against.
+    late : set of int
+        Those of them by which the latter shows, in that turn or once its ring has gone round.
     marks : dict of Var to set of int
         What each parameter is divided by, cut into and compared with.
     tiles : dict of Var to int
         The smallest of these boxes.
     wishes : list of Wish
         The most telling ones first, of every sort in turn.
+    lasting : set of Wish
+        Those for so many turns.
     deciding : set of Wish
         Those about guards, ends of loops, and what statements are told.
     """
@@ -93,6 +97,7 @@ class Reading:
         self.counts = {n for s in rings for n in (0, 1, 2, s - 1, s, s + 1, 2 * s + 1)}
         self.counts |= _overrun(kernel)
         self.unit = max((t.aligned for t in kernel.tensors), default=1)
+        self.late: set[int] = set()
         self.ends: list[Subject] = []
         self.marks: dict[Var, set[int]] = {}
         self.tiles: dict[Var, int] = {}
@@ -110,6 +115,7 @@ class Reading:
         self._sizes()
         some = zip_longest(*(wishes.values() for wishes in self._sorts.values()))
         self.wishes = [wish for row in some for wish in row if wish is not None]
+        self.lasting = {w for w in self.wishes if w.subject in self.ends and w.low in self.late}
         self.deciding = {w for sort in DECIDING for w in self._sorts[sort].values()}
         self._seen = self._function()
 
@@ -141,6 +147,8 @@ class Reading:
                         if inner:
                             self._branch(guard, inner, lets, path)
                 case _:
+                    for expr in kir.expressions(stmt):
+                        self._marks(substitute(expr, lets))
                     self._told(stmt, lets, path)
                     for inner in kir.bodies(stmt):
                         self._body(inner, lets, path)
@@ -214,9 +222,12 @@ class Reading:
             box.origin, box.shape, box.limit, box.tensor.extents, strict=True
         ):
             origin = substitute(at, lets)
-            self._mark(size, limit, extent)
-            for var in variables(extent):
-                self.tiles[var] = min(size, self.tiles.get(var, size))
+            for held in (limit, extent):
+                for var in variables(held):
+                    tile = max(1, size // _step(held, var))
+                    self._mark(tile, var)
+                    if held is extent:
+                        self.tiles[var] = min(tile, self.tiles.get(var, tile))
             self._turns("places", origin, path)
             for end in {substitute(limit, lets): None, extent: None}:
                 left = self._subject(fold(Kind.SUB, end, origin), path)
@@ -269,12 +280,21 @@ class Reading:
                 if low >= 0 and (high < whole or not whole):
                     self._wish("remainders", rest, (low, high))
 
+    def _marks(self, expr: Expr) -> None:
+        """Note what is divided by what and compared with what to find a slot, or a parity."""
+        if isinstance(expr, Op):
+            self._marks(expr.a)
+            self._marks(expr.b)
+            if expr.kind in (Kind.FLOORDIV, Kind.MOD, Kind.LT, Kind.LE, Kind.EQ):
+                self._mark(expr.b, expr.a)
+
     def _mark(self, number: Expr, *held: Expr) -> None:
         if isinstance(number, int) and number > 0:
             for var in (v for expr in held for v in variables(expr)):
                 self.marks.setdefault(var, {1}).add(number)
                 if var in self._turning and number < LATE:
-                    self.counts |= {number, number + 1, number + self.ring + 1}
+                    self.late |= {number + 1, number + self.ring + 1}
+                    self.counts |= {number, *self.late}
 
     def _around(self, *points: int) -> Iterator[Interval]:
         """Yield points and their neighbours, and the neighbours that alignment allows."""
@@ -364,6 +384,13 @@ def calculator(given: Sequence[Var], exprs: Iterable[Expr]) -> Calculator:
     text = f"lambda p: (lambda {', '.join(names.values())}: [{body}])(*p)"
     made: Calculator = eval(text, {"quotient": floordiv, "rest": mod})
     return made
+
+
+def _step(size: Expr, var: Var) -> int:
+    """Return by how much a size grows with a parameter."""
+    ones: dict[Var, Expr] = dict.fromkeys(variables(size), 1)
+    more = fold(Kind.SUB, substitute(size, ones | {var: 2}), substitute(size, ones))
+    return more if isinstance(more, int) and more > 0 else 1
 
 
 def _some(stop: int) -> list[int]:

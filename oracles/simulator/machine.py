@@ -366,6 +366,7 @@ class Machine:
     memory of another CTA.  `followers` are called when clocks have grown, for who keeps clocks of
     its own.  `before` is the column of the launches before this one, whose end is at time 1, or -1
     where they have ended; `waited` is whether some thread has waited for them.
+    `begun` has the column of each cluster: at time 1 all of its CTAs have begun.
     """
 
     def __init__(
@@ -378,9 +379,11 @@ class Machine:
         self.named = named
         rings = sum(m.slots + 2 for m in kernel.barriers) + len(named)
         self.away = slice(len(agents), len(agents) * (1 + (kernel.cluster > 1)))
-        self.columns = Columns(agents, self.away.stop + self.ctas * rings + kernel.dependent)
+        more = self.ctas * rings + self.ctas // kernel.cluster + kernel.dependent
+        self.columns = Columns(agents, self.away.stop + more)
         self.first_free: int = self.away.stop
         self.before = self.column() if kernel.dependent else -1
+        self.begun = [self.column() for _ in range(self.ctas // kernel.cluster)]
         self.waited = False
         self.ready: list[Agent] = []
         self.flights: list[Flight] = []
@@ -461,6 +464,13 @@ class Machine:
         if not 0 <= rank < self.kernel.cluster:
             raise Violation("bounds", f"a cluster of {self.kernel.cluster} has no CTA {rank}")
         return agent.cta - agent.block % self.kernel.cluster + rank
+
+    def has_begun(self, agent: Agent) -> bool:
+        """Whether an agent knows that the other CTAs of its cluster run: they have met.
+
+        Source: CUDA programming guide, "distributed shared memory".
+        """
+        return bool(agent.clock[ORDER, self.begun[agent.cta // self.kernel.cluster]])
 
     def reach(self, agent: Agent, cta: int, event: Event) -> None:
         """Note what an agent does to the shared memory of a CTA; only another one may be gone."""

@@ -75,7 +75,69 @@ def signalled(
     return replace(made, cluster=2, requires=(eq(kir.GRID, 2),))
 
 
+def put(order: str) -> kir.Kernel:
+    """Two CTAs each store a tile into the other's shared memory, and meet before it is read."""
+    buffer, tile, other = slots("S"), fragment("x", 64), fragment("z", 64)
+    x, y = tensor("X", 2), tensor("Y", 2)
+    words: dict[str, kir.Stmt] = {
+        "arrive": kir.ClusterArrive(),
+        "relaxed": kir.ClusterArrive(relaxed=True),
+        "wait": kir.ClusterWait(),
+        "meet": kir.ClusterArrive(),
+        "met": kir.ClusterWait(),
+        "sync": kir.BlockSync(0, 64),
+        "put": store(kir.Slot(buffer, 0, 1 - kir.RANK), tile),
+        "get": load(other, kir.Slot(buffer, 0)),
+        "out": store(box(y, kir.RANK), other),
+    }
+    body = (load(tile, box(x, kir.RANK)), *said(order, words))
+    made = kernel(body, threads=64, buffers=(buffer,), tensors=(x, y), params=())
+    return replace(made, cluster=2, requires=(eq(kir.GRID, 2),))
+
+
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "tiles_put_once_all_have_begun",
+        "H63",
+        put("arrive wait put meet met get out"),
+        "The CTAs of a cluster have met before they use each other (CUDA, distributed shared "
+        "memory).",
+        launches=PAIR,
+    ),
+    legal(
+        "tiles_put_behind_a_relaxed_meeting",
+        "H63",
+        put("relaxed wait put meet met get out"),
+        "That a CTA has begun needs no release.",
+        launches=PAIR,
+    ),
+    broken(
+        "tiles_put_before_all_have_begun",
+        "H63",
+        put("put arrive wait get out"),
+        "residency",
+        "tiles_put_once_all_have_begun",
+        "The other CTA may not run yet: its shared memory is not there.",
+        launches=PAIR,
+    ),
+    broken(
+        "tiles_put_between_arrival_and_wait",
+        "H63",
+        put("arrive put wait meet met get out"),
+        "residency",
+        "tiles_put_once_all_have_begun",
+        "Who has arrived does not know that the others have.",
+        launches=PAIR,
+    ),
+    broken(
+        "tiles_put_behind_a_block_barrier",
+        "H63",
+        put("sync put arrive wait get out"),
+        "residency",
+        "tiles_put_once_all_have_begun",
+        "A block barrier joins one CTA.",
+        launches=PAIR,
+    ),
     legal(
         "tiles_shared_in_a_cluster",
         "H64 H63 H65",

@@ -114,6 +114,25 @@ def begun(order: str) -> kir.Kernel:
     return single(body, threads=64, barriers=(bar,))
 
 
+def seen(order: str) -> kir.Kernel:
+    """One warp loads, another invalidates the barrier on which that completes."""
+    bar, buffer, tile = kir.MBarrier("full", 1, 1), slots("S"), fragment("x")
+    words: dict[str, kir.Stmt] = {
+        "wait": wait(bar, 0, 0),
+        "read": load(tile, kir.Slot(buffer, 0)),
+        "lanes": kir.WarpSync(),
+        "end": elect(kir.MBarrierInvalidate(bar)),
+        "out": store(box(Y1), tile),
+    }
+    body = (
+        init(bar),
+        kir.BlockSync(0, 64),
+        kir.Role("load", 1, 1, (elect(*fill(kir.Slot(buffer, 0), box(X1), bar)),)),
+        kir.Role("use", 0, 1, said(order, words)),
+    )
+    return single(body, threads=64, buffers=(buffer,), barriers=(bar,))
+
+
 def ended(joined: str) -> kir.Kernel:
     """Invalidate the barriers of a ring behind it; nobody has waited for its last phases."""
     made = ring()
@@ -138,6 +157,20 @@ LITMUS: tuple[Litmus, ...] = (
         "init",
         "a_ring_joined_and_invalidated",
         "Other threads still arrive.",
+    ),
+    legal(
+        "a_barrier_invalidated_by_who_saw_its_phase",
+        "H10",
+        seen("wait read lanes end out"),
+        "All that was to come on it has: the arrival and the bytes.",
+    ),
+    broken(
+        "a_barrier_invalidated_before_its_phase_is_over",
+        "H10",
+        seen("lanes end wait read out"),
+        "init",
+        "a_barrier_invalidated_by_who_saw_its_phase",
+        "The load may still arrive and complete on it.",
     ),
     legal(
         "a_phase_that_has_begun_is_invalidated",

@@ -159,7 +159,7 @@ class Shape:
         for a in state.agents:
             happened.update(a.in_flight())
         out = 0
-        happened.add(state.ended)
+        happened |= {state.ended, state.begun}
         for event in happened - {-1}:
             out |= 1 << FACTS * event
         for phase in state.phases.values():
@@ -252,6 +252,7 @@ class Shape:
         out["in flight"] = frozenset((self._event(e), cta) for e, cta in self._flying.items())
         out["tensor maps"] = {where: told.site for where, told in state.told.items()}
         out["launches before have ended"] = self._event(state.ended)
+        out["the cluster has begun"] = self._event(state.begun)
         out["chosen"] = frozenset(state.chosen.items())
         out["places that were put down"] = frozenset(self.put_down())
         return out

@@ -89,6 +89,7 @@ class Rule(Enum):
         "semaphore",
     )
     RESIDENCY = "obligation: a CTA waits only for CTAs that are sure to run", "residency"
+    BEGUN = "obligation: a CTA stores only into CTAs that have begun", "residency"
     DETERMINISM = "obligation: a kernel declared bitwise adds in one order", "determinism"
     DEPENDENCY = (
         "obligation: what launches before may use is left alone until they end",

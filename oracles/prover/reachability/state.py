@@ -558,7 +558,8 @@ class State:
 
     `products` has what preceded the latest products of a warpgroup, by warpgroup and age; `told`
     what each tensor map says that was written; `ended` is the event that the launches before this
-    one have ended, once a thread has waited for it.
+    one have ended, once a thread has waited for it, and `begun` that all CTAs of the cluster have
+    begun, once they have met.
     """
 
     agents: list[Agent] = derived("threads", parts=list)
@@ -585,6 +586,7 @@ class State:
     lead: int = left_out("it follows from the counts", default=0)
     path: Any = left_out("how a state was reached tells nothing of what follows", default=None)
     ended: int = same(default=-1)
+    begun: int = same(default=-1)
     origin: int = left_out("which state it was reached from tells nothing either", default=-1)
 
     @property
@@ -733,7 +735,7 @@ class State:
             live.update((one.end, *one.waiters, *(event for _, event in one.past)))
         for a in self.agents:
             live.update(a.in_flight())
-        live |= {self.ended}
+        live |= {self.ended, self.begun}
         live.discard(-1)
         self.live = mask | bits(live)
 

@@ -507,9 +507,21 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
         return
     event = Access(step, at, writes).judge()
     if cta != step.cta:
+        _has_begun(step, writes=writes)
         step.state.fly(event, cta, step.site.index)
     if writes and step.world.accesses.collide(step.site, step.agent):
         step.wrong(Rule.WAW, "threads of one store share bytes", earlier=step.site)
+
+
+def _has_begun(step: Step, *, writes: bool) -> None:
+    """Check that a CTA of the cluster has begun that threads store into.
+
+    Source: CUDA programming guide, "distributed shared memory".  What is read there has been
+    written there, and who uses an mbarrier there knows of its init.
+    """
+    step.findings.ask()
+    if writes and not (step.state.begun >= 0 and step.knows(step.state.begun)):
+        step.wrong(Rule.BEGUN, "nothing tells that this CTA of the cluster has begun")
 
 
 def _launched(step: Step, slot: kir.Slot, index: int, cta: int, *, writes: bool) -> int:

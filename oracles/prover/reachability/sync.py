@@ -114,7 +114,8 @@ def cluster_arrive(step: Step, *, relaxed: bool) -> None:
     step.a.arrived = True
     if now.count >= now.threads:
         end = step.event("generation", CLUSTER_BARRIER)
-        done = Generation(before=now.before | bit(end), last=end)
+        step.state.begun = step.events.number(Place("begun"))
+        done = Generation(before=now.before | bit(end) | bit(step.state.begun), last=end)
         step.state.barriers[CLUSTER_DONE] = done
         now.completes(end)
 

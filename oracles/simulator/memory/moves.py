@@ -231,6 +231,8 @@ class Memory:
         cta = agent.cta
         if slot.cta is not None:
             cta = self.machine.peer(agent, event.extra)
+            if writes and cta != agent.cta and not self.machine.has_begun(agent):
+                raise Violation("residency", "it stores into a CTA that may not have begun")
             self.machine.reach(agent, cta, event)
         atoms = self._atoms(deal, cta)
         touch = self.shadow.write if writes else self.shadow.read
@@ -331,7 +333,7 @@ class Memory:
             targets = [self.machine.peer(agent, rank) for rank in ranks]
         for cta in targets:
             barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
-            self.phases.use(agent, barrier)
+            self.phases.use(agent, barrier, copies=True)
             if self.strict and not self.phases.fenced(agent, barrier):
                 says = f"no fence_mbarrier_init stands behind the init of {barrier.name}"
                 self.machine.warn("init", says, None)
@@ -494,7 +496,7 @@ class Memory:
         check_slot(stmt.dst, event.index, stmt.width * size)
         cta = agent.cta if stmt.dst.cta is None else machine.peer(agent, event.extra)
         barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
-        self.phases.use(agent, barrier)
+        self.phases.use(agent, barrier, copies=True)
         flight = machine.issue(agent, event, shared=True, cta=cta)
         machine.columns.parts.published[flight.by] = True
         atoms = self._atoms(deal, cta)

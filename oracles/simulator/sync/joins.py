@@ -425,6 +425,7 @@ class Joins:
             b.arrived = 0
             b.sealed, b.acc = b.acc, b.sealed
             b.acc[:] = 0
+            b.sealed[ORDER, self.machine.begun[agent.cta // self.machine.kernel.cluster]] = 1
             waiting, b.waiting = b.waiting, []
             for waiter in waiting:
                 self.machine.wake(waiter, passed=False)

@@ -163,8 +163,11 @@ class Phases:
                 case _:
                     pass
 
-    def use(self, agent: Agent, b: Barrier) -> None:
-        """Check that the life of `b` is visible to this agent."""
+    def use(self, agent: Agent, b: Barrier, *, copies: bool = False) -> None:
+        """Check that the life of `b` is visible to this agent.
+
+        Of one who issues `copies` that complete on `b` the use is over when they have.
+        """
         if b.phase < 0:
             raise Violation("init", f"{b.name} is used before its mbarrier_init or after its end")
         if agent.clock[ORDER, b.made] < b.lives:
@@ -172,7 +175,8 @@ class Phases:
         if agent.cta != b.cta and agent.clock[ORDER, b.wide] < b.lives:
             says = f"no fence_mbarrier_init makes the init of {b.name} visible to another CTA"
             raise Violation("init", says)
-        b.used[agent.by] = agent.now
+        if not copies:
+            b.used[agent.by] = agent.now
 
     def fenced(self, agent: Agent, b: Barrier) -> bool:
         """Whether this agent knows of a `FenceMBarrierInit` behind the init of a barrier."""
@@ -267,6 +271,7 @@ class Phases:
             says += f"{knows} phases were known to be over: they may land on phase {knows}"
             raise Violation("bytes", says)
         b.nbytes -= nbytes
+        b.used[flight.by] = flight.base + WRITE_DONE
         self._landed(flight, b)
 
     def _settle(self, b: Barrier) -> None:

@@ -209,3 +209,27 @@ def test_a_program_is_launched_as_it_is_told() -> None:
         explore(pair)
     with pytest.raises(ValueError, match="give launches for a program"):
         search(pair, schedules=1)
+
+
+def late_slot(number: int, *, cut: int = 1) -> kir.Kernel:
+    """Load tiles from a slot that is another one in a single turn, along rows cut into boxes."""
+    from_here = kir.Tensor("X", XN.dtype, (n * 4 * cut, 32), (32, 1), XN.aligned)
+    tile, buffer = fragment("x"), slots("S", 2)
+    other = (k + eq(k % 12, number)) % 2
+    source = replace(box(from_here, k), limit=from_here.extents)
+    body = (load(tile, source), store(kir.Slot(buffer, other), tile), store(box(YN, k), tile))
+    return litmus_kernel((kir.ForLoop(k, n, body),), buffers=(buffer,), tensors=(from_here, YN))
+
+
+@pytest.mark.parametrize("number", [5, 9, 11])
+def test_a_turn_that_only_a_slot_depends_on_is_reached(number: int) -> None:
+    """It is an expression of a statement, and no condition."""
+    longest = max(one.params["n"] for one in choose(late_slot(number)).launches)
+    assert longest > number
+
+
+def test_what_is_cut_into_boxes_is_counted_in_them() -> None:
+    """A parameter that counts tiles is no size of a tile: rings are to turn over."""
+    kernel = late_slot(0, cut=4)
+    assert Reading(kernel).tiles[n] == 1
+    assert {0, 1, 2, 3, 5} <= {one.params["n"] for one in choose(kernel).launches}
