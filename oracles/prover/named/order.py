@@ -62,6 +62,7 @@ class Order:
         self._live = {s.barrier for s in kernel.walk() if isinstance(s, kir.MBarrierInit)}
         self._known: dict[object, Mapping[int, Expr]] = {}
         self._sorts = {p.kind.index: _sort(p) for p in programs}
+        self._overs: dict[object, Formula] = {}
 
     # --- positions ------------------------------------------------------------------------------
 
@@ -251,8 +252,11 @@ class Order:
         """Return that work is over for its own threads at some point of theirs."""
         if work.kind is None:
             return self.asked.before(work.at, end)
-        awaits = covered(self.asked, work.program, work.at, end, work.kind, read=work.read)
-        return any_of(*(when for _, when in awaits))
+        key = work.program.kind.index, work.at, work.kind, work.read, end, self.asked.looks
+        if key not in self._overs:
+            awaits = covered(self.asked, work.program, work.at, end, work.kind, read=work.read)
+            self._overs[key] = any_of(*(when for _, when in awaits))
+        return self._overs[key]
 
     def met(self, work: Work, other: Program, end: Instance, *, warp: bool = False) -> Formula:
         """Return that work is over before a join with other threads, or of each warp of theirs."""

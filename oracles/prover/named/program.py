@@ -385,7 +385,7 @@ class Asked:
     strict: bool = False
     reach: int = 1
     count: int = 0
-    _known: set[Expr] = field(default_factory=set)
+    _known: frozenset[Expr] = frozenset()
     _proved: set[object] = field(default_factory=set)
 
     def before(self, a: Instance, b: Instance) -> Formula:
@@ -401,6 +401,11 @@ class Asked:
                 same = all_of(normal(eq(one, two)), holds)
                 holds = any_of(normal(fold(Kind.LT, one, two)), same)
         return holds
+
+    @property
+    def looks(self) -> object:
+        """What a formula depends on beside what it is about: how far it looks, what is assumed."""
+        return self.reach, self._known
 
     def exists(self, program: Program, one: Instance) -> Formula:
         """Return that an instance is executed; what is assumed anyway is left out."""
@@ -475,7 +480,7 @@ class Asked:
 
     def assume(self, facts: Iterable[Formula]) -> None:
         """Leave these conditions out of what is built next: they hold anyway."""
-        self._known = {fact for fact in facts if not isinstance(fact, AtLeast)}
+        self._known = frozenset(fact for fact in facts if not isinstance(fact, AtLeast))
 
     def holds(
         self,
@@ -508,6 +513,32 @@ class Asked:
             raise UndecidedError(f"z3 gives up: {text}")
         values = ", ".join(f"{n}={v}" for n, v in answer.values.items() if "?" not in n)
         raise WitnessedError(f"{text}; {values}")
+
+    def holds_in(
+        self, cases: Iterable[Expr], facts: Iterable[Formula], fine: Callable[[], Formula]
+    ) -> bool:
+        """Whether something holds in each of some cases, as far as z3 can tell.
+
+        More in reach is harder, and needed in few cases: it is tried last.
+        """
+        given, claims = list(facts), dict[int, Formula]()
+        self.count += 1
+        outside = self.reach, self._known
+        try:
+            for case in cases:
+                for reach in range(1, self.most + 1):
+                    if reach not in claims:
+                        self.reach = reach
+                        self.assume(given)
+                        claims[reach] = fine()
+                    asked = [*given, case, none_of(claims[reach])]
+                    if self.possible.ask(asked).status == "unsat":
+                        break
+                else:
+                    return False
+        finally:
+            self.reach, self._known = outside
+        return True
 
     def _answer(self, given: list[Formula], fine: Callable[[], Formula], most: int) -> Answer:
         """Ask whether facts can hold and something not.

@@ -58,3 +58,17 @@ def test_what_follows_from_the_facts_of_a_launch_is_proved() -> None:
     with pytest.raises(WitnessedError, match="t=0"):
         question.holds([t <= 0], lambda: t >= 1, "none")
     assert question.count == 2
+
+
+def test_each_case_is_decided_with_as_little_in_reach_as_it_takes() -> None:
+    """What is built for one case is asked of the others, too."""
+    question, looked = asked(), []
+
+    def claim() -> Expr:
+        looked.append(question.reach)
+        return t <= question.reach
+
+    assert question.holds_in([eq(t, 0), eq(t, 2), eq(t, 1)], [t < 9], claim)
+    assert looked == [1, 2]
+    assert not question.holds_in([eq(t, 0), eq(t, 3)], [t < 9], claim)
+    assert (question.count, question.reach) == (2, 1)
