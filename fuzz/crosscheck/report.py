@@ -92,7 +92,7 @@ def _at(ordered: Sequence[float], part: float) -> float:
 WITHOUT = {
     "H28": "the IR has no compiler that could move reads; the text of the code is checked",
     "H35": "the row asks for silence: the right litmus kernels are judged for it",
-    "H85": "the IR has no dependent launches",
+    "H85": "no recipe is a dependent launch; the litmus kernels are judged for it",
     "H86": "concurrent launches are a check of the host",
 }
 """Rows of the hazard table that no mutant can show, and why."""
