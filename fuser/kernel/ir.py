@@ -105,6 +105,8 @@ class Assign:
 class ForLoop:
     """`body` for `index` = 0, 1, ..., `stop - 1`; no time at all where `stop` is 0.
 
+    `stop` has one value throughout: nothing in `body` assigns to what it depends on.
+
     With `unroll` the assembler may have the loads of so many iterations on their way at once, in
     registers; that changes nothing of what a thread does before what.
     """

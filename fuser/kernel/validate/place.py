@@ -128,9 +128,12 @@ def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                 f": warps {place.first_warp}..{place.first_warp + place.warps - 1} are no whole "
                 "warpgroups; begin at a multiple of 4, with a multiple of 4 warps"
             )
-        case kir.ForLoop(index, stop):
+        case kir.ForLoop(index, stop, body):
             if isinstance(stop, int) and stop < 0:
                 yield f" ends at {stop}; count from 0"
+            moved = variables(stop) & {s.var for s in kir.walk(body) if isinstance(s, kir.Assign)}
+            for var in sorted(moved, key=str):
+                yield f" ends at {stop}, and its body assigns to {var}; copy it into a Let before"
             if place.origin(index) is not None:
                 yield f": {index} has a value here already; rename the index"
         case kir.Loop(index):

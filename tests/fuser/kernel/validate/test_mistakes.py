@@ -45,7 +45,7 @@ from kernel_parts import (
 )
 
 from fuser.dtype import DType
-from fuser.expr import eq
+from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.legal import problems, validate
 
@@ -274,6 +274,13 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     ),
     "let again": ("M has a value here already; rename it", kernel(kir.Let(M, 1))),
     "index again": ("i has a value here already; rename the index", kernel(loop(loop()))),
+    "moving end": (
+        "ends at i, and its body assigns to i; copy it into a Let before",
+        kernel(
+            kir.Let(INDEX, M),
+            kir.ForLoop(Var("q"), INDEX, (kir.Assign(INDEX, INDEX - 1),)),
+        ),
+    ),
     "negative loop": ("ends at -1; count from 0", kernel(loop(stop=-1))),
     "rank without clusters": (
         "uses clusterRank, but the kernel has no clusters; set Kernel.cluster",
