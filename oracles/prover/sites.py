@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -642,7 +642,8 @@ class Spread:
 
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
     `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
-    its `a`, for a result of this layout, and `turned` whether as (K, M).
+    its `a`, for a result of this layout, and `turned` whether as (K, M).  `nbytes` is the size of
+    an element where these lie one behind the other in shared memory, else 0.
     """
 
     buffer: str
@@ -652,6 +653,7 @@ class Spread:
     matrix: bool = False
     operand: bool = False
     turned: bool = False
+    nbytes: int = 0
 
 
 def storage(buffers: Iterable[kir.Buffer]) -> Storage:
@@ -677,9 +679,10 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
             return None
     if isinstance(tile, kir.Slot):
         name, shape = storage[tile.buffer.name], tile.buffer.shape
+        nbytes = 0 if tile.buffer.swizzle else tile.buffer.dtype.nbytes
     else:
-        name, shape = tile.tensor.name, tile.shape
-    return Spread(name, layout, shape, site.place.base, matrix)
+        name, shape, nbytes = tile.tensor.name, tile.shape, 0
+    return Spread(name, layout, shape, site.place.base, matrix, nbytes=nbytes)
 
 
 def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
@@ -770,6 +773,15 @@ def _leaders(spread: Spread) -> Owners:
     return np.where(found < 0, found, found // kir.WARP * kir.WARP) if spread.matrix else found
 
 
+def _beside(a: Spread, b: Spread, apart: int) -> tuple[Owners, Owners]:
+    """Return the owners of the bytes that slots have in common which begin so far apart."""
+    unit = gcd(a.nbytes, b.nbytes, apart)
+    left, right = (np.repeat(_leaders(s), s.nbytes // unit, axis=0) for s in (a, b))
+    start = apart // unit
+    low, high = max(0, start), min(len(left), start + len(right))
+    return left[low:high], right[low - start : high - start]
+
+
 def _lanes(spread: Spread, thread: int) -> range:
     """Return the threads for which an owner stands."""
     return range(thread, thread + (kir.WARP if spread.matrix else 1))
@@ -787,7 +799,7 @@ class Overlaps:
                     lanes = slice(start, start + 1) if kind.leads else slice(start + 1, start + 32)
                     self.of[lanes] = kind.index
         self._kinds = kinds
-        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Overlap]] = {}
+        self._known: dict[tuple[Spread, Spread, int], dict[tuple[int, int], Overlap]] = {}
         self._touching: dict[Spread, frozenset[int]] = {}
 
     def touching(self, spread: Spread) -> frozenset[int]:
@@ -811,19 +823,23 @@ class Overlaps:
         once = replace(spread, matrix=False)
         return self.between(once, once).get((kind, kind), Overlap.NEVER) > Overlap.THREAD
 
-    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Overlap]:
-        """Return how kinds of threads of CTA 0 overlap: (of `a`, of `b`) to the worst case."""
-        if (a, b) in self._known:
-            return self._known[a, b]
+    def between(self, a: Spread, b: Spread, apart: int = 0) -> dict[tuple[int, int], Overlap]:
+        """Return how kinds of threads of CTA 0 overlap: (of `a`, of `b`) to the worst case.
+
+        Slots of different buffers begin so many bytes `apart`.
+        """
+        if (a, b, apart) in self._known:
+            return self._known[a, b, apart]
         found: dict[tuple[int, int], Overlap] = {}
-        if a.buffer != b.buffer or a.shape != b.shape:
+        alike = a.buffer == b.buffer and a.shape == b.shape
+        if not alike and not (a.nbytes and b.nbytes):
             for x in self.touching(a):
                 for y in self.touching(b):
                     found[x, y] = self._anywhere(x, y)
         elif a == b and self._private(a):
             found = {(x, x): Overlap.THREAD for x in self.touching(a)}
         else:
-            left, right = _leaders(a), _leaders(b)
+            left, right = (_leaders(a), _leaders(b)) if alike else _beside(a, b, apart)
             many = len(self.of)
             both = (left[:, :, None] >= 0) & (right[:, None, :] >= 0)
             pairs = np.unique((left[:, :, None] * many + right[:, None, :])[both])
@@ -838,7 +854,7 @@ class Overlaps:
                     )
                     key = int(self.of[x]), int(self.of[y])
                     found[key] = max(found.get(key, how), how)
-        self._known[a, b] = found
+        self._known[a, b, apart] = found
         return found
 
     def _anywhere(self, x: int, y: int) -> Overlap:

@@ -31,6 +31,7 @@ from litmus.parts import (
     store,
     trips,
     wait,
+    zero,
 )
 
 EPILOGUE = "fill wait read sync put fence join issue drain"
@@ -120,7 +121,37 @@ def three_groups(more: int) -> kir.Kernel:
     return replace(single(body, threads=384), registers=168)
 
 
+def own_bytes(vector: int) -> kir.Kernel:
+    """Read a tile, each thread two elements, and clear another on its bytes, without a join."""
+    tile, again = fragment("x", 64), fragment("y", 64)
+    rows = kir.Buffer("R", tile.dtype, (1, 128), 1, 0)
+    other = kir.Fragment("z", tile.dtype, kir.Layout((1, 128), vector, 64))
+    body = (
+        load(tile, box(X1)),
+        store(kir.Slot(slots("S"), 0), tile),
+        load(again, kir.Slot(slots("S"), 0)),
+        store(box(Y1), again),
+        zero(other),
+        store(kir.Slot(rows, 0), other),
+    )
+    return single(body, threads=64, buffers=(slots("S"), rows))
+
+
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "bytes_of_a_thread_go_by_two_shapes",
+        "H74",
+        own_bytes(2),
+        "Each thread overwrites what it alone has read: elements 2t and 2t + 1 of either shape.",
+    ),
+    broken(
+        "bytes_of_other_threads_go_by_two_shapes",
+        "H74",
+        own_bytes(1),
+        "WAR WAW",
+        "bytes_of_a_thread_go_by_two_shapes",
+        "Elements t and t + 64 are others' in the other shape, and nothing joins them.",
+    ),
     legal(
         "epilogue_over_the_loaded_tile",
         "H74 H32 H31",

@@ -255,12 +255,13 @@ class Access:
         mine = site.index, step.agent, where[1]
         asked = 0
         for other in layout.overlaps[where]:
+            apart = 0 if box else layout.spans[where][0] - layout.spans[other][0]
             for entry in step.state.memory.get(other, ()):
                 if not writes and not entry.writes:
                     continue
                 asked += 1
                 level, sure = (
-                    world.accesses.overlap((entry.site, entry.agent, other[1]), mine),
+                    world.accesses.overlap((entry.site, entry.agent, other[1]), mine, apart),
                     True,
                 )
                 if box:

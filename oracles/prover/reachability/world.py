@@ -665,7 +665,7 @@ class Accesses:
         self._kinds = len(code.kinds) // (code.kinds[-1].cta + 1)
         self.spreads = {site.index: ordinary(site, layout.storage) for site in code.sites}
         self._operands: dict[tuple[int, str], Spread] = {}
-        self._known: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Overlap]] = {}
+        self._known: dict[tuple[int, int, bool, bool, int], dict[tuple[int, int], Overlap]] = {}
         self._holders: dict[int, frozenset[int]] = {}
         self._colliding: dict[tuple[int, int], bool] = {}
         for site in code.sites:
@@ -676,17 +676,20 @@ class Accesses:
                 name = stmt.src.tensor.name
                 self._operands[site.index, name] = replace(spread, buffer=name)
 
-    def overlap(self, first: User, second: User) -> Overlap:
-        """Return how the accesses of two statements by two kinds of threads overlap."""
+    def overlap(self, first: User, second: User, apart: int = 0) -> Overlap:
+        """Return how the accesses of two statements by two kinds of threads overlap.
+
+        Slots of different buffers begin so many bytes `apart`.
+        """
         (one, agent, name), (two, other, called) = first, second
         left, right = self._operands.get((one, name)), self._operands.get((two, called))
-        key = one, two, left is not None, right is not None
+        key = one, two, left is not None, right is not None, apart
         found = self._known.get(key)
         if found is None:
             a, b = left or self.spreads[one], right or self.spreads[two]
             if a is None or b is None:
                 return Overlap.ANY
-            found = self._overlaps.between(a, b)
+            found = self._overlaps.between(a, b, apart)
             if one == two and a.matrix:
                 found = each_by_one(found)
             self._known[key] = found
