@@ -126,7 +126,7 @@ class Atoms:
         if not self.depends(expr):
             return _known(expr if holds else eq(expr, 0))
         match expr:
-            case Op(Kind.AND, a, b):
+            case Op(Kind.AND | Kind.MUL, a, b):  # neither is 0
                 ways = self.condition(a, holds=holds), self.condition(b, holds=holds)
                 return _several(*ways, every=holds)
             case Op(Kind.LT, a, b):
