@@ -304,14 +304,11 @@ class Log:
 
 def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
     """Return the execution with the smallest trip counts that goes wrong, None if none is found."""
-    parts = cases(kernel)
-    lines = tuple(range(sum(1 for _ in kernel.walk())))
-    # of loops that are joined the lines are others
-    for some in chain([kernel], (case.kernel for case in parts if case.origin == lines)):
+    for some in chain([kernel], _parts(kernel)):
         try:
             violations = fixpoint.judge(some, policy=policy).violations
         except UnsupportedError:
-            if not parts:
+            if not cases(kernel):
                 raise
             continue
         trips = min((v.trips for v in violations), default=0)
@@ -323,7 +320,7 @@ def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
                 continue
             if log is not None:
                 return log
-    for one in _in_launch(kernel, policy) if parts else ():
+    for one in _in_launch(kernel, policy) if cases(kernel) else ():
         try:
             log = _followed(one)
         except UnsupportedError:
@@ -331,6 +328,12 @@ def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
         if log is not None:
             return log
     return None
+
+
+def _parts(kernel: kir.Kernel) -> Iterator[kir.Kernel]:
+    """Yield the cases of a kernel that have its lines: not those whose loops are joined."""
+    lines = tuple(range(sum(1 for _ in kernel.walk())))
+    yield from (case.kernel for case in cases(kernel) if case.origin == lines)
 
 
 def _in_launch(kernel: kir.Kernel, policy: str) -> Iterator[fixpoint.Exploration]:
