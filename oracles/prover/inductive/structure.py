@@ -40,6 +40,7 @@ class Structures:
         self._events, self._orbits = events, orbits
         self._kept: dict[int, dict[str, object]] = {}
         self._rotations: dict[tuple[int, ...], Turned] = {}
+        self._last: tuple[State, tuple[int, ...], Shape] | None = None
 
     def difference(self, one: State, number: int, kept: State, turns: tuple[int, ...]) -> str:
         """Say in what a state differs from a kept one whose rings are `turns` slots behind.
@@ -78,7 +79,10 @@ class Structures:
         return [(turn, at) for turn in gone for at in inside]
 
     def _shape(self, state: State, turns: tuple[int, ...]) -> Shape:
-        return Shape(self.world, self._turned(turns), state)
+        last = self._last
+        if last is None or last[0] is not state or last[1] != turns:
+            last = self._last = state, turns, Shape(self.world, self._turned(turns), state)
+        return last[2]
 
     def _turned(self, turns: tuple[int, ...]) -> Turned:
         if turns not in self._rotations:
@@ -202,7 +206,8 @@ class Shape:
 
     def _facts(self, known: int, beyond: int = 0) -> int:
         """Return facts that may be asked about and that not everybody knows."""
-        return self._turned.facts(known & self._asked & ~(self._everybody | beyond))
+        left = known & self._asked & ~(self._everybody | beyond)
+        return self._turned.facts(left) if left else 0
 
     # --- the parts of a state -------------------------------------------------------------------
 

@@ -161,7 +161,7 @@ class Form:
     def flights(self, flights: Mapping[str, tuple[Group, ...]]) -> object:
         """Map the groups in flight of each kind."""
         groups = tuple(flights.get(kind, _NONE) for kind in _KINDS)
-        return self._nested(groups) if self._to.moved else groups
+        return self._nested(groups) if self._to.moved and any(map(any, groups)) else groups
 
     def _nested(self, it: object) -> object:
         """Map the events in tuples."""

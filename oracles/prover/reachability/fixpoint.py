@@ -113,16 +113,18 @@ class Execution(Scene):
     ) -> None:
         super().__init__(world, state, events, findings, single_arrivals)
         self._still: dict[int, Callable[[], bool]] = {}
+        self._undecided: set[int] = set()
 
     # --- going on -------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Let all threads go on until each waits, for another or at a gate."""
+        self._undecided.clear()
         moved = True
         while moved:
             moved = False
             for a in self.state.agents:
-                if not (a.done or a.waiting or a.gate):
+                if not (a.done or a.waiting or a.gate or a.kind.index in self._undecided):
                     still = self._still.get(a.kind.index)
                     if still is None or not still():
                         moved |= self._advance(a)
@@ -166,6 +168,7 @@ class Execution(Scene):
                 case Set(name):
                     value = self._exact(a, i)
                     if value is None:
+                        self._undecided.add(a.kind.index)  # a count, until the state forks
                         return moved
                     self.state.notes(Assigned(a.kind.index, name, i.expr))
                     a.sets(name, value)
