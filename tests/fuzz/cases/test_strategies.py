@@ -10,7 +10,7 @@ from sample import often
 
 from fuser.arch import SM_90A
 from fuser.errors import FusionError, ScheduleError
-from fuser.fusion.definition import Fusion, to_python
+from fuser.fusion.definition import Fusion, FusionDefinition, to_python
 from fuser.fusion.ops import OPS, Form
 from fuser.runtime.binding import bind
 from fuser.runtime.classify import classify
@@ -176,14 +176,15 @@ def test_heuristics_choose_the_schedules_of_default_cases() -> None:
 
 def test_some_reductions_are_shared() -> None:
     """By up to 16 CTAs, never by persistent ones."""
-    found: list[ReductionParams] = []
+    fd, found = FusionDefinition(), list[ReductionParams]()
+    fd.add_output(fd.ops.sum(fd.define_tensor(shape=["i0", "i1"], dtype="f32"), dims=[1]))
 
     @seed(3)
-    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
-    @given(pointwise_cases())
-    def draw(case: Case) -> None:
-        if isinstance(case.params, ReductionParams):
-            found.append(case.params)
+    @settings(database=None, phases=(Phase.generate,), max_examples=300, deadline=None)
+    @given(params(fd.fusion()))
+    def draw(drawn: PointwiseParams) -> None:
+        if isinstance(drawn, ReductionParams):
+            found.append(drawn)
 
     draw()
     assert len({one.splits for one in found}) >= 3

@@ -39,8 +39,8 @@ OWNERS = {
     "statements": {"clean", "cumulative", "ended", "fenced", "products", "told"},
     "step": {"k", "memory", "places", "put", "valid"},
     "sync": {
-        "alive", "announced", "arrived", "asking", "barriers", "before", "end", "nbytes", "pending",
-        "phases", "remote", "semaphores", "site", "valid", "value", "waiters",
+        "alive", "announced", "arrived", "asking", "barriers", "before", "begun", "end", "nbytes",
+        "pending", "phases", "remote", "semaphores", "site", "valid", "value", "waiters",
     },
 }  # fmt: skip
 """What each module changes of other objects than `self`: code, states and what they hold."""
