@@ -31,7 +31,7 @@ from hashlib import sha256
 from itertools import product
 
 from fuser.arch import SM_90A
-from fuser.expr import substitute
+from fuser.expr import substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line, numbered
@@ -226,6 +226,8 @@ def _judged(
             return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     if misplaced := _misplaced(kernel):
         return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
+    if moved := next(_moving_ends(kernel), ""):
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=moved)
     if not launches.exist(kernel):
         says = "vacuous: no launch was found that keeps what the kernel requires"
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason=says)
@@ -257,6 +259,15 @@ def _judged(
     if checked == divided.checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+
+
+def _moving_ends(kernel: kir.Kernel) -> Iterator[str]:
+    """Say which loops assign to what they end by: what that means nobody has said."""
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.ForLoop):
+            moved = {s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Assign)}
+            if moved & variables(stmt.stop):
+                yield f"`{line(stmt)}`: its body assigns to what it ends by"
 
 
 def _by_numbers(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:

@@ -517,3 +517,12 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
         memory.keep(kernel, "default", 1, PASSED)
     assert memory.recall(kernels[0], "default", 1) is None
     assert memory.recall(kernels[2], "default", 1) is PASSED
+
+
+def test_a_loop_whose_end_moves_is_not_read_in_one_way() -> None:
+    """Read once or each turn, it goes round otherwise; validation refuses it."""
+    left, n = Var("left"), Var("n")
+    body = (kir.Let(left, n), kir.ForLoop(Var("k"), left, (kir.Assign(left, left - 1),)))
+    verdict = prove(replace(ks.direct(), params=(*ks.direct().params, n), body=body))
+    assert verdict.status is Status.UNSUPPORTED
+    assert "assigns to what it ends by" in verdict.reason
