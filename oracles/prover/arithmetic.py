@@ -16,7 +16,7 @@ divisions and remainders.  The rules used hold for all integers t >= 0 and W, a,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, lcm
@@ -556,3 +556,11 @@ def solution(condition: Expr, var: Var) -> Expr | None:
             return solution(a, var) or solution(b, var)
         case _:
             return None
+
+
+def parts_of(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression and all within it."""
+    yield expr
+    if isinstance(expr, Op):
+        yield from parts_of(expr.a)
+        yield from parts_of(expr.b)

@@ -30,7 +30,7 @@ from oracles.prover.arithmetic import (
     linear,
     replace_tree,
 )
-from oracles.prover.plain import given, inlined, mapped
+from oracles.prover.plain import RLIMIT, given, inlined, mapped
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.rolled import Rolled, cut, plainer
@@ -45,8 +45,6 @@ LEAST = 4
 """Up to which value it is asked whether a parameter is never less."""
 NEGATIVE = 9
 """How far below 0 something may be that becomes a parameter."""
-RLIMIT = 200_000
-"""Work of z3 to find that no launch is in a case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from functools import cache, partial
 from hashlib import sha256
 from itertools import product
 
@@ -49,7 +50,7 @@ from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.ctas import SizesError
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
-from oracles.prover.rolled import plainer
+from oracles.prover.rolled import plainer, repeats
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -340,18 +341,14 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    parts: fixpoint.Closed | None = None
-    if joined := _repeats(kernel.body):
-        parts = _by_cases(kernel, policy=policy)  # fewer loops are told sooner
-        if parts is not None and not parts.violations and not parts.reason:
-            return parts, None
-    for whole in (True, False):
+    whole, parts = partial(_judge, kernel, policy=policy), cache(partial(_by_cases, kernel, policy))
+    if repeats(kernel.body):  # fewer loops are told sooner
+        closed = parts()
+        if closed is not None and not closed.violations and not closed.reason:
+            return closed, None
+    for judge in (whole, parts):
         try:
-            closed = (
-                _judge(kernel, policy=policy) if whole
-                else parts if joined
-                else _by_cases(kernel, policy=policy)
-            )  # fmt: skip
+            closed = judge()
         except UnsupportedError as error:
             first = first or error
             continue
@@ -363,7 +360,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
                 # where lengths depend on each other, what was found may be of lengths that do not
-                loose = whole and cases(kernel, alone=True)
+                loose = judge is whole and cases(kernel, alone=True)
                 shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
                 return shown, launch
         elif not closed.reason:
@@ -386,39 +383,7 @@ def _judge(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed:
         return fixpoint.judge(kernel, policy=policy, sizes=sizes)
 
 
-def _repeats(body: tuple[kir.Stmt, ...]) -> bool:
-    """Whether statements stand there twice in a row, or a loop in a loop: parts of one, it may be.
-
-    That is to be seen at once; whether they are (`rolled`) takes longer than most proofs.
-    """
-    each = [_leaves((stmt,)) for stmt in body]
-    for at, stmt in enumerate(body):
-        own = each[at]
-        behind = [sort for one in each[at + 1 :] for sort in one]
-        before = [sort for one in each[:at] for sort in one]
-        match stmt:
-            case kir.ForLoop(_, _, inner) if own:
-                steps = (n for n in range(1, len(own)) if own == own[:n] * (len(own) // n))
-                alone = len(inner) == 1 and isinstance(inner[0], kir.ForLoop)
-                beside = own in (behind[: len(own)], before[-len(own) :])
-                if alone or beside or next(steps, 0):
-                    return True
-            case kir.IfThenElse(_, then, orelse) if orelse and _leaves(then) == _leaves(orelse):
-                return True
-            case _:
-                pass
-        if any(map(_repeats, kir.bodies(stmt))):
-            return True
-    return False
-
-
-def _leaves(body: tuple[kir.Stmt, ...]) -> list[type]:
-    """Return the sorts of statements in a body, but for those that only say who and how often."""
-    left = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
-    return [type(stmt) for stmt in kir.walk(body) if not isinstance(stmt, left)]
-
-
-def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
+def _by_cases(kernel: kir.Kernel, policy: str) -> fixpoint.Closed | None:
     """Judge the order of events in each case of a kernel; None if that decides nothing."""
     done: list[fixpoint.Closed] = []
     known = sites.every(kernel)
@@ -552,8 +517,10 @@ def _confirmed(
     reason = ""
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
-    if first.status is Status.UNKNOWN:
-        parts = _by_cases(kernel, policy=policy)
+    if first.status is Status.UNKNOWN and any(
+        e.world.kernel is kernel for e in closed.explorations
+    ):
+        parts = _by_cases(kernel, policy)
         if parts is not None and not parts.violations and not parts.reason:
             first = inductive.check(parts.explorations, rlimit=rlimit)
             checked += first.checked

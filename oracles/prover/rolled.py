@@ -21,13 +21,11 @@ from random import Random
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import function, linear, poly, tree
-from oracles.prover.plain import decided, equated, inlined, mapped
+from oracles.prover.arithmetic import function, linear, parts_of, poly, tree
+from oracles.prover.plain import RLIMIT, decided, equated, inlined, mapped
 from oracles.prover.sites import facts, fixed_grid
 from oracles.prover.solver import Known
 
-RLIMIT = 200_000
-"""Work of z3 to find that two numbers are equal."""
 MOST = 4
 """Steps of an iteration that are told apart, at most."""
 TRIED, SMALL = 200, 7
@@ -60,6 +58,38 @@ def plainer(kernel: kir.Kernel) -> Rolled:
     """Return a kernel that does the same in every launch, in fewer words; `inlined` at least."""
     found = rolled(decided(equated(inlined(kernel))))
     return replace(found, kernel=decided(found.kernel))
+
+
+def repeats(body: tuple[kir.Stmt, ...]) -> bool:
+    """Whether statements stand there twice in a row, or a loop in a loop: parts of one, it may be.
+
+    That is to be seen at once; whether they are takes longer than most proofs.
+    """
+    each = [_leaves((stmt,)) for stmt in body]
+    for at, stmt in enumerate(body):
+        own = each[at]
+        behind = [sort for one in each[at + 1 :] for sort in one]
+        before = [sort for one in each[:at] for sort in one]
+        match stmt:
+            case kir.ForLoop(_, _, inner) if own:
+                steps = (n for n in range(1, len(own)) if own == own[:n] * (len(own) // n))
+                alone = len(inner) == 1 and isinstance(inner[0], kir.ForLoop)
+                beside = own in (behind[: len(own)], before[-len(own) :])
+                if alone or beside or next(steps, 0):
+                    return True
+            case kir.IfThenElse(_, then, orelse) if orelse and _leaves(then) == _leaves(orelse):
+                return True
+            case _:
+                pass
+        if any(map(repeats, kir.bodies(stmt))):
+            return True
+    return False
+
+
+def _leaves(body: tuple[kir.Stmt, ...]) -> list[type]:
+    """Return the sorts of statements in a body, but for those that only say who and how often."""
+    left = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
+    return [type(stmt) for stmt in kir.walk(body) if not isinstance(stmt, left)]
 
 
 def rolled(kernel: kir.Kernel) -> Rolled:
@@ -426,7 +456,7 @@ class _Roller:
     def _behind(self, count: Expr, then: Expr, assumed: tuple[Expr, ...]) -> Iterator[Expr]:
         """Yield what a count is wherever something comes behind it."""
         some = (*assumed, fold(Kind.LE, 1, then))
-        for number in sorted({1, *_integers(count)}):
+        for number in sorted({1, *(n for n in parts_of(count) if isinstance(n, int))}):
             if self._holds(eq(count, number), some):
                 yield number
         yield count
@@ -673,18 +703,6 @@ def _coefficients(expr: Expr, index: Var) -> Iterator[int]:
         if isinstance(atom, Op):
             yield from _coefficients(atom.a, index)
             yield from _coefficients(atom.b, index)
-
-
-def _integers(expr: Expr) -> Iterator[int]:
-    """Yield the numbers in an expression."""
-    match expr:
-        case int():
-            yield expr
-        case Op(_, a, b):
-            yield from _integers(a)
-            yield from _integers(b)
-        case _:
-            pass
 
 
 def _parts(*exprs: Expr) -> list[Expr]:

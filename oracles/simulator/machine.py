@@ -111,7 +111,7 @@ class Flight:
     """One copy in flight: its clock column, what it has still to do, what it has done.
 
     Columns are used again: at time `base` this one had ended another.  `start` is what its issuer
-    knew at the issue, at its time `issued`; the next of the `steps` comes last.  `cta` is whose
+    knew at the issue, at its time `issued`; the next of the `steps` is its last.  `cta` is whose
     shared memory it accesses, counted among the CTAs that run together.  What it `waits_for` must
     be over before it may begin; `done` is 0, `READ_DONE` or `WRITE_DONE`; `product` is the number
     of the wgmma of which it is one warp's part, or 0.

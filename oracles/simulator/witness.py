@@ -129,16 +129,10 @@ def _waited(run: Run, stuck: list[Agent]) -> list[Step]:
 
 def _at(event: Event) -> object:
     match event.stmt:
-        case (
-            kir.MBarrierArrive() | kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx()
-            | kir.MBarrierWaitParity() | kir.CpAsyncMBarrierArrive() | kir.TmaLoad()
-        ):  # fmt: skip
-            return event.stmt.barrier.name, event.slot
-        case (
-            kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.GridSync()
-            | kir.LastArriving()
-        ):  # fmt: skip
-            return event.stmt.semaphore.name, event.slot
+        case stmt if isinstance(stmt, kir.OnPhase | kir.TmaLoad):
+            return stmt.barrier.name, event.slot
+        case stmt if isinstance(stmt, kir.OnSemaphore):
+            return stmt.semaphore.name, event.slot
         case kir.BlockSync(number) | kir.NamedArrive(number):
             return number
         case _:

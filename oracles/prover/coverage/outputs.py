@@ -82,12 +82,11 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
 
 def _alone(kernel: kir.Kernel, tensor: kir.Tensor, rlimit: int) -> str:
     """Judge the stores to an output alone, whose loops may be one where all else is left out."""
-    structure = kir.Let | kir.Assign | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
 
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         box = writes(stmt)
         stores = box is not None and box.tensor == tensor
-        return None if stores or isinstance(stmt, structure | kir.LastArriving) else []
+        return None if stores or isinstance(stmt, kir.Structure) else []
 
     plain = plainer(kernel.rewrite(rule)).kernel
     (same,) = (one for one in plain.tensors if one.name == tensor.name)
@@ -187,20 +186,18 @@ Claim = tuple[str, str]
 
 def _each(sites: tuple[Site, ...], known: Known) -> tuple[int, list[Finding]]:
     """Return how many claims about single accesses were looked at, and what is wrong."""
-    claims = {site.index: _wrong(site) for site in sites}
-    wrong = [
-        _at(site, kind, f"for every launch: {says}")
-        for site in sites
-        if any(says for _, says in claims[site.index]) and not _dead(site, known)
-        for kind, says in claims[site.index]
-        if says
-    ]
-    return sum(map(len, claims.values())), wrong
+    checked, found = 0, list[Finding]()
+    for site in sites:
+        claims = _wrong(site)
+        checked += len(claims)
+        wrong = [_at(site, kind, f"for every launch: {says}") for kind, says in claims if says]
+        found += [] if wrong and _dead(site, known) else wrong
+    return checked, found
 
 
 def _dead(site: Site, known: Known) -> bool:
     """Whether no launch executes a statement: one of its conditions excludes the others."""
-    entered = (*(loop.index < loop.stop for loop in site.loops), *site.guards)
+    entered = (*within(site, quotients=False), *site.guards)
     *others, last = [expr for expr in entered if not unknown((expr,))] or [1]
     return known.gives(eq(last, 0), *others)
 

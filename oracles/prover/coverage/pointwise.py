@@ -13,7 +13,8 @@ a store has several indices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import product
 from math import lcm
 
@@ -33,8 +34,15 @@ def partitioned(found: Iterable[tuple[Site, kir.Box]], tensor: kir.Tensor, known
     """Whether each element of a tensor is in one box of one of these stores, in every launch."""
     point = [Var(f"element along axis {axis}") for axis in range(len(tensor.extents))]
     claims: list[Expr] = []
+
+    @cache
+    def most(end: Expr) -> int:
+        """Return how many values an index has at most; 0 if these are not few."""
+        few = known.at_most(end, FEW[-1])
+        return next(n for n in FEW if known.at_most(end, n)) if few else 0
+
     for site, box in found:
-        for values in _few(site, known):
+        for values in _few(site, most):
             some = _stored(site, box, point, values)
             if some is None or len(claims) + len(some) > MOST:
                 return False
@@ -51,18 +59,18 @@ def _indices(site: Site) -> dict[Var, Expr]:
     return {kir.BLOCK: kir.GRID} | {loop.index: loop.stop for loop in site.loops}
 
 
-def _few(site: Site, known: Known) -> Iterator[Mapping[Var, Expr]]:
+def _few(site: Site, most: Callable[[Expr], int]) -> Iterator[Mapping[Var, Expr]]:
     """Yield the values of the indices that have few, leaving one that has more than one."""
     few: dict[Var, list[Expr]] = {}
     for index, end in _indices(site).items():
         pinned = (solution(guard, index) for guard in site.guards)
         at = next((e for e in pinned if isinstance(e, int)), None)
-        many = next((n for n in FEW if known.at_most(end, n)), 0)
+        many = most(end)
         if at is not None or many:
             few[index] = list(range(many)) if at is None else [at] * (at >= 0)
     if len(few) == len(_indices(site)):
-        most = max(few, key=lambda index: len(few[index]))
-        few = {x: some for x, some in few.items() if x != most or len(some) == 1}
+        longest = max(few, key=lambda index: len(few[index]))
+        few = {x: some for x, some in few.items() if x != longest or len(some) == 1}
     for values in product(*few.values()):
         yield dict(zip(few, values, strict=True))
 

@@ -40,6 +40,7 @@ from oracles.prover.arithmetic import (
     Values,
     function,
     linear,
+    parts_of,
     poly,
     replace_tree,
     tree,
@@ -222,14 +223,6 @@ def _deals(kernel: kir.Kernel, count: Expr) -> list[Expr]:
     """Return what the number of groups of so many CTAs goes by."""
     known = list(_times(kernel, count))
     return [*known, kir.GRID // count] if eq(kir.GRID % count, 0) in kernel.requires else known
-
-
-def parts_of(expr: Expr) -> Iterator[Expr]:
-    """Yield an expression and all within it."""
-    yield expr
-    if isinstance(expr, Op):
-        yield from parts_of(expr.a)
-        yield from parts_of(expr.b)
 
 
 def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
