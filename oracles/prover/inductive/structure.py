@@ -19,6 +19,7 @@ from oracles.prover.reachability.state import (
     OWN,
     Agent,
     Events,
+    Phase,
     Place,
     Semaphore,
     State,
@@ -154,9 +155,10 @@ class Shape:
         """Return the facts that somebody may still ask about: of all that the state refers to."""
         state = self._state
         happened: set[int] = {*self._flying}
-        for phase in state.phases.values():
-            happened.update((*phase.waiters, *phase.came, *phase.coming, *phase.announced))
-            happened.update(e for e in (phase.end, phase.previous) if not self._past(e))
+        for where, phase in state.phases.items():
+            happened.update((*phase.waiters, *phase.coming, *phase.announced))
+            for end, came in self._ends(where, phase):
+                happened.update((end, *came))
         happened.update(one.last for one in state.barriers.values())
         for semaphore in self._semaphores.values():
             happened.update((semaphore.end, *semaphore.waiters, *(e for _, e in semaphore.past)))
@@ -201,6 +203,19 @@ class Shape:
         """Whether everybody knows that something has happened: whoever asks is told so."""
         return event < 0 or bool(self._everybody >> FACTS * event & 1)
 
+    def _ends(self, where: Where, phase: Phase) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the ends of the last two phases with what came in them, -1 if nobody can miss it.
+
+        That of the last is missed by whoever uses the barrier, that of the one before by waits.
+        """
+        world, agents = self._world, self._state.agents
+        for end, came, by in (
+            (phase.end, phase.came, world.users),
+            (phase.previous, phase.earlier, world.waiters),
+        ):
+            known = known_to_all(agents[index] for index in by.get(where[:2], ()))
+            yield (-1, ()) if end < 0 or known >> FACTS * end & 1 else (end, came)
+
     def _events(self, events: Iterable[int]) -> frozenset[int]:
         return frozenset(map(self._event, events))
 
@@ -226,7 +241,7 @@ class Shape:
         for a in state.agents:
             out[f"threads of {a.kind}"] = "done" if a.done else self._threads(a)
         for where, phase in state.phases.items():
-            if where[:2] in self._world.used_barriers:
+            if where[:2] in self._world.users:
                 at, ends = self._slot(where, "phase")
                 waiters = self._world.waiters.get(where[:2], ())
                 seen = known_to_all(state.agents[index] for index in waiters)
@@ -235,11 +250,10 @@ class Shape:
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
                     self._events(w for w in phase.waiters if phase.before >> FACTS * w & 1),
                     self._facts(phase.last, seen),
-                    *(-1 if self._past(e) else self._event(e)
-                      for e in (phase.end, phase.previous)),
+                    [(self._event(end), self._events(came))
+                     for end, came in self._ends(where, phase)],
                     self._events(phase.waiters), phase.remote, phase.was_remote, phase.alive,
-                    self._events(phase.came), self._events(phase.coming),
-                    self._events(phase.announced),
+                    self._events(phase.coming), self._events(phase.announced),
                 )  # fmt: skip
         for key, now in state.barriers.items():
             out[f"barrier {key}"] = (

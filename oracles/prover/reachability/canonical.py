@@ -121,7 +121,8 @@ class Form:
         world, state = scene.world, scene.state
         self._scene, self._abstraction, self._world = scene, abstraction, world
         self._everybody = state.known_to_all(state.agents)
-        state.sweep(self._everybody)
+        self._ends = dict(self._asked_ends())
+        state.sweep(self._everybody, self._ends.values())
         self._live = state.live
         self._asked = self._mask = state.live & ~self._everybody
         self._bases: dict[Unknown, int] = {}
@@ -242,7 +243,7 @@ class Form:
         """Return the running phases of mbarriers that somebody uses."""
         out = []
         for where, phase in state.phases.items():
-            if where[:2] in self._world.used_barriers:
+            if where[:2] in self._world.users:
                 waiters = self._world.waiters.get(where[:2], ())
                 # what a wait on the barrier can tell nobody any more
                 resolved = state.known_to_all(state.agents[index] for index in waiters)
@@ -259,9 +260,30 @@ class Form:
         """Return what has come before the end of a phase, and which waits for the last one."""
         return self.facts(phase.before), self._to.bits(phase.before & bits(phase.waiters))
 
-    def end_of_phase(self, end: int) -> int:
-        """Map the end of a phase; there is none if everybody knows it."""
-        return -1 if end < 0 or knows(self._everybody, end) else self.event(end)
+    def _asked_ends(self) -> Iterator[tuple[tuple[Where, str], tuple[int, ...]]]:
+        """Yield the ends of phases that somebody may ask about, each with what came in the phase.
+
+        That of the last one is asked about by who uses the barrier, that of the one before by who
+        waits for it; of what all of them know they are told so until the event is taken again, by
+        which time it is the end of a phase no more.
+        """
+        state, users, waiters = self._scene.state, self._world.users, self._world.waiters
+        for where, phase in state.phases.items():
+            for which, end, came, by in (
+                ("end", phase.end, phase.came, users),
+                ("previous", phase.previous, phase.earlier, waiters),
+            ):
+                asking = (state.agents[index] for index in by.get(where[:2], ()))
+                if end >= 0 and not knows(state.known_to_all(asking), end):
+                    yield (where, which), (end, *came)
+
+    def ends(self, phase: Phase) -> tuple[object, ...]:
+        """Return the ends of the last phases that somebody may ask about, and what came in them."""
+        del phase
+        found = (self._ends.get((self._where, which)) for which in ("end", "previous"))
+        return tuple(
+            None if one is None else (self.event(one[0]), self.event_set(one[1:])) for one in found
+        )
 
     def barriers(self, state: State) -> tuple[object, ...]:
         """Return the running generations of barriers of threads."""

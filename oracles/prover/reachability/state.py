@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from fuser.expr import Expr
@@ -463,15 +464,15 @@ class Phase:
     nbytes: int = same(default=0)
     before: int = derived("before", default=0)
     last: int = mapped("facts", default=0)
-    end: int = mapped("end_of_phase", default=-1)
-    previous: int = mapped("end_of_phase", default=-1)
+    end: int = derived("ends", default=-1)
+    previous: int = left_out("`ends` has it, too", default=-1)
     waiters: tuple[int, ...] = mapped("event_set", default=())
     remote: bool = same(default=False)
     was_remote: bool = same(default=False)
     site: int = left_out("who came last is for words only", default=-1)
     alive: bool = same(default=True)
-    earlier: tuple[int, ...] = mapped("event_set", default=())
-    came: tuple[int, ...] = mapped("event_set", default=())
+    earlier: tuple[int, ...] = left_out("`ends` has it, too", default=())
+    came: tuple[int, ...] = left_out("`ends` has it, too", default=())
     coming: tuple[int, ...] = mapped("event_set", default=())
     announced: tuple[int, ...] = mapped("event_set", default=())
 
@@ -702,8 +703,8 @@ class State:
         """Note what a release or a wait leaves out: what other CTAs need not see."""
         self.lacking |= facts & ONES
 
-    def sweep(self, everybody: int) -> None:
-        """Find the events that somebody may still ask about.
+    def sweep(self, everybody: int, ends: Iterable[Iterable[int]]) -> None:
+        """Find the events that somebody may still ask about, beside the `ends` of phases.
 
         What everybody knows precedes whatever any thread does next: nobody misses that.
         """
@@ -711,7 +712,7 @@ class State:
         for a in self.agents:
             known[a.kind.cta] = known.get(a.kind.cta, 0) | a.mine
         self.flying = {e: what for e, what in self.flying.items() if not knows(known[what[0]], e)}
-        live = set(self.flying)
+        live = {*self.flying, *chain.from_iterable(ends)}
         mask = 0
         for where, entries in self.memory.items():
             for entry in entries:
@@ -724,10 +725,7 @@ class State:
                 else:
                     mask |= 0b1111 << FACTS * entry.event
         for phase in self.phases.values():
-            live.update((*phase.waiters, *phase.came, *phase.coming, *phase.announced))
-            for event in (phase.end, phase.previous):
-                if event >= 0 and not everybody >> FACTS * event & 1:
-                    live.add(event)
+            live.update((*phase.waiters, *phase.coming, *phase.announced))
             mask |= 0b11 << FACTS * phase.init
         live.update(one.last for one in self.barriers.values())
         for one in self.semaphores.values():

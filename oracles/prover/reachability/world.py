@@ -122,18 +122,23 @@ class World:
         return tuple(max((s.registers for s in one if s.increase), default=0) for one in more)
 
     @cached_property
-    def used_barriers(self) -> frozenset[tuple[int, str]]:
-        """The barriers, by CTA and name, that somebody uses once they are initialised.
+    def users(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
+        """The kinds of threads that ever use a barrier once it is initialised, by CTA and name.
 
-        A second life of the same bytes is such a use, of this barrier or of another one.
+        A second life of the same bytes is such a use, of this barrier or of another one, and so is
+        an access of a buffer that lies on them: then anybody may ask about it.
         """
-        beside = {name for (name, _), others in self.layout.barriers_beside.items() if others}
-        beside |= {
+        layout, every = self.layout, range(len(self.code.kinds))
+        shared = {name for (name, _), others in layout.barriers_beside.items() if others}
+        shared |= {name for (name, _), others in layout.buffers_under.items() if others}
+        shared |= {
             site.stmt.barrier.name
             for site in self.code.sites
             if isinstance(site.stmt, kir.MBarrierInit) and site.loops
         }
-        out = {(cta, name) for cta in range(self.ctas) for name in beside}
+        found: dict[tuple[int, str], set[int]] = {
+            (cta, name): set(every) for cta in range(self.ctas) for name in shared
+        }
         for kind, program in zip(self.code.kinds, self.code.programs, strict=True):
             skipped = -1
             for at, i in enumerate(program):
@@ -153,8 +158,9 @@ class World:
                         there = {*range(self.ctas)}
                     case _:
                         pass
-                out |= {(cta, barrier.name) for cta in there}
-        return frozenset(out)
+                for cta in there:
+                    found.setdefault((cta, barrier.name), set()).add(kind.index)
+        return {barrier: tuple(sorted(by)) for barrier, by in found.items()}
 
     @cached_property
     def waiters(self) -> Mapping[tuple[int, str], tuple[int, ...]]:

@@ -121,8 +121,8 @@ def sweeping(what: Callable[[state.State], None]) -> Breaks:
     """Take something to be over that is not."""
 
     def maker(right: Callable[..., None]) -> object:
-        def sweep(now: state.State, everybody: int) -> None:
-            right(now, everybody)
+        def sweep(now: state.State, *known: object) -> None:
+            right(now, *known)
             what(now)
 
         return sweep

@@ -201,7 +201,7 @@ def test_what_may_matter_tells_states_apart(change: str) -> None:
 def test_what_is_left_out_is_little() -> None:
     """What a key lacks is named here once more, so that nothing slips out of it."""
     assert {f"{part.__name__}.{name}" for part, name in LEFT} == {
-        "Agent.kind", "Phase.arrivals", "Phase.count", "Phase.site", "Semaphore.at",
-        "Semaphore.site", "State.lacking", "State.lead", "State.most", "State.origin", "State.path",
-        "State.used", "State.when",
+        "Agent.kind", "Phase.arrivals", "Phase.came", "Phase.count", "Phase.earlier",
+        "Phase.previous", "Phase.site", "Semaphore.at", "Semaphore.site", "State.lacking", "State.lead",
+        "State.most", "State.origin", "State.path", "State.used", "State.when",
     }  # fmt: skip

@@ -84,7 +84,7 @@ def test_what_a_kernel_requires_bounds_what_is_made_of_it() -> None:
 
 def test_barriers_of_cta_0_alone_are_unused_in_the_others() -> None:
     """Every CTA initialises `shared`; only CTA 0 waits there, and the other arrives there."""
-    used = _opened(KERNEL).world.used_barriers
+    used = _opened(KERNEL).world.users.keys()
     assert {(0, "shared"), (0, "full"), (1, "full"), (1, "empty")} <= used
     assert (1, "shared") not in used
 
