@@ -22,6 +22,7 @@ from oracles.prover.reachability.state import (
     Phase,
     Semaphore,
     State,
+    bit,
     copied,
     declared,
     key_of,
@@ -175,6 +176,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "Phase.parity": lambda old: 1 - old,
     "Phase.last": lambda _: 0,
     "Phase.end": lambda _: -1,
+    "Phase.came": lambda old: (*old, 0),
     "Phase.remote": lambda old: not old,
     "Phase.alive": lambda old: not old,
     "Phase.coming": lambda old: (*old, 0),
@@ -198,10 +200,24 @@ def test_what_may_matter_tells_states_apart(change: str) -> None:
     assert differs
 
 
+@pytest.mark.parametrize("missed", [False, True])
+def test_the_end_before_last_matters_where_a_thread_that_waits_has_missed_it(missed: bool) -> None:
+    """That of the phase before last is asked about by waits alone, and here each knows it."""
+    differs = False
+    for found, key in _at_gates("specialized_ring"):
+        for where, phase in found.phases.items():
+            both = [found.copy(), found.copy()]
+            both[1].phases[where].previous = -1
+            for a in (a for one in both if missed for a in one.agents):
+                a.all &= ~bit(phase.previous) if phase.previous >= 0 else -1
+            differs = differs or key(both[0]) != key(both[1])
+    assert differs == missed
+
+
 def test_what_is_left_out_is_little() -> None:
     """What a key lacks is named here once more, so that nothing slips out of it."""
     assert {f"{part.__name__}.{name}" for part, name in LEFT} == {
         "Agent.kind", "Phase.arrivals", "Phase.came", "Phase.count", "Phase.earlier",
-        "Phase.previous", "Phase.site", "Semaphore.at", "Semaphore.site", "State.lacking", "State.lead",
-        "State.most", "State.origin", "State.path", "State.used", "State.when",
+        "Phase.previous", "Phase.site", "Semaphore.at", "Semaphore.site", "State.lacking",
+        "State.lead", "State.most", "State.origin", "State.path", "State.used", "State.when",
     }  # fmt: skip

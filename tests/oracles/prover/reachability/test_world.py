@@ -40,6 +40,13 @@ def test_states_of_ping_pong_are_few_at_every_depth() -> None:
     assert found[8].states < 4 * found[2].states
 
 
+def test_who_freed_a_slot_the_time_before_last_tells_no_states_apart() -> None:
+    """Its loader has waited since: two groups by turns multiplied the states, 86 and 135."""
+    deep = compiled(linear(), hopper("ping_pong", 5, 1, direct=True, cluster=(2, 1)))
+    assert fixpoint.judge(KERNEL).states < 60
+    assert fixpoint.judge(deep).states < 90
+
+
 def test_only_counts_with_several_uses_are_decided_at_once() -> None:
     """The tiles of `ping_pong` are counted by one loop of a role, the steps anew in each tile."""
     world = _opened(recipes.ping_pong(stages=3)).world
