@@ -472,10 +472,11 @@ def exist(kernel: kir.Kernel) -> bool:
 
 def _cuts(expr: Expr, var: Var) -> Iterator[int]:
     """Yield what a parameter is divided by: the size of a tile that several boxes make up."""
-    if isinstance(expr, Op):
-        match expr:
-            case Op(Kind.FLOORDIV, a, int(by)) if variables(a) == {var}:
-                yield by
-            case _:
-                yield from _cuts(expr.a, var)
-                yield from _cuts(expr.b, var)
+    match expr:
+        case Op(Kind.FLOORDIV, a, int(by)) if variables(a) == {var}:
+            yield by
+        case Op(_, a, b) if var in variables(expr):
+            yield from _cuts(a, var)
+            yield from _cuts(b, var)
+        case _:
+            pass
