@@ -20,15 +20,12 @@ from oracles.prover.clock import working
 
 
 class Question:
-    """One question to z3: expressions, the facts about them, and a work limit.
-
-    A plain solver is asked first: one for a logic takes longer to make than most questions.
-    """
+    """One question to z3: expressions, the facts about them, and a work limit."""
 
     LOGIC = "QF_LIA"
 
     def __init__(self, rlimit: int) -> None:
-        self.solver, self._rlimit = z3.SimpleSolver(), rlimit
+        self.solver = z3.SolverFor(self.LOGIC)
         self.solver.set("rlimit", rlimit)
         self._terms: dict[Expr, z3.ArithRef] = {}
 
@@ -108,19 +105,9 @@ class Question:
         """Whether a condition holds for all values, as far as z3 can tell."""
         working("a question to z3")
         try:
-            self.solver.add(self.term(condition) == 0)
-            return self._status() == "unsat"
+            return bool(self.solver.check(self.term(condition) == 0) == z3.unsat)
         except z3.Z3Exception:
             return False
-
-    def _status(self) -> str:
-        status = self.solver.check()
-        if status == z3.unknown:
-            solver = z3.SolverFor(self.LOGIC)
-            solver.set("rlimit", self._rlimit)
-            solver.add(self.solver.assertions())
-            status = solver.check()
-        return str(status)
 
 
 class Exact(Question):
@@ -141,7 +128,7 @@ class Exact(Question):
 
     def possible(self, known: Iterable[Expr]) -> str:
         """Ask whether conditions can hold together: "sat", "unsat" or "unknown"."""
-        return self.given(known)._status()
+        return str(self.given(known).solver.check())
 
 
 class Scenes(Exact):
