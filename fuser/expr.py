@@ -4,6 +4,9 @@ An `Expr` is a Python `int`, a `Var`, or an `Op` of two expressions.  All values
 comparison is 0 or 1.  `//` and `%` are used on non-negative operands with a positive divisor only,
 where Python, C++ and z3 agree.
 
+There is one object for each expression in use, so that `==` and `hash` are those of objects; a
+copy, or what comes from another process, is that object again.
+
 Nothing here evaluates an expression with values for its variables: codegen prints it, the
 simulator evaluates it and the prover hands it to z3, each with an evaluator of its own.
 """
@@ -14,6 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from operator import index
+from threading import Lock
+from typing import cast
+from weakref import WeakValueDictionary
 
 
 class Kind(Enum):
@@ -41,81 +48,108 @@ class _Arithmetic:
     __slots__ = ()
 
     def __add__(self, other: Expr) -> Expr:
-        return fold(Kind.ADD, _expr(self), other)
+        return fold(Kind.ADD, cast("Expr", self), other)
 
     def __radd__(self, other: int) -> Expr:
-        return fold(Kind.ADD, other, _expr(self))
+        return fold(Kind.ADD, other, cast("Expr", self))
 
     def __sub__(self, other: Expr) -> Expr:
-        return fold(Kind.SUB, _expr(self), other)
+        return fold(Kind.SUB, cast("Expr", self), other)
 
     def __rsub__(self, other: int) -> Expr:
-        return fold(Kind.SUB, other, _expr(self))
+        return fold(Kind.SUB, other, cast("Expr", self))
 
     def __mul__(self, other: Expr) -> Expr:
-        return fold(Kind.MUL, _expr(self), other)
+        return fold(Kind.MUL, cast("Expr", self), other)
 
     def __rmul__(self, other: int) -> Expr:
-        return fold(Kind.MUL, other, _expr(self))
+        return fold(Kind.MUL, other, cast("Expr", self))
 
     def __floordiv__(self, other: Expr) -> Expr:
-        return fold(Kind.FLOORDIV, _expr(self), other)
+        return fold(Kind.FLOORDIV, cast("Expr", self), other)
 
     def __rfloordiv__(self, other: int) -> Expr:
-        return fold(Kind.FLOORDIV, other, _expr(self))
+        return fold(Kind.FLOORDIV, other, cast("Expr", self))
 
     def __mod__(self, other: Expr) -> Expr:
-        return fold(Kind.MOD, _expr(self), other)
+        return fold(Kind.MOD, cast("Expr", self), other)
 
     def __rmod__(self, other: int) -> Expr:
-        return fold(Kind.MOD, other, _expr(self))
+        return fold(Kind.MOD, other, cast("Expr", self))
 
     def __lt__(self, other: Expr) -> Expr:
-        return fold(Kind.LT, _expr(self), other)
+        return fold(Kind.LT, cast("Expr", self), other)
 
     def __le__(self, other: Expr) -> Expr:
-        return fold(Kind.LE, _expr(self), other)
+        return fold(Kind.LE, cast("Expr", self), other)
 
     def __gt__(self, other: Expr) -> Expr:
-        return fold(Kind.LT, other, _expr(self))
+        return fold(Kind.LT, other, cast("Expr", self))
 
     def __ge__(self, other: Expr) -> Expr:
-        return fold(Kind.LE, other, _expr(self))
+        return fold(Kind.LE, other, cast("Expr", self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, init=False)
 class Var(_Arithmetic):
     """A named integer: a loop index, a kernel parameter, or a `Let`."""
 
     name: str
 
+    def __new__(cls, name: str) -> Var:
+        """Return the variable of this name."""
+        found = _VARS.get(name)
+        if found is None:
+            with _MAKING:
+                found = _VARS.get(name)
+                if found is None:
+                    found = _VARS[name] = object.__new__(cls)
+                    object.__setattr__(found, "name", name)
+        return found
+
+    def __reduce__(self) -> tuple[type[Var], tuple[str]]:
+        """Take a copy, or one from another process, for the variable of this name."""
+        return Var, (self.name,)
+
     def __str__(self) -> str:
         return self.name
 
 
-class _Hashed(_Arithmetic):
-    """A place for the hash of a tree and its variables, which are worked out once."""
+class _Known(_Arithmetic):
+    """A place for the variables of a tree, which are worked out once."""
 
-    __slots__ = ("_hash", "_variables")
-    _hash: int
+    __slots__ = ("_variables",)
     _variables: frozenset[Var]
 
 
-@dataclass(frozen=True, slots=True)
-class Op(_Hashed):
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, init=False)
+class Op(_Known):
     """`kind` applied to two expressions."""
 
     kind: Kind
     a: Expr
     b: Expr
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            made = hash((self.kind, self.a, self.b))
-            object.__setattr__(self, "_hash", made)
-            return made
+    def __new__(cls, kind: Kind, a: Expr, b: Expr) -> Op:
+        """Return the node with these parts."""
+        found = _OPS.get((kind, a, b))
+        if found is None:
+            # 1 and True are one key: the node has the int
+            a, b = (x if isinstance(x, Var | Op) else index(x) for x in (a, b))
+            with _MAKING:
+                found = _OPS.get((kind, a, b))
+                if found is None:
+                    found = object.__new__(cls)
+                    object.__setattr__(found, "kind", kind)
+                    object.__setattr__(found, "a", a)
+                    object.__setattr__(found, "b", b)
+                    object.__setattr__(found, "_variables", _united(a, b))
+                    _OPS[kind, a, b] = found
+        return found
+
+    def __reduce__(self) -> tuple[type[Op], tuple[Kind, Expr, Expr]]:
+        """Take a copy, or one from another process, for the node with these parts."""
+        return Op, (self.kind, self.a, self.b)
 
     def __str__(self) -> str:
         if self.kind in (Kind.MIN, Kind.MAX):
@@ -126,9 +160,10 @@ class Op(_Hashed):
 Expr = int | Var | Op
 
 
-def _expr(value: _Arithmetic) -> Expr:
-    assert isinstance(value, Var | Op), "only Var and Op do arithmetic"
-    return value
+_MAKING = Lock()
+_VARS: WeakValueDictionary[str, Var] = WeakValueDictionary()
+_OPS: WeakValueDictionary[tuple[Kind, Expr, Expr], Op] = WeakValueDictionary()
+"""What is in use; nothing is made but under the lock, so that there is one of each."""
 
 
 _FOLD: dict[Kind, Callable[[int, int], int]] = {
@@ -154,26 +189,24 @@ def fold(kind: Kind, a: Expr, b: Expr) -> Expr:
 
     What divides by 0 has no value, and stays as it is.
     """
-    divides = kind in (Kind.FLOORDIV, Kind.MOD)
-    if isinstance(a, int) and isinstance(b, int) and not (divides and b == 0):
-        return _FOLD[kind](a, b)
-    if isinstance(b, int) and _RIGHT_UNIT.get(kind) == b:
-        return a
-    if isinstance(a, int) and _LEFT_UNIT.get(kind) == a:
-        return b
-    if kind is Kind.AND and a == 1 and _is_condition(b):
-        return b
-    if kind is Kind.AND and b == 1 and _is_condition(a):
-        return a
-    if kind is Kind.MUL and (a == 0 or b == 0):
-        return 0
-    if kind is Kind.MOD and b == 1:
-        return 0
+    if isinstance(b, int):
+        if isinstance(a, int):
+            if b or kind not in (Kind.FLOORDIV, Kind.MOD):
+                return _FOLD[kind](a, b)
+        elif _RIGHT_UNIT.get(kind) == b or (kind is Kind.AND and b == 1 and _is_condition(a)):
+            return a
+        elif (kind is Kind.MUL and b == 0) or (kind is Kind.MOD and b == 1):
+            return 0
+    elif isinstance(a, int):
+        if _LEFT_UNIT.get(kind) == a or (kind is Kind.AND and a == 1 and _is_condition(b)):
+            return b
+        if kind is Kind.MUL and a == 0:
+            return 0
     return _op(kind, a, b)
 
 
-_op = lru_cache(maxsize=1 << 15, typed=True)(Op)
-"""Makes one object of what is built again and again, so that it is compared as such."""
+_op = lru_cache(maxsize=1 << 15)(Op)
+"""Keeps what is built again and again, and finds it faster."""
 
 
 def _is_condition(expr: Expr) -> bool:
@@ -207,13 +240,15 @@ def both(a: Expr, b: Expr) -> Expr:
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """Replace variables by expressions, folding on the way."""
+    """Replace variables by expressions, folding where something changes."""
     match expr:
         case int():
             return expr
         case Var():
             return values.get(expr, expr)
         case Op(kind, a, b):
+            if values.keys().isdisjoint(expr._variables):
+                return expr
             return fold(kind, substitute(a, values), substitute(b, values))
 
 
@@ -224,10 +259,11 @@ def variables(expr: Expr) -> frozenset[Var]:
             return frozenset()
         case Var():
             return frozenset({expr})
-        case Op(_, a, b):
-            try:
-                return expr._variables
-            except AttributeError:
-                made = variables(a) | variables(b)
-                object.__setattr__(expr, "_variables", made)
-                return made
+        case Op():
+            return expr._variables
+
+
+def _united(a: Expr, b: Expr) -> frozenset[Var]:
+    """Return the variables of two expressions, as the set that one of them has if it has all."""
+    mine, other = variables(a), variables(b)
+    return mine if other <= mine else other if mine < other else mine | other

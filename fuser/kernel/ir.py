@@ -363,14 +363,18 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return ()
 
 
+_STRUCTURED = ForLoop, Loop, Role, Elect, LastArriving, IfThenElse
+
+
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement of a body, parents before children, in program order."""
     left = [*reversed(body)]
     while left:
         stmt = left.pop()
         yield stmt
-        for inner in reversed(bodies(stmt)):
-            left += reversed(inner)
+        if isinstance(stmt, _STRUCTURED):
+            for inner in reversed(bodies(stmt)):
+                left += reversed(inner)
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:

@@ -345,30 +345,30 @@ def _operation(kind: Kind, a: Poly, b: Poly) -> Poly:
 
 
 def _sum(a: Poly, b: Poly, sign: int) -> Poly:
-    total: Counter[tuple[Atom, ...]] = Counter()
-    for monomial, factor in a:
-        total[monomial] += factor
+    total = dict(a)
     for monomial, factor in b:
-        total[monomial] += sign * factor
-    return frozenset((m, f) for m, f in total.items() if f)
+        total[monomial] = total.get(monomial, 0) + sign * factor
+    return frozenset([term for term in total.items() if term[1]])
 
 
 def _product(a: Poly, b: Poly) -> Poly:
-    total: Counter[tuple[Atom, ...]] = Counter()
+    total: dict[tuple[Atom, ...], int] = {}
     for left, f in a:
         for right, g in b:
-            total[tuple(sorted(left + right, key=repr_atom))] += f * g
-    return frozenset((m, f) for m, f in total.items() if f)
+            both = tuple(sorted(left + right, key=repr_atom)) if left and right else left or right
+            total[both] = total.get(both, 0) + f * g
+    return frozenset([term for term in total.items() if term[1]])
 
 
+@lru_cache(maxsize=1 << 14)
 def repr_atom(atom: Atom) -> str:
     """Return a text to sort atoms by, the same in every process."""
-    return "(" + " ".join(_text(part) for part in atom) + ")"
+    return "(" + " ".join(map(_text, atom)) + ")"
 
 
 def _text(part: object) -> str:
     if isinstance(part, frozenset):
-        terms = (f"{f}*" + "*".join(repr_atom(a) for a in m) for m, f in part)
+        terms = [f"{f}*" + "*".join(map(repr_atom, m)) for m, f in part]
         return "[" + " ".join(sorted(terms)) + "]"
     return str(part)
 
@@ -490,10 +490,11 @@ def natural(form: Poly) -> bool:
     return all(factor >= 0 for _, factor in form) and all(map(natural, inner))
 
 
+@lru_cache(maxsize=1 << 14)
 def tree(form: Poly) -> Expr:
     """Return an expression with this normal form; the same one for equal forms."""
     total: Expr = 0
-    for monomial, factor in sorted(form, key=lambda m: [repr_atom(a) for a in m[0]]):
+    for monomial, factor in sorted(form, key=lambda m: [*map(repr_atom, m[0])]):
         term: Expr = 1
         for atom in monomial:
             if len(atom) == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
@@ -418,7 +418,8 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
         else:
             tries = [1, 2, 3, 0] if var in used else [1]
         choices.append(list(dict.fromkeys(-(-x // unit) * unit for x in tries)))
-    ranked = sorted(product(*(range(len(c)) for c in choices)), key=lambda r: (sum(r), r))
+    most = sum(len(c) - 1 for c in choices)
+    ranked = chain.from_iterable(_ranks(total, choices) for total in range(most + 1))
     counts: tuple[int | None, ...] = (None,) if search.grid is not None else grids
     tried = 0
     for picked in ranked:
@@ -434,6 +435,18 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
             values = search.completed(params, 0, whole)
             if values is not None:
                 yield values
+
+
+def _ranks(total: int, choices: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    """Yield places in some lists that add up to a total, in order."""
+    if not choices:
+        yield ()
+        return
+    (first, *rest) = choices
+    least = total - sum(len(c) - 1 for c in rest)
+    for place in range(max(0, least), min(total, len(first) - 1) + 1):
+        for others in _ranks(total - place, rest):
+            yield place, *others
 
 
 def tried(kernel: kir.Kernel) -> Iterator[Values]:
@@ -459,10 +472,11 @@ def exist(kernel: kir.Kernel) -> bool:
 
 def _cuts(expr: Expr, var: Var) -> Iterator[int]:
     """Yield what a parameter is divided by: the size of a tile that several boxes make up."""
-    if isinstance(expr, Op):
-        match expr:
-            case Op(Kind.FLOORDIV, a, int(by)) if variables(a) == {var}:
-                yield by
-            case _:
-                yield from _cuts(expr.a, var)
-                yield from _cuts(expr.b, var)
+    match expr:
+        case Op(Kind.FLOORDIV, a, int(by)) if variables(a) == {var}:
+            yield by
+        case Op(_, a, b) if var in variables(expr):
+            yield from _cuts(a, var)
+            yield from _cuts(b, var)
+        case _:
+            pass

@@ -27,7 +27,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from itertools import product
 
@@ -62,14 +62,16 @@ _NAMING = ("name", "outputs", "workspaces", "early")
 """Fields that hold names which a kernel may choose."""
 
 
+@lru_cache(maxsize=1)  # asked for before a proof, and after
 def nameless_key(kernel: kir.Kernel) -> str:
     """Return a hash of all that a proof depends on: the whole kernel but for the names in it.
 
     Names are numbered as they first come, in one numbering for all sorts of things, so that two
     things of one name never share a key with two things of different names.
     """
-    names = {name: str(number) for number, name in enumerate(_FIXED)}
-    return sha256("".join(_spelled(kernel, names)).encode()).hexdigest()
+    out: list[str] = []
+    _spell(kernel, {name: str(number) for number, name in enumerate(_FIXED)}, out)
+    return sha256("".join(out).encode()).hexdigest()
 
 
 _KNOWN: dict[type, tuple[tuple[str, bool], ...]] = {}
@@ -84,27 +86,27 @@ def _fields(sort: type) -> tuple[tuple[str, bool], ...]:
     return _KNOWN[sort]
 
 
-def _spelled(node: object, names: dict[str, str], *, naming: bool = False) -> Iterator[str]:
+def _spell(node: object, names: dict[str, str], out: list[str], *, naming: bool = False) -> None:
     match node:
         case str():
             # repr() quotes: no text of a kernel can look like two fields
-            yield f"{names.setdefault(node, str(len(names)))}," if naming else f"{node!r},"
+            out.append(f"{names.setdefault(node, str(len(names)))}," if naming else f"{node!r},")
         case Enum():
-            yield f"{type(node).__name__}.{node.name},"
+            out.append(f"{type(node).__name__}.{node.name},")
         case bool() | int() | float() | None:
-            yield f"{node!r},"
+            out.append(f"{node!r},")
         case tuple():
-            yield "("
+            out.append("(")
             for part in node:
-                yield from _spelled(part, names, naming=naming)
-            yield ")"
+                _spell(part, names, out, naming=naming)
+            out.append(")")
         case _:
-            yield type(node).__name__ + "{"
+            out.append(type(node).__name__ + "{")
             kernel = isinstance(node, kir.Kernel)
             for name, holds in _fields(type(node)):
                 if not (kernel and name == "name"):
-                    yield from _spelled(getattr(node, name), names, naming=holds)
-            yield "}"
+                    _spell(getattr(node, name), names, out, naming=holds)
+            out.append("}")
 
 
 class Memory:

@@ -557,12 +557,22 @@ def read(kernel: kir.Kernel) -> tuple[Site, ...]:
     return tuple(s for s in found if isinstance(s.stmt, _DATA) and 0 not in s.guards)
 
 
+_READ: dict[tuple[int, frozenset[Var]], tuple[kir.Kernel, tuple[Site, ...]]] = {}
+"""What was read last, by object: a statement of an equal kernel is another one."""
+KEPT = 16
+
+
 def _sites(kernel: kir.Kernel, followed: frozenset[Var]) -> tuple[Site, ...]:
-    reader = _Reader(kernel, followed)
-    rank = fold(Kind.MOD, kir.BLOCK, kernel.cluster)
-    whole = Place(0, kernel.threads // kir.WARP)
-    reader.body(kernel.body, _Around(whole), {kir.RANK: rank})
-    return tuple(reader.sites)
+    key = id(kernel), followed
+    if key not in _READ:
+        reader = _Reader(kernel, followed)
+        rank = fold(Kind.MOD, kir.BLOCK, kernel.cluster)
+        whole = Place(0, kernel.threads // kir.WARP)
+        reader.body(kernel.body, _Around(whole), {kir.RANK: rank})
+        if len(_READ) >= KEPT:
+            _READ.pop(next(iter(_READ)))
+        _READ[key] = kernel, tuple(reader.sites)
+    return _READ[key][1]
 
 
 def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:

@@ -1,9 +1,15 @@
 """Integer expressions: folding never changes a value, and text and C++ mean the same."""
 
 import ast
+import pickle
 from collections.abc import Mapping
+from copy import copy, deepcopy
+from dataclasses import FrozenInstanceError
 from operator import floordiv, mod
+from typing import cast
+from weakref import ref
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,3 +113,34 @@ def test_ceildiv_is_the_smallest_integer_not_below() -> None:
     for n in range(20):
         for d in range(1, 6):
             assert expr.ceildiv(n, d) == -(-n // d)
+
+
+def test_one_object_for_each_expression() -> None:
+    """Whatever is made again, copied or comes from another process is the same object."""
+    a, b = Var("a"), Var("b")
+    tree = (a + 3) * b
+    assert tree is (Var("a") + 3) * Var("b")
+    for copied in (copy(tree), deepcopy(tree), pickle.loads(pickle.dumps(tree))):
+        assert copied is tree
+    assert Op(Kind.MIN, a, True) is Op(Kind.MIN, a, 1) != Op(Kind.MIN, 1, a)
+    assert type(Op(Kind.MIN, a, True).b) is int
+    with pytest.raises(TypeError):
+        Op(Kind.MIN, a, cast("int", 0.5))
+    with pytest.raises(FrozenInstanceError):
+        a.name = "c"  # type: ignore[misc]
+
+
+def test_what_is_not_in_use_is_forgotten() -> None:
+    """Memory is bounded: a node goes with the last one who holds it, and its variables too."""
+    once = ref(Op(Kind.MAX, Var("forgotten once"), 1))
+    assert once() is None
+    assert "forgotten once" not in [v.name for v in expr._VARS.values()]
+
+
+def test_substitute_keeps_what_does_not_change() -> None:
+    """A tree without the variables is itself, and one with them is folded."""
+    a, b = Var("a"), Var("b")
+    untouched = Op(Kind.MUL, a, 1)
+    assert expr.substitute(untouched, {b: 2}) is untouched
+    assert expr.substitute(untouched, {a: b}) is b
+    assert expr.substitute(Op(Kind.ADD, untouched, b), {b: 0}) is untouched
