@@ -24,14 +24,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
-from oracles.prover.arithmetic import UnsupportedError, linear, multiples
+from oracles.prover.arithmetic import UnsupportedError, multiples
 from oracles.prover.inductive.classes import ALWAYS, Class, rotation
+from oracles.prover.inductive.facts import Bounds, normal, solved
 from oracles.prover.inductive.groups import UnseenError, stand_for_all
 from oracles.prover.inductive.structure import Structures, reached
 from oracles.prover.reachability.canonical import Orbit
@@ -65,18 +66,31 @@ class BeyondError(Exception):
     """Something is not checked here."""
 
 
+@dataclass(slots=True, eq=False)
+class Given:
+    """What is known in a class by its `facts`, and plain; equations are put in, and `put` so far."""
+
+    facts: list[Expr]
+    equal: dict[Var, Expr]
+    bounds: Bounds
+    known: list[Expr] = field(default_factory=list)
+    put: dict[Expr, Expr] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Step:
     """One way from a class to another: what is assumed and claimed on it, and the shifts after it.
 
     `asked` has in their order whether something is claimed, what, and what was noted of it;
-    `shifts` are those of the target, as sums of those of the source.
+    `shifts` are those of the target, as sums of those of the source.  Where all claims are known to
+    follow, `sure` has from what.
     """
 
     source: int
     to: int | None
     asked: dict[tuple[bool, Expr], Note]
     shifts: dict[Var, Expr]
+    sure: Given | None = None
 
 
 def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
@@ -121,23 +135,24 @@ class _Checker:
         self._structures = Structures(self._world, exploration.events, self._orbits)
         self._put: dict[tuple[Expr, tuple[Expr | None, ...]], Expr] = {}
         self._seen: dict[object, Expr] = {}
-        self._solver = Sequents(rlimit)
-        self._told: dict[int, tuple[list[Expr], list[Expr], dict[Var, Expr]]] = {}
-        self._held: dict[object, set[Expr]] = {}
-        self._open: dict[object, int | None] = {}
+        self._told: dict[int, Given] = {}
         self._ended: set[tuple[int, int]] = set()
         kernel = self._code.kernel
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
-        self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
-        self._always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
-        self._always += sites.dealt(kernel)
+        always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
+        always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
+        always += sites.dealt(kernel)
         for number, times in self._world.pinned.items():
             n = self._code.atoms.meaning(number)
-            self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
+            always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
+        self._always = list(dict.fromkeys(map(normal, always)))
+        self._launch = frozenset[Var]().union(*map(variables, self._always))
+        self._bounds = Bounds().know(self._always)
+        self._solver = Sequents(rlimit, self._always)
 
     def check(self) -> int:
         """Check all; return how many claims that were."""
-        if self._solver.given(self._always).first_open([(True, 0)]) is None:
+        if self._solver.given([]).first_open([(True, 0)]) is None:
             raise OpenError("vacuous: no launch meets what the kernel requires")
         self._complete()
         self._unshared()
@@ -340,15 +355,27 @@ class _Checker:
 
     # --- asking z3 ------------------------------------------------------------------------------
 
-    def _known(self, source: int) -> tuple[list[Expr], dict[Var, Expr]]:
+    def _given(self, source: int) -> Given:
         """Return what holds in a class, and what its equations say of its shifts."""
         facts = self._classes[source].facts if source >= 0 else []
-        if source not in self._told or self._told[source][0] != facts:
+        found = self._told.get(source)
+        if found is None or found.facts is not facts:
             equal = solved(facts)
-            found = dict.fromkeys(self._with(f, equal) for f in (*self._always, *facts))
-            known: list[Expr] = [f for f in found if not isinstance(f, int) or not f]
-            self._told[source] = facts, known, equal
-        return self._told[source][1:]
+            found = self._told[source] = Given(facts, equal, Bounds(self._bounds))
+            # what the facts say of launches, others say more of
+            said = [eq(v, equal[v]) for v in equal.keys() & self._launch]
+            always = [f for f in self._always if variables(f) & equal.keys()] if said else []
+            for fact in (*said, *(self._in(found, f) for f in (*always, *facts))):
+                if not found.bounds.give(fact):
+                    found.bounds.know([fact])
+                    found.known.append(fact)
+        return found
+
+    def _in(self, given: Given, expr: Expr) -> Expr:
+        """Write an expression of the shifts of a class by what its equations say."""
+        if expr not in given.put:
+            given.put[expr] = self._with(expr, given.equal)
+        return given.put[expr]
 
     def _settle(self, steps: list[Step]) -> None:
         """Drop facts of classes until those that are left follow on every step."""
@@ -367,52 +394,41 @@ class _Checker:
         """Drop the target's facts that do not follow on a step; whether there were some."""
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
-        known, equal = self._known(step.source)
-        path = [self._with(e, equal) for claims, e in step.asked if not claims]
-        told = {*known, *path}
-        goals = {f: self._with(self._with(f, step.shifts), equal) for f in target.facts}
-        asked: set[Expr] = {g for g in goals.values() if not (isinstance(g, int) or g in told)}
-        held: set[Expr] = set()
-        if asked:
-            key = frozenset(told), frozenset(asked)
-            if key not in self._held:
-                both = self._all_hold(step, asked)
-                self._held[key] = asked if both else self._solver.given(told).held(asked)
-            held = self._held[key]
-        held |= told
-        kept = [
-            f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])
-        ]
+        given = self._given(step.source)
+        left, bounds = self._left(step, given)
+        goals = {f: self._in(given, self._with(f, step.shifts)) for f in target.facts}
+        asked = {g for g in goals.values() if not bounds.give(g)}
+        if not asked:
+            return False
+        held, sure = self._solver.given(given.known).held(asked, [one for one, _ in left])
+        step.sure = given if sure else None
+        kept = [f for f in target.facts if goals[f] not in asked or goals[f] in held]
         changed = len(kept) < len(target.facts)
-        target.facts = kept
+        if changed:
+            target.facts = kept
         return changed
 
-    def _all_hold(self, step: Step, goals: set[Expr]) -> bool:
-        """Ask for all that a step claims, and that goals follow at its end, in one question."""
-        known, left = self._left(step)
-        claims = [one for one, _ in left]
-        if not self._solver.given(known).all_hold(claims, goals):
-            return False
-        self._open[frozenset(known), tuple(claims)] = None
-        return True
-
-    def _left(self, step: Step) -> tuple[list[Expr], list[tuple[tuple[bool, Expr], Note]]]:
-        """Return what is known where a step begins, and what there is to assume and to claim."""
-        known, equal = self._known(step.source)
-        asked = (((claims, self._with(e, equal)), note) for (claims, e), note in step.asked.items())
-        return known, [
-            (one, note) for one, note in asked if not isinstance(one[1], int) or not one[1]
-        ]
+    def _left(
+        self, step: Step, given: Given
+    ) -> tuple[list[tuple[tuple[bool, Expr], Note]], Bounds]:
+        """Return what there is to assume and to claim on a step, and what is plain at its end."""
+        bounds = Bounds(given.bounds)
+        left = []
+        for (claims, expr), note in step.asked.items():
+            one = self._in(given, expr)
+            if not bounds.give(one):
+                left.append(((claims, one), note))
+                if not claims:
+                    bounds.know([one])
+        return left, bounds
 
     def _judge(self, step: Step) -> None:
         """Ask whether what a step claims follows from the facts of its class."""
-        known, left = self._left(step)
-        if not any(claims for (claims, _), _ in left):
+        given = self._given(step.source)
+        if step.sure is given:
             return
-        key = frozenset(known), tuple(one for one, _ in left)
-        if key not in self._open:
-            self._open[key] = self._solver.given(known).first_open([one for one, _ in left])
-        wrong = self._open[key]
+        left, _ = self._left(step, given)
+        wrong = self._solver.given(given.known).first_open([one for one, _ in left])
         if wrong is not None:
             raise OpenError(f"it does not follow for every launch: {_said(left[wrong][1])}")
 
@@ -454,50 +470,7 @@ def _same(
         yield eq(left.get(part, 0), right.get(part, 0))
 
 
-def solved(facts: list[Expr]) -> dict[Var, Expr]:
-    """Return what equations say of single variables, in terms of others."""
-    out: dict[Var, Expr] = {}
-    for fact in facts:
-        match fact:
-            case Op(Kind.EQ, Op(Kind.MOD, Var(name) as x, int() as by), 0) if x not in out:
-                right = fold(Kind.MUL, by, Var(f"{name} / {by}"))
-                out = {other: substitute(e, {x: right}) for other, e in out.items()}
-                out[x] = right
-            case Op(Kind.EQ, Var() as x, y):
-                right = substitute(y, out)
-                if x not in out and x not in variables(right):
-                    out = {name: substitute(e, {x: right}) for name, e in out.items()}
-                    out[x] = right
-            case _:
-                pass
-    return out
-
-
 @lru_cache(maxsize=1 << 14)
 def named(expr: Expr) -> tuple[Var, ...]:
     """Return the variables of an expression in a fixed order."""
     return tuple(sorted(variables(expr), key=str))
-
-
-@lru_cache(maxsize=1 << 16)
-def normal(expr: Expr) -> Expr:
-    """Reduce the constants and multiples inside quotients and remainders by numbers."""
-    match expr:
-        case Op(Kind.MOD | Kind.FLOORDIV as kind, a, int() as by) if by > 0:
-            constant, parts = linear(normal(a))
-            inner: Expr = constant % by
-            whole: Expr = constant // by
-            for part, times in sorted(parts.items(), key=str):
-                inner = fold(Kind.ADD, inner, fold(Kind.MUL, times % by, part))
-                whole = fold(Kind.ADD, whole, fold(Kind.MUL, times // by, part))
-            if kind is Kind.MOD:
-                return fold(Kind.MOD, inner, by)
-            return fold(Kind.ADD, whole, fold(Kind.FLOORDIV, inner, by))
-        case Op(Kind.EQ | Kind.LT | Kind.LE as kind, a, b):
-            left, right = normal(a), normal(b)
-            constant, parts = linear(fold(Kind.SUB, left, right))
-            return fold(kind, left, right) if parts else fold(kind, constant, 0)
-        case Op(kind, a, b):
-            return fold(kind, normal(a), normal(b))
-        case _:
-            return expr
