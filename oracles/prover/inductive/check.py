@@ -67,6 +67,15 @@ class BeyondError(Exception):
 
 
 @dataclass(slots=True, eq=False)
+class Reading:
+    """An expression that threads use, the numbers it is of, and what it was found to be of which."""
+
+    expr: Expr
+    of: tuple[Number, ...]
+    found: dict[tuple[Expr | None, ...], Expr]
+
+
+@dataclass(slots=True, eq=False)
 class Given:
     """What is known in a class by its `facts`, and plain; equations are put in, and `put` so far."""
 
@@ -134,7 +143,9 @@ class _Checker:
         self._rings = {r: i for i, one in enumerate(self._orbits) for r in one.rings}
         self._structures = Structures(self._world, exploration.events, self._orbits)
         self._put: dict[tuple[Expr, tuple[Expr | None, ...]], Expr] = {}
-        self._seen: dict[object, Expr] = {}
+        self._read: dict[object, Reading] = {}
+        self._found: dict[object, dict[tuple[Expr | None, ...], Expr]] = {}
+        self._compared: dict[object, Expr] = {}
         self._told: dict[int, Given] = {}
         self._ended: set[tuple[int, int]] = set()
         kernel = self._code.kernel
@@ -209,11 +220,7 @@ class _Checker:
         for source, notes, to, state in self._recorder.steps:
             step = Step(source, to, {}, {})
             now = dict(self._classes[source].members) if source >= 0 else {}
-            slot = 0
-            for note in notes:
-                if isinstance(note, Evaluated) and note.name == "bar":
-                    slot = note.value
-                self._follow(step, now, note, slot)
+            self._follow(step, now, notes)
             self._over(state)
             if to is not None:
                 self._arrive(step, now, state)
@@ -228,47 +235,60 @@ class _Checker:
                     raise OpenError(f"{a.kind} are taken to be done before their last statement")
                 self._ended.add((index, a.at))
 
-    def _follow(self, step: Step, now: dict[Number, Expr], note: Note, slot: int) -> None:
-        """Add what a note assumes or claims."""
-        match note:
-            case Assigned(agent, name, expr):
-                now[agent, name] = self._valued(expr, now, agent)
-            case Tested(agent, expr, answer):
-                test = self._valued(expr, now, agent)
-                self._claim(step, test if answer else eq(test, 0), note)
-            case Evaluated(agent, do, name, value):
-                exprs = dict(zip(do.values, do.exprs, strict=True))
-                found = self._valued(exprs[name], now, agent)
-                # a slot by its number is the same in no rotated state, so numbers are asked, too
-                key = do, name, found, value, slot, step.source >= 0
-                if key not in self._seen:
-                    wanted = self._rotated(step.source, note, slot)
-                    self._seen[key] = normal(eq(found, wanted))
-                self._claim(step, self._seen[key], note)
-            case Split():
-                n = self._code.atoms.meaning(note.unknown.atom)
-                source = step.source
-                shift = self._classes[source].shift_of(note.unknown) if source >= 0 else 0
-                at = fold(Kind.ADD, shift, note.known.low)
-                known = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
-                if note.known.exact and note.known.low == note.least:
-                    known = fold(Kind.LE, n, at)
-                step.asked.setdefault((False, known), note)
-            case Decided(_, way, _, test):
-                step.asked.setdefault((False, test if way else eq(test, 0)), note)
-            case Kept(number, of):
-                now[number] = self._number(of, now)
-            case Compared(kind, left, right, answer):
-                test = normal(fold(kind, self._number(left, now), self._number(right, now)))
-                self._claim(step, test if answer else eq(test, 0), note)
-            case Said(agent, where, told, taken):
-                put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
-                own = {str(n): e for (of, n), e in now.items() if of == agent}
-                for one, other in zip(told, taken, strict=True):
-                    for same in _same(one, put, other, own):
-                        self._claim(step, normal(same), note)
-            case Served():
-                pass
+    def _follow(self, step: Step, now: dict[Number, Expr], notes: list[Note]) -> None:
+        """Add what notes assume or claim."""
+        slot, started = 0, step.source >= 0
+        for note in notes:
+            match note:
+                case Evaluated():
+                    if note.name == "bar":
+                        slot = note.value
+                    # a slot by its number is the same in no rotated state, so numbers are asked, too
+                    key = note.agent, note.do, note.name, started
+                    read = self._read.get(key) or self._reading(key, _control(note), note)
+                    by = note.value, slot, *map(now.get, read.of)
+                    if by not in read.found:
+                        found = self._replaced(read.expr, by[2:])
+                        wanted = self._rotated(step.source, note, slot)
+                        read.found[by] = normal(eq(found, wanted))
+                    self._claim(step, read.found[by], note)
+                case Assigned(agent, name, expr):
+                    now[agent, name] = self._valued(expr, now, agent)
+                case Tested():
+                    key = note.agent, note.expr, note.answer
+                    read = self._read.get(key) or self._reading(key, note.expr)
+                    by = tuple(map(now.get, read.of))
+                    if by not in read.found:
+                        test = self._replaced(read.expr, by)
+                        read.found[by] = test if note.answer else normal(eq(test, 0))
+                    self._claim(step, read.found[by], note)
+                case Compared():
+                    left, right = self._number(note.left, now), self._number(note.right, now)
+                    key = note.kind, left, right, note.answer
+                    if key not in self._compared:
+                        test = normal(fold(note.kind, left, right))
+                        self._compared[key] = test if note.answer else normal(eq(test, 0))
+                    self._claim(step, self._compared[key], note)
+                case Split():
+                    n = self._code.atoms.meaning(note.unknown.atom)
+                    shift = self._classes[step.source].shift_of(note.unknown) if started else 0
+                    at = fold(Kind.ADD, shift, note.known.low)
+                    known = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
+                    if note.known.exact and note.known.low == note.least:
+                        known = fold(Kind.LE, n, at)
+                    step.asked.setdefault((False, known), note)
+                case Decided(_, way, _, test):
+                    step.asked.setdefault((False, test if way else eq(test, 0)), note)
+                case Kept(number, of):
+                    now[number] = self._number(of, now)
+                case Said(agent, where, told, taken):
+                    put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
+                    own = {str(n): e for (of, n), e in now.items() if of == agent}
+                    for one, other in zip(told, taken, strict=True):
+                        for same in _same(one, put, other, own):
+                            self._claim(step, normal(same), note)
+                case Served():
+                    pass
 
     def _number(self, number: Number | int, now: dict[Number, Expr]) -> Expr:
         """Return a number in terms of the shifts of the class."""
@@ -278,9 +298,25 @@ class _Checker:
             raise BeyondError("boxes that CTAs share move along more than one loop")
         return now[number]
 
+    def _reading(
+        self, key: tuple[object, ...], expr: Expr, note: Evaluated | None = None
+    ) -> Reading:
+        """Begin to put down what an expression of threads is found to be: for others it is that, too."""
+        of = expr, *key[2:], *((note.do.site.stmt,) if note else ())
+        found = self._found.setdefault(of, {})
+        self._read[key] = Reading(expr, tuple((key[0], v.name) for v in named(expr)), found)
+        return self._read[key]
+
     def _valued(self, expr: Expr, now: dict[Number, Expr], agent: int) -> Expr:
         """Return an expression of threads in terms of the shifts of the class."""
-        return self._replaced(expr, tuple(now.get((agent, v.name)) for v in named(expr)))
+        if isinstance(expr, int):
+            return expr
+        key = agent, expr
+        read = self._read.get(key) or self._reading(key, expr)
+        by = tuple(map(now.get, read.of))
+        if by not in read.found:
+            read.found[by] = self._replaced(expr, by)
+        return read.found[by]
 
     def _replaced(self, expr: Expr, by: tuple[Expr | None, ...]) -> Expr:
         """Put other expressions in place of the variables of one, and reduce it."""
@@ -340,7 +376,7 @@ class _Checker:
             step.shifts[rotation(i)] = rotation(i) if step.source >= 0 else 0
             if place is not None:
                 step.shifts[rotation(i)] = fold(Kind.SUB, now[place], target.numbers[place][1])
-        values: dict[Var, int] = {rotation(i): r for i, r in enumerate(turns)}
+        values: dict[Var, Expr] = {rotation(i): r for i, r in enumerate(turns)}
         for shift, number in target.defines.items():
             if shift not in step.shifts:
                 _, kept = target.numbers[number]
@@ -433,11 +469,16 @@ class _Checker:
             raise OpenError(f"it does not follow for every launch: {_said(left[wrong][1])}")
 
 
+def _control(note: Evaluated) -> Expr:
+    """Return the expression of a number that decides what a statement does."""
+    return note.do.exprs[list(note.do.values).index(note.name)]
+
+
 def _said(note: Note) -> str:
     """Return a claim in words."""
     match note:
         case Evaluated(_, do, name):
-            return f"{do.site.where}: {name} is {dict(zip(do.values, do.exprs, strict=True))[name]}"
+            return f"{do.site.where}: {name} is {_control(note)}"
         case Tested(_, expr, answer):
             return f"`{expr}` is {str(answer).lower()}"
         case Said(_, where, told, taken):

@@ -10,11 +10,11 @@ Nothing here is believed.  Facts are candidates, and what z3 cannot keep is drop
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import function
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Code, Set
 from oracles.prover.reachability.path import Number
@@ -59,8 +59,11 @@ class Class:
                     facts += self._grouped(a, name, value)
         for a, i in late:
             self.members[a.kind.index, i.name] = self._behind(a, i)
-        self._own = self.members.copy()
-        for number in sorted(numbers.keys() - self._own.keys(), key=str):
+        self._now: dict[str, dict[tuple[Expr, int], None]] = defaultdict(dict)
+        for number, member in self.members.items():
+            name, value = numbers[number]
+            self._now[name][member, value] = None
+        for number in sorted(numbers.keys() - self.members.keys(), key=str):
             facts += self._put_down(number)
         self.facts = facts
         self._suppose()
@@ -100,18 +103,12 @@ class Class:
         self.members[number] = fold(Kind.ADD, shift, value)
         self.defines[shift] = number
         yield eq(shift, 0)
-        for other, (variable, now) in self.numbers.items():
-            if variable == name and other in self._own:
-                beside = self.members[other]
-                yield eq(self.members[number], beside)
-                yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
-        if isinstance(
-            number[0], tuple
-        ):  # of a tensor map, in whichever loops its writer and its copies are
-            for other in self._own:
-                _, now = self.numbers[other]
-                there = fold(Kind.SUB, self.members[other], now)
-                yield eq(shift, there)
+        for beside, now in self._now.get(name, ()):
+            yield eq(shift, fold(Kind.SUB, beside, value))
+            yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
+        if isinstance(number[0], tuple):  # of a map, in whichever loops its writer and copies are
+            for beside, now in dict.fromkeys(one for each in self._now.values() for one in each):
+                yield eq(shift, fold(Kind.SUB, beside, now))
         if number[0] == "turn":
             yield fold(Kind.LE, 0, self.members[number])
             yield eq(Op(Kind.MOD, shift, SLOTS), 0)
@@ -159,19 +156,17 @@ class Class:
             for shift in sorted(shifts, key=str):
                 at = fold(Kind.ADD, shift, known.low)
                 if known.exact:
-                    self.facts += [eq(n, at), fold(Kind.LE, n, at)]
+                    equal = eq(shift, fold(Kind.SUB, n, known.low)) if shift else eq(n, at)
+                    self.facts += [equal, fold(Kind.LE, n, at)]
                 self.facts.append(fold(Kind.LE, at, n))
             self.facts.append(fold(Kind.LE, known.low, n))
         for test, answer in self.state.chosen.items():
             self.facts.append(test if answer else eq(test, 0))
         self.facts = [f for f in dict.fromkeys(self.facts) if not isinstance(f, int)]
 
-    def drop_refuted(self, shifts: Mapping[Var, int]) -> None:
+    def drop_refuted(self, shifts: Mapping[Var, Expr]) -> None:
         """Drop the candidates that do not hold of a state with these shifts."""
-        values = {v.name: n for v, n in shifts.items()}
-        self.facts = [
-            f for f in self.facts if not variables(f) <= shifts.keys() or function(f)(values)
-        ]
+        self.facts = [f for f in self.facts if substitute(f, shifts) != 0]
 
 
 def rotation(orbit: int) -> Var:

@@ -84,14 +84,19 @@ class Bounds:
     """
 
     def __init__(self, beside: Bounds | None = None) -> None:
-        self._told = set() if beside is None else beside._told.copy()
-        self._least = {} if beside is None else beside._least.copy()
+        self._told: set[Expr] = set() if beside is None else beside._told.copy()
+        self._least: dict[Total, int] = {} if beside is None else beside._least.copy()
+        self._of: dict[tuple[Expr, bool], tuple[Total, ...]]
+        self._of = {} if beside is None else beside._of.copy()
 
     def know(self, facts: Iterable[Expr]) -> Bounds:
         """Take facts in their normal form to be known."""
         for fact in facts:
             self._told.add(fact)
-            for total, n in _inequalities(fact):
+            for total, n in inequalities(fact):
+                if total not in self._least and len(total) > 1:
+                    for part, times in total:
+                        self._of[part, times > 0] = (*self._of.get((part, times > 0), ()), total)
                 self._least[total] = max(n, self._least.get(total, n))
         return self
 
@@ -99,28 +104,31 @@ class Bounds:
         """Whether a condition in its normal form plainly follows."""
         if isinstance(goal, int) or goal in self._told:
             return goal != 0
-        asked = _inequalities(goal)
-        return bool(asked) and all(self._at_least(dict(total), n) for total, n in asked)
+        asked = inequalities(goal)
+        return bool(asked) and all(self._at_least(total, n) for total, n in asked)
 
-    def _at_least(self, total: dict[Expr, int], n: int) -> bool:
-        """Whether a sum is at least n: by its unknowns, or by one fact beside them."""
-        if self._sum_of_leasts(total) >= n:
+    def _at_least(self, total: Total, n: int) -> bool:
+        """Whether a sum is at least n: by its unknowns, or by one fact of some and by the others."""
+        if self._least.get(total, n - 1) >= n or self._by_parts(total) >= n:
             return True
-        for known, least in self._least.items():
-            rest = total.copy()
+        beside = (known for part, times in total for known in self._of.get((part, times > 0), ()))
+        for known in beside:
+            rest = dict(total)
             for part, times in known:
                 rest[part] = rest.get(part, 0) - times
-            if least + self._sum_of_leasts(rest) >= n:
+            if self._least[known] + self._by_parts(rest.items()) >= n:
                 return True
         return False
 
-    def _sum_of_leasts(self, total: Mapping[Expr, int]) -> float:
+    def _by_parts(self, total: Iterable[tuple[Expr, int]]) -> float:
         """Return what a sum is at least by what is known of each of its unknowns alone."""
         found = 0.0
-        for part, times in total.items():
+        for part, times in total:
             if times:
-                sign = 1 if times > 0 else -1
-                found += abs(times) * self._least.get(((part, sign),), -inf)
+                least = self._least.get(((part, 1 if times > 0 else -1),))
+                if least is None:
+                    return -inf
+                found += abs(times) * least
         return found
 
 
@@ -128,7 +136,7 @@ Total = tuple[tuple[Expr, int], ...]
 
 
 @lru_cache(maxsize=1 << 14)
-def _inequalities(condition: Expr) -> tuple[tuple[Total, int], ...]:
+def inequalities(condition: Expr) -> tuple[tuple[Total, int], ...]:
     """Return which sums are at least how much where a condition in its normal form holds.
 
     None if that is not all that it says.
@@ -140,9 +148,9 @@ def _inequalities(condition: Expr) -> tuple[tuple[Total, int], ...]:
             return ((tuple((part, -times) for part, times in linear(total)[1].items()), -n),)
         case Op(Kind.EQ, total, int() as n):
             sides = fold(Kind.LE, n, total), fold(Kind.LE, total, n)
-            return tuple(one for side in sides for one in _inequalities(side))
+            return tuple(one for side in sides for one in inequalities(side))
         case Op(Kind.AND, a, b):
-            left, right = _inequalities(a), _inequalities(b)
+            left, right = inequalities(a), inequalities(b)
             return (*left, *right) if left and right else ()
         case _:
             return ()

@@ -103,6 +103,7 @@ class Turned:
         self._rings = rings
         self._moved: dict[int, int] = {}
         self._moving = 0
+        self._known: dict[int, int] = {}
         for place, number in numbers.items() if rings else ():
             if place.where is None:
                 continue
@@ -125,12 +126,15 @@ class Turned:
 
     def facts(self, known: int) -> int:
         """Return facts as those of the events whose part theirs take."""
+        if known in self._known:
+            return self._known[known]
         out, moving = known & ~self._moving, known & self._moving
         while moving:
             lowest = moving & -moving
             event, fact = divmod(lowest.bit_length() - 1, FACTS)
             out |= 1 << FACTS * self._moved[event] + fact
             moving ^= lowest
+        self._known[known] = out
         return out
 
 
