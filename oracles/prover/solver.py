@@ -25,7 +25,7 @@ class Question:
     LOGIC = "QF_LIA"
 
     def __init__(self, rlimit: int) -> None:
-        self.solver = z3.SolverFor(self.LOGIC)
+        self.solver = z3.SolverFor(self.LOGIC) if self.LOGIC else z3.SimpleSolver()
         self.solver.set("rlimit", rlimit)
         self._terms: dict[Expr, z3.ArithRef] = {}
 
@@ -51,6 +51,8 @@ class Question:
     def truth(self, expr: Expr) -> z3.BoolRef:
         """Return z3's term for that an expression is not 0."""
         match expr:
+            case Op(Kind.EQ, Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND) as a, 0):
+                return z3.Not(self.truth(a))
             case Op(Kind.LT, a, b):
                 return self.term(a) < self.term(b)
             case Op(Kind.LE, a, b):
@@ -58,7 +60,7 @@ class Question:
             case Op(Kind.EQ, a, b):
                 return self.term(a) == self.term(b)
             case Op(Kind.AND, a, b):
-                return z3.And(self.term(a) != 0, self.term(b) != 0)
+                return z3.And(self.truth(a), self.truth(b))
             case _:
                 return self.term(expr) != 0
 
@@ -98,7 +100,7 @@ class Question:
 
     def given(self, known: Iterable[Expr]) -> Self:
         """Assume conditions."""
-        self.solver.add([self.term(one) != 0 for one in known])
+        self.solver.add([self.truth(one) for one in known])
         return self
 
     def follows(self, condition: Expr) -> bool:
@@ -134,8 +136,11 @@ class Exact(Question):
 class Scenes(Exact):
     """Which answers conditions have together, in launches that are `given` and in others.
 
-    `given` has values of some variables; `known` holds in all.
+    `given` has values of some variables; `known` holds in all.  Of many questions about one thing
+    z3's plain solver is the fastest.
     """
+
+    LOGIC = ""
 
     def __init__(
         self,
@@ -146,7 +151,7 @@ class Scenes(Exact):
     ) -> None:
         super().__init__(rlimit)
         self.given(known)
-        self._holds = [self.term(one) != 0 for one in conditions]
+        self._holds = [self.truth(one) for one in conditions]
         each = ([self.term(v) == n for v, n in one.items()] for one in given)
         self._given = z3.Or([z3.And(one) for one in each])
         self._model: z3.ModelRef | None = None

@@ -68,7 +68,7 @@ class BeyondError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """An expression that threads use, the numbers it is of, and what it was found to be of which."""
+    """An expression that threads use, the numbers it is of, and what it was `found` to be."""
 
     expr: Expr
     of: tuple[Number, ...]
@@ -77,7 +77,7 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class Given:
-    """What is known in a class by its `facts`, and plain; equations are put in, and `put` so far."""
+    """What is known in a class by its `facts`; equations are put in, and have been in `put`."""
 
     facts: list[Expr]
     equal: dict[Var, Expr]
@@ -243,7 +243,7 @@ class _Checker:
                 case Evaluated():
                     if note.name == "bar":
                         slot = note.value
-                    # a slot by its number is the same in no rotated state, so numbers are asked, too
+                    # a number of a slot is the same in no rotated state, so numbers are asked, too
                     key = note.agent, note.do, note.name, started
                     read = self._read.get(key) or self._reading(key, _control(note), note)
                     by = note.value, slot, *map(now.get, read.of)
@@ -301,7 +301,7 @@ class _Checker:
     def _reading(
         self, key: tuple[object, ...], expr: Expr, note: Evaluated | None = None
     ) -> Reading:
-        """Begin to put down what an expression of threads is found to be: for others it is that, too."""
+        """Begin to put down what an expression of threads is found to be, as for others of it."""
         of = expr, *key[2:], *((note.do.site.stmt,) if note else ())
         found = self._found.setdefault(of, {})
         self._read[key] = Reading(expr, tuple((key[0], v.name) for v in named(expr)), found)
@@ -375,18 +375,19 @@ class _Checker:
         for i, place in enumerate(first):
             step.shifts[rotation(i)] = rotation(i) if step.source >= 0 else 0
             if place is not None:
-                step.shifts[rotation(i)] = fold(Kind.SUB, now[place], target.numbers[place][1])
+                kept = target.numbers[place][1]
+                step.shifts[rotation(i)] = normal(fold(Kind.SUB, now[place], kept))
         values: dict[Var, Expr] = {rotation(i): r for i, r in enumerate(turns)}
         for shift, number in target.defines.items():
             if shift not in step.shifts:
                 _, kept = target.numbers[number]
-                step.shifts[shift] = fold(Kind.SUB, now[number], kept)
+                step.shifts[shift] = normal(fold(Kind.SUB, now[number], kept))
                 values[shift] = numbers[number][1] - kept
-        for number, member in target.members.items():
-            found, wanted = now[number], substitute(member, step.shifts)
-            if found != wanted:
-                note = Compared(Kind.EQ, number, numbers[number][1], answer=True)
-                self._claim(step, normal(eq(found, wanted)), note)
+        # threads of one kind are at one place
+        pairs = {(now[number], member): number for number, member in target.members.items()}
+        for (found, member), number in pairs.items():
+            same = normal(eq(found, self._with(member, step.shifts)))
+            self._claim(step, same, Compared(Kind.EQ, number, numbers[number][1], answer=True))
         target.drop_refuted(values)
 
     # --- asking z3 ------------------------------------------------------------------------------
@@ -433,7 +434,7 @@ class _Checker:
         given = self._given(step.source)
         left, bounds = self._left(step, given)
         goals = {f: self._in(given, self._with(f, step.shifts)) for f in target.facts}
-        asked = {g for g in goals.values() if not bounds.give(g)}
+        asked = {g: None for g in goals.values() if not bounds.give(g)}
         if not asked:
             return False
         held, sure = self._solver.given(given.known).held(asked, [one for one, _ in left])

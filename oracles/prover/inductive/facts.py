@@ -108,7 +108,7 @@ class Bounds:
         return bool(asked) and all(self._at_least(total, n) for total, n in asked)
 
     def _at_least(self, total: Total, n: int) -> bool:
-        """Whether a sum is at least n: by its unknowns, or by one fact of some and by the others."""
+        """Whether a sum is at least n: by its unknowns alone, or one fact of some and the others."""
         if self._least.get(total, n - 1) >= n or self._by_parts(total) >= n:
             return True
         beside = (known for part, times in total for known in self._of.get((part, times > 0), ()))
