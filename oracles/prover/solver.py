@@ -342,10 +342,10 @@ class Sequents:
         flags = {i: z3.Bool(f"g{i}") for i in left}
         texts = [(claims, self._truth(expr)) for claims, expr in steps]
         named = {f"g{i}": self._truth(goal) for i, goal in left.items()}
-        named["way"] = f"(and true {' '.join(text for claims, text in texts if not claims)})"
         named["wrong"] = _wrong([*texts, (True, f"(and true {' '.join(named)})")])
+        named["way"] = f"(and true {' '.join(text for claims, text in texts if not claims)})"
         self._read([f"(assert (= {name} {text}))" for name, text in named.items()], named)
-        sure = self._check(z3.Bool("wrong")) == z3.unsat
+        sure = bool(self._check(z3.Bool("wrong")) == z3.unsat)
         if not sure:
             self._solver.add(z3.Bool("way"))
         while left and not sure:
@@ -374,9 +374,9 @@ class Sequents:
 
     def _refutes(self, text: str) -> bool:
         self._read([f"(assert {text})"])
-        answer = self._check()
+        refuted = self._check() == z3.unsat
         self._solver.pop()
-        return answer == z3.unsat
+        return bool(refuted)
 
     def _check(self, *assumed: z3.BoolRef) -> z3.CheckSatResult:
         working("a question to z3")

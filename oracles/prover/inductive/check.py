@@ -31,8 +31,7 @@ from itertools import combinations
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
 from oracles.prover.arithmetic import UnsupportedError, multiples
-from oracles.prover.inductive.classes import ALWAYS, Class, rotation
-from oracles.prover.inductive.facts import Bounds, normal, solved
+from oracles.prover.inductive.classes import ALWAYS, Bounds, Class, normal, rotation, solved
 from oracles.prover.inductive.groups import UnseenError, stand_for_all
 from oracles.prover.inductive.structure import Structures, reached
 from oracles.prover.reachability.canonical import Orbit
@@ -238,6 +237,7 @@ class _Checker:
     def _follow(self, step: Step, now: dict[Number, Expr], notes: list[Note]) -> None:
         """Add what notes assume or claim."""
         slot, started = 0, step.source >= 0
+        key: tuple[object, ...]
         for note in notes:
             match note:
                 case Evaluated():
