@@ -146,6 +146,7 @@ class _Checker:
         self._found: dict[object, dict[tuple[Expr | None, ...], Expr]] = {}
         self._compared: dict[object, Expr] = {}
         self._told: dict[int, Given] = {}
+        self._none: list[Expr] = []
         self._ended: set[tuple[int, int]] = set()
         kernel = self._code.kernel
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
@@ -394,13 +395,13 @@ class _Checker:
 
     def _given(self, source: int) -> Given:
         """Return what holds in a class, and what its equations say of its shifts."""
-        facts = self._classes[source].facts if source >= 0 else []
+        facts = self._classes[source].facts if source >= 0 else self._none
         found = self._told.get(source)
         if found is None or found.facts is not facts:
             equal = solved(facts)
             found = self._told[source] = Given(facts, equal, Bounds(self._bounds))
             # what the facts say of launches, others say more of
-            said = [eq(v, equal[v]) for v in equal.keys() & self._launch]
+            said = [eq(v, e) for v, e in equal.items() if v in self._launch]
             always = [f for f in self._always if variables(f) & equal.keys()] if said else []
             for fact in (*said, *(self._in(found, f) for f in (*always, *facts))):
                 if not found.bounds.give(fact):

@@ -301,7 +301,7 @@ class Bounds:
 
     def _by_parts(self, total: Iterable[tuple[Expr, int]]) -> float:
         """Return what a sum is at least by what is known of each of its unknowns alone."""
-        found = 0.0
+        found = 0
         for part, times in total:
             if times:
                 least = self._least.get(((part, 1 if times > 0 else -1),))
@@ -312,19 +312,19 @@ class Bounds:
 
 
 Total = tuple[tuple[Expr, int], ...]
+"""A sum without its number: unknowns and how often it has each."""
 
 
 @lru_cache(maxsize=1 << 14)
 def inequalities(condition: Expr) -> tuple[tuple[Total, int], ...]:
-    """Return which sums are at least how much where a condition in its normal form holds.
-
-    None if that is not all that it says.
-    """
+    """Return which sums are at least how much just where a condition holds; none for any other."""
     match condition:
         case Op(Kind.LE, int() as n, total):
-            return ((tuple(linear(total)[1].items()), n),)
+            constant, parts = linear(total)
+            return ((tuple(parts.items()), n - constant),)
         case Op(Kind.LE, total, int() as n):
-            return ((tuple((part, -times) for part, times in linear(total)[1].items()), -n),)
+            constant, parts = linear(total)
+            return ((tuple((part, -times) for part, times in parts.items()), constant - n),)
         case Op(Kind.EQ, total, int() as n):
             sides = fold(Kind.LE, n, total), fold(Kind.LE, total, n)
             return tuple(one for side in sides for one in inequalities(side))
