@@ -25,7 +25,7 @@ class Question:
     LOGIC = "QF_LIA"
 
     def __init__(self, rlimit: int) -> None:
-        self.solver = z3.SolverFor(self.LOGIC)
+        self.solver = z3.SolverFor(self.LOGIC) if self.LOGIC else z3.SimpleSolver()
         self.solver.set("rlimit", rlimit)
         self._terms: dict[Expr, z3.ArithRef] = {}
 
@@ -51,6 +51,8 @@ class Question:
     def truth(self, expr: Expr) -> z3.BoolRef:
         """Return z3's term for that an expression is not 0."""
         match expr:
+            case Op(Kind.EQ, Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND) as a, 0):
+                return z3.Not(self.truth(a))
             case Op(Kind.LT, a, b):
                 return self.term(a) < self.term(b)
             case Op(Kind.LE, a, b):
@@ -58,7 +60,7 @@ class Question:
             case Op(Kind.EQ, a, b):
                 return self.term(a) == self.term(b)
             case Op(Kind.AND, a, b):
-                return z3.And(self.term(a) != 0, self.term(b) != 0)
+                return z3.And(self.truth(a), self.truth(b))
             case _:
                 return self.term(expr) != 0
 
@@ -98,7 +100,7 @@ class Question:
 
     def given(self, known: Iterable[Expr]) -> Self:
         """Assume conditions."""
-        self.solver.add([self.term(one) != 0 for one in known])
+        self.solver.add([self.truth(one) for one in known])
         return self
 
     def follows(self, condition: Expr) -> bool:
@@ -134,8 +136,11 @@ class Exact(Question):
 class Scenes(Exact):
     """Which answers conditions have together, in launches that are `given` and in others.
 
-    `given` has values of some variables; `known` holds in all.
+    `given` has values of some variables; `known` holds in all.  Of many questions about one thing
+    z3's plain solver is the fastest.
     """
+
+    LOGIC = ""
 
     def __init__(
         self,
@@ -146,7 +151,7 @@ class Scenes(Exact):
     ) -> None:
         super().__init__(rlimit)
         self.given(known)
-        self._holds = [self.term(one) != 0 for one in conditions]
+        self._holds = [self.truth(one) for one in conditions]
         each = ([self.term(v) == n for v, n in one.items()] for one in given)
         self._given = z3.Or([z3.And(one) for one in each])
         self._model: z3.ModelRef | None = None
@@ -311,30 +316,40 @@ class Sequents:
     Written as SMT-LIB: that is read faster than terms are made one by one.
     """
 
-    def __init__(self, rlimit: int) -> None:
+    def __init__(self, rlimit: int, always: Iterable[Expr] = ()) -> None:
         self._solver = z3.SimpleSolver()
         self._solver.set("rlimit", rlimit)
         self._names: dict[Expr, str] = {}
         self._texts: dict[Expr, str] = {}
         self._declared: set[str] = set()
-        self._nonlinear: list[str] = []
+        self._new: list[str] = []
+        self._new += [f"(assert {self._truth(one)})" for one in always]
         self._known: list[str] = []
 
     def given(self, known: Iterable[Expr]) -> Sequents:
-        """Take other conditions to be known."""
+        """Take other conditions to be known, beside those that always are."""
         self._known = [self._truth(one) for one in known]
         return self
 
-    def held(self, goals: Iterable[Expr]) -> set[Expr]:
-        """Return the goals that follow: those that are left when no model refutes any more."""
+    def held(
+        self, goals: Iterable[Expr], steps: Iterable[tuple[bool, Expr]] = ()
+    ) -> tuple[set[Expr], bool]:
+        """Return the goals that follow from all that steps assume, and whether all claims follow.
+
+        Those are all asked at once.  Goals that a model refutes are dropped, until none does.
+        """
         left = dict(enumerate(goals))
         flags = {i: z3.Bool(f"g{i}") for i in left}
-        claims = [f"(assert (= g{i} {self._truth(g)}))" for i, g in left.items()]
-        self._solver.push()
-        self._read(claims, "Bool", [f"g{i}" for i in left])
-        while left:
-            working("a question to z3")
-            answer = self._solver.check(z3.Or([z3.Not(flags[i]) for i in left]))
+        texts = [(claims, self._truth(expr)) for claims, expr in steps]
+        named = {f"g{i}": self._truth(goal) for i, goal in left.items()}
+        named["wrong"] = _wrong([*texts, (True, f"(and true {' '.join(named)})")])
+        named["way"] = f"(and true {' '.join(text for claims, text in texts if not claims)})"
+        self._read([f"(assert (= {name} {text}))" for name, text in named.items()], named)
+        sure = bool(self._check(z3.Bool("wrong")) == z3.unsat)
+        if not sure:
+            self._solver.add(z3.Bool("way"))
+        while left and not sure:
+            answer = self._check(z3.Or([z3.Not(flags[i]) for i in left]))
             if answer == z3.unsat:
                 break
             model = self._solver.model() if answer == z3.sat else None
@@ -344,12 +359,12 @@ class Sequents:
                 and not z3.is_false(model.eval(flags[i], model_completion=True))
             }  # fmt: skip
         self._solver.pop()
-        return set(left.values())
+        return set(left.values()), sure
 
     def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
         """Return the first claim (True) that does not follow from all steps before it, if any."""
         texts = [(claims, self._truth(expr)) for claims, expr in steps]
-        if self._all_follow(texts):
+        if not any(claims for claims, _ in texts) or self._refutes(_wrong(texts)):
             return None
         for at, (claims, text) in enumerate(texts):
             if claims and not self._refutes(f"(not {text})"):
@@ -357,34 +372,30 @@ class Sequents:
             self._known.append(text)
         return len(texts) - 1
 
-    def all_hold(self, steps: Iterable[tuple[bool, Expr]], goals: Iterable[Expr]) -> bool:
-        """Whether all claims follow, each from all before it, and goals from all of them."""
-        last = f"(and true {' '.join(map(self._truth, goals))})"
-        texts = [(claims, self._truth(expr)) for claims, expr in steps]
-        return self._all_follow([*texts, (True, last)])
-
-    def _all_follow(self, texts: Sequence[tuple[bool, str]]) -> bool:
-        wrong = "false"  # the first claim that fails does so where all assumptions before it hold
-        for claims, text in reversed(texts):
-            wrong = f"(or (not {text}) {wrong})" if claims else f"(and {text} {wrong})"
-        return wrong == "false" or self._refutes(wrong)
-
     def _refutes(self, text: str) -> bool:
-        working("a question to z3")
-        self._solver.push()
         self._read([f"(assert {text})"])
-        answer = self._solver.check()
+        refuted = self._check() == z3.unsat
         self._solver.pop()
-        return bool(answer == z3.unsat)
+        return bool(refuted)
 
-    def _read(self, more: list[str], sort: str = "", flags: Iterable[str] = ()) -> None:
-        """Assert what is known and more; names are declared once, whatever is popped."""
-        names = [*((name, "Int") for name in self._names.values()), *((f, sort) for f in flags)]
-        new = [(name, of) for name, of in names if name not in self._declared]
-        self._declared.update(name for name, _ in new)
-        declared = [f"(declare-const {name} {of})" for name, of in new]
-        known = [f"(assert {text})" for text in (*self._nonlinear, *self._known)]
-        self._solver.from_string("".join([*declared, *known, *more]))
+    def _check(self, *assumed: z3.BoolRef) -> z3.CheckSatResult:
+        working("a question to z3")
+        return self._solver.check(*assumed)
+
+    def _read(self, more: Iterable[str], flags: Iterable[str] = ()) -> None:
+        """Push, and assert what is known and more; what always holds stays when that is popped."""
+        names = [(name, "Int") for name in self._names.values()]
+        new = [
+            one for one in (*names, *((f, "Bool") for f in flags)) if one[0] not in self._declared
+        ]
+        if new or self._new:
+            self._declared.update(name for name, _ in new)
+            declared = [f"(declare-const {name} {of})" for name, of in new]
+            self._solver.from_string("".join((*declared, *self._new)))
+            self._new.clear()
+        self._solver.push()
+        known = [f"(assert {text})" for text in self._known]
+        self._solver.from_string("".join((*known, *more)))
 
     def _truth(self, expr: Expr) -> str:
         if expr not in self._texts:
@@ -433,11 +444,19 @@ class Sequents:
                 Kind.FLOORDIV: f"(and (>= {name} 0) (<= {name} {a}) (= (> {name} 0) (>= {a} {b})))",
                 Kind.MUL: f"(and (>= {name} {a}) (>= {name} {b}))",
             }[expr.kind]
-            self._nonlinear.append(f"(=> (and (>= {a} 0) (>= {b} 1)) {what})")
+            least = 1 if expr.kind is Kind.MUL else 0
+            self._new.append(f"(assert (=> (and (>= {a} {least}) (>= {b} 1)) {what}))")
             if expr.kind is Kind.MUL:
-                self._nonlinear[-1] = f"(=> (and (>= {a} 1) (>= {b} 1)) {what})"
-                self._nonlinear.append(f"(=> (or (= {a} 0) (= {b} 0)) (= {name} 0))")
+                self._new.append(f"(assert (=> (or (= {a} 0) (= {b} 0)) (= {name} 0)))")
         return name
+
+
+def _wrong(steps: Sequence[tuple[bool, str]]) -> str:
+    """Return that some claim fails: the first does so where all before it holds."""
+    wrong = "false"
+    for claims, text in reversed(steps):
+        wrong = f"(or (not {text}) {wrong})" if claims else f"(and {text} {wrong})"
+    return wrong
 
 
 class Known:

@@ -24,14 +24,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
-from oracles.prover.arithmetic import UnsupportedError, linear, multiples
-from oracles.prover.inductive.classes import ALWAYS, Class, rotation
+from oracles.prover.arithmetic import UnsupportedError, multiples
+from oracles.prover.inductive.classes import ALWAYS, Bounds, Class, normal, rotation, solved
 from oracles.prover.inductive.groups import UnseenError, stand_for_all
 from oracles.prover.inductive.structure import Structures, reached
 from oracles.prover.reachability.canonical import Orbit
@@ -65,18 +65,40 @@ class BeyondError(Exception):
     """Something is not checked here."""
 
 
+@dataclass(slots=True, eq=False)
+class Reading:
+    """An expression that threads use, the numbers it is of, and what it was `found` to be."""
+
+    expr: Expr
+    of: tuple[Number, ...]
+    found: dict[tuple[Expr | None, ...], Expr]
+
+
+@dataclass(slots=True, eq=False)
+class Given:
+    """What is known in a class by its `facts`; equations are put in, and have been in `put`."""
+
+    facts: list[Expr]
+    equal: dict[Var, Expr]
+    bounds: Bounds
+    known: list[Expr] = field(default_factory=list)
+    put: dict[Expr, Expr] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Step:
     """One way from a class to another: what is assumed and claimed on it, and the shifts after it.
 
     `asked` has in their order whether something is claimed, what, and what was noted of it;
-    `shifts` are those of the target, as sums of those of the source.
+    `shifts` are those of the target, as sums of those of the source.  Where all claims are known to
+    follow, `sure` has from what.
     """
 
     source: int
     to: int | None
     asked: dict[tuple[bool, Expr], Note]
     shifts: dict[Var, Expr]
+    sure: Given | None = None
 
 
 def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
@@ -120,24 +142,28 @@ class _Checker:
         self._rings = {r: i for i, one in enumerate(self._orbits) for r in one.rings}
         self._structures = Structures(self._world, exploration.events, self._orbits)
         self._put: dict[tuple[Expr, tuple[Expr | None, ...]], Expr] = {}
-        self._seen: dict[object, Expr] = {}
-        self._solver = Sequents(rlimit)
-        self._told: dict[int, tuple[list[Expr], list[Expr], dict[Var, Expr]]] = {}
-        self._held: dict[object, set[Expr]] = {}
-        self._open: dict[object, int | None] = {}
+        self._read: dict[object, Reading] = {}
+        self._found: dict[object, dict[tuple[Expr | None, ...], Expr]] = {}
+        self._compared: dict[object, Expr] = {}
+        self._told: dict[int, Given] = {}
+        self._none: list[Expr] = []
         self._ended: set[tuple[int, int]] = set()
         kernel = self._code.kernel
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
-        self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
-        self._always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
-        self._always += sites.dealt(kernel)
+        always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
+        always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
+        always += sites.dealt(kernel)
         for number, times in self._world.pinned.items():
             n = self._code.atoms.meaning(number)
-            self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
+            always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
+        self._always = list(dict.fromkeys(map(normal, always)))
+        self._launch = frozenset[Var]().union(*map(variables, self._always))
+        self._bounds = Bounds().know(self._always)
+        self._solver = Sequents(rlimit, self._always)
 
     def check(self) -> int:
         """Check all; return how many claims that were."""
-        if self._solver.given(self._always).first_open([(True, 0)]) is None:
+        if self._solver.given([]).first_open([(True, 0)]) is None:
             raise OpenError("vacuous: no launch meets what the kernel requires")
         self._complete()
         self._unshared()
@@ -194,11 +220,7 @@ class _Checker:
         for source, notes, to, state in self._recorder.steps:
             step = Step(source, to, {}, {})
             now = dict(self._classes[source].members) if source >= 0 else {}
-            slot = 0
-            for note in notes:
-                if isinstance(note, Evaluated) and note.name == "bar":
-                    slot = note.value
-                self._follow(step, now, note, slot)
+            self._follow(step, now, notes)
             self._over(state)
             if to is not None:
                 self._arrive(step, now, state)
@@ -213,47 +235,61 @@ class _Checker:
                     raise OpenError(f"{a.kind} are taken to be done before their last statement")
                 self._ended.add((index, a.at))
 
-    def _follow(self, step: Step, now: dict[Number, Expr], note: Note, slot: int) -> None:
-        """Add what a note assumes or claims."""
-        match note:
-            case Assigned(agent, name, expr):
-                now[agent, name] = self._valued(expr, now, agent)
-            case Tested(agent, expr, answer):
-                test = self._valued(expr, now, agent)
-                self._claim(step, test if answer else eq(test, 0), note)
-            case Evaluated(agent, do, name, value):
-                exprs = dict(zip(do.values, do.exprs, strict=True))
-                found = self._valued(exprs[name], now, agent)
-                # a slot by its number is the same in no rotated state, so numbers are asked, too
-                key = do, name, found, value, slot, step.source >= 0
-                if key not in self._seen:
-                    wanted = self._rotated(step.source, note, slot)
-                    self._seen[key] = normal(eq(found, wanted))
-                self._claim(step, self._seen[key], note)
-            case Split():
-                n = self._code.atoms.meaning(note.unknown.atom)
-                source = step.source
-                shift = self._classes[source].shift_of(note.unknown) if source >= 0 else 0
-                at = fold(Kind.ADD, shift, note.known.low)
-                known = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
-                if note.known.exact and note.known.low == note.least:
-                    known = fold(Kind.LE, n, at)
-                step.asked.setdefault((False, known), note)
-            case Decided(_, way, _, test):
-                step.asked.setdefault((False, test if way else eq(test, 0)), note)
-            case Kept(number, of):
-                now[number] = self._number(of, now)
-            case Compared(kind, left, right, answer):
-                test = normal(fold(kind, self._number(left, now), self._number(right, now)))
-                self._claim(step, test if answer else eq(test, 0), note)
-            case Said(agent, where, told, taken):
-                put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
-                own = {str(n): e for (of, n), e in now.items() if of == agent}
-                for one, other in zip(told, taken, strict=True):
-                    for same in _same(one, put, other, own):
-                        self._claim(step, normal(same), note)
-            case Served():
-                pass
+    def _follow(self, step: Step, now: dict[Number, Expr], notes: list[Note]) -> None:
+        """Add what notes assume or claim."""
+        slot, started = 0, step.source >= 0
+        key: tuple[object, ...]
+        for note in notes:
+            match note:
+                case Evaluated():
+                    if note.name == "bar":
+                        slot = note.value
+                    # a number of a slot is the same in no rotated state, so numbers are asked, too
+                    key = note.agent, note.do, note.name, started
+                    read = self._read.get(key) or self._reading(key, _control(note), note)
+                    by = note.value, slot, *map(now.get, read.of)
+                    if by not in read.found:
+                        found = self._replaced(read.expr, by[2:])
+                        wanted = self._rotated(step.source, note, slot)
+                        read.found[by] = normal(eq(found, wanted))
+                    self._claim(step, read.found[by], note)
+                case Assigned(agent, name, expr):
+                    now[agent, name] = self._valued(expr, now, agent)
+                case Tested():
+                    key = note.agent, note.expr, note.answer
+                    read = self._read.get(key) or self._reading(key, note.expr)
+                    by = tuple(map(now.get, read.of))
+                    if by not in read.found:
+                        test = self._replaced(read.expr, by)
+                        read.found[by] = test if note.answer else normal(eq(test, 0))
+                    self._claim(step, read.found[by], note)
+                case Compared():
+                    left, right = self._number(note.left, now), self._number(note.right, now)
+                    key = note.kind, left, right, note.answer
+                    if key not in self._compared:
+                        test = normal(fold(note.kind, left, right))
+                        self._compared[key] = test if note.answer else normal(eq(test, 0))
+                    self._claim(step, self._compared[key], note)
+                case Split():
+                    n = self._code.atoms.meaning(note.unknown.atom)
+                    shift = self._classes[step.source].shift_of(note.unknown) if started else 0
+                    at = fold(Kind.ADD, shift, note.known.low)
+                    known = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
+                    if note.known.exact and note.known.low == note.least:
+                        known = fold(Kind.LE, n, at)
+                    step.asked.setdefault((False, known), note)
+                case Decided(_, way, _, test):
+                    step.asked.setdefault((False, test if way else eq(test, 0)), note)
+                case Kept(number, of):
+                    now[number] = self._number(of, now)
+                case Said(agent, where, told, taken):
+                    put = {str(n): e for (of, n), e in now.items() if of == ("told", where)}
+                    own = {str(n): e for (of, n), e in now.items() if of == agent}
+                    for one, other in zip(told, taken, strict=True):
+                        for same in _same(one, put, other, own):
+                            self._claim(step, normal(same), note)
+                case Served():
+                    pass
 
     def _number(self, number: Number | int, now: dict[Number, Expr]) -> Expr:
         """Return a number in terms of the shifts of the class."""
@@ -263,9 +299,25 @@ class _Checker:
             raise BeyondError("boxes that CTAs share move along more than one loop")
         return now[number]
 
+    def _reading(
+        self, key: tuple[object, ...], expr: Expr, note: Evaluated | None = None
+    ) -> Reading:
+        """Begin to put down what an expression of threads is found to be, as for others of it."""
+        of = expr, *key[2:], *((note.do.site.stmt,) if note else ())
+        found = self._found.setdefault(of, {})
+        self._read[key] = Reading(expr, tuple((key[0], v.name) for v in named(expr)), found)
+        return self._read[key]
+
     def _valued(self, expr: Expr, now: dict[Number, Expr], agent: int) -> Expr:
         """Return an expression of threads in terms of the shifts of the class."""
-        return self._replaced(expr, tuple(now.get((agent, v.name)) for v in named(expr)))
+        if isinstance(expr, int):
+            return expr
+        key = agent, expr
+        read = self._read.get(key) or self._reading(key, expr)
+        by = tuple(map(now.get, read.of))
+        if by not in read.found:
+            read.found[by] = self._replaced(expr, by)
+        return read.found[by]
 
     def _replaced(self, expr: Expr, by: tuple[Expr | None, ...]) -> Expr:
         """Put other expressions in place of the variables of one, and reduce it."""
@@ -324,31 +376,44 @@ class _Checker:
         for i, place in enumerate(first):
             step.shifts[rotation(i)] = rotation(i) if step.source >= 0 else 0
             if place is not None:
-                step.shifts[rotation(i)] = fold(Kind.SUB, now[place], target.numbers[place][1])
-        values: dict[Var, int] = {rotation(i): r for i, r in enumerate(turns)}
+                kept = target.numbers[place][1]
+                step.shifts[rotation(i)] = normal(fold(Kind.SUB, now[place], kept))
+        values: dict[Var, Expr] = {rotation(i): r for i, r in enumerate(turns)}
         for shift, number in target.defines.items():
             if shift not in step.shifts:
                 _, kept = target.numbers[number]
-                step.shifts[shift] = fold(Kind.SUB, now[number], kept)
+                step.shifts[shift] = normal(fold(Kind.SUB, now[number], kept))
                 values[shift] = numbers[number][1] - kept
-        for number, member in target.members.items():
-            found, wanted = now[number], substitute(member, step.shifts)
-            if found != wanted:
-                note = Compared(Kind.EQ, number, numbers[number][1], answer=True)
-                self._claim(step, normal(eq(found, wanted)), note)
+        # threads of one kind are at one place
+        pairs = {(now[number], member): number for number, member in target.members.items()}
+        for (found, member), number in pairs.items():
+            same = normal(eq(found, self._with(member, step.shifts)))
+            self._claim(step, same, Compared(Kind.EQ, number, numbers[number][1], answer=True))
         target.drop_refuted(values)
 
     # --- asking z3 ------------------------------------------------------------------------------
 
-    def _known(self, source: int) -> tuple[list[Expr], dict[Var, Expr]]:
+    def _given(self, source: int) -> Given:
         """Return what holds in a class, and what its equations say of its shifts."""
-        facts = self._classes[source].facts if source >= 0 else []
-        if source not in self._told or self._told[source][0] != facts:
+        facts = self._classes[source].facts if source >= 0 else self._none
+        found = self._told.get(source)
+        if found is None or found.facts is not facts:
             equal = solved(facts)
-            found = dict.fromkeys(self._with(f, equal) for f in (*self._always, *facts))
-            known: list[Expr] = [f for f in found if not isinstance(f, int) or not f]
-            self._told[source] = facts, known, equal
-        return self._told[source][1:]
+            found = self._told[source] = Given(facts, equal, Bounds(self._bounds))
+            # what the facts say of launches, others say more of
+            said = [eq(v, e) for v, e in equal.items() if v in self._launch]
+            always = [f for f in self._always if variables(f) & equal.keys()] if said else []
+            for fact in (*said, *(self._in(found, f) for f in (*always, *facts))):
+                if not found.bounds.give(fact):
+                    found.bounds.know([fact])
+                    found.known.append(fact)
+        return found
+
+    def _in(self, given: Given, expr: Expr) -> Expr:
+        """Write an expression of the shifts of a class by what its equations say."""
+        if expr not in given.put:
+            given.put[expr] = self._with(expr, given.equal)
+        return given.put[expr]
 
     def _settle(self, steps: list[Step]) -> None:
         """Drop facts of classes until those that are left follow on every step."""
@@ -367,61 +432,55 @@ class _Checker:
         """Drop the target's facts that do not follow on a step; whether there were some."""
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
-        known, equal = self._known(step.source)
-        path = [self._with(e, equal) for claims, e in step.asked if not claims]
-        told = {*known, *path}
-        goals = {f: self._with(self._with(f, step.shifts), equal) for f in target.facts}
-        asked: set[Expr] = {g for g in goals.values() if not (isinstance(g, int) or g in told)}
-        held: set[Expr] = set()
-        if asked:
-            key = frozenset(told), frozenset(asked)
-            if key not in self._held:
-                both = self._all_hold(step, asked)
-                self._held[key] = asked if both else self._solver.given(told).held(asked)
-            held = self._held[key]
-        held |= told
-        kept = [
-            f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])
-        ]
+        given = self._given(step.source)
+        left, bounds = self._left(step, given)
+        goals = {f: self._in(given, self._with(f, step.shifts)) for f in target.facts}
+        asked = {g: None for g in goals.values() if not bounds.give(g)}
+        if not asked:
+            return False
+        held, sure = self._solver.given(given.known).held(asked, [one for one, _ in left])
+        step.sure = given if sure else None
+        kept = [f for f in target.facts if goals[f] not in asked or goals[f] in held]
         changed = len(kept) < len(target.facts)
-        target.facts = kept
+        if changed:
+            target.facts = kept
         return changed
 
-    def _all_hold(self, step: Step, goals: set[Expr]) -> bool:
-        """Ask for all that a step claims, and that goals follow at its end, in one question."""
-        known, left = self._left(step)
-        claims = [one for one, _ in left]
-        if not self._solver.given(known).all_hold(claims, goals):
-            return False
-        self._open[frozenset(known), tuple(claims)] = None
-        return True
-
-    def _left(self, step: Step) -> tuple[list[Expr], list[tuple[tuple[bool, Expr], Note]]]:
-        """Return what is known where a step begins, and what there is to assume and to claim."""
-        known, equal = self._known(step.source)
-        asked = (((claims, self._with(e, equal)), note) for (claims, e), note in step.asked.items())
-        return known, [
-            (one, note) for one, note in asked if not isinstance(one[1], int) or not one[1]
-        ]
+    def _left(
+        self, step: Step, given: Given
+    ) -> tuple[list[tuple[tuple[bool, Expr], Note]], Bounds]:
+        """Return what there is to assume and to claim on a step, and what is plain at its end."""
+        bounds = Bounds(given.bounds)
+        left = []
+        for (claims, expr), note in step.asked.items():
+            one = self._in(given, expr)
+            if not bounds.give(one):
+                left.append(((claims, one), note))
+                if not claims:
+                    bounds.know([one])
+        return left, bounds
 
     def _judge(self, step: Step) -> None:
         """Ask whether what a step claims follows from the facts of its class."""
-        known, left = self._left(step)
-        if not any(claims for (claims, _), _ in left):
+        given = self._given(step.source)
+        if step.sure is given:
             return
-        key = frozenset(known), tuple(one for one, _ in left)
-        if key not in self._open:
-            self._open[key] = self._solver.given(known).first_open([one for one, _ in left])
-        wrong = self._open[key]
+        left, _ = self._left(step, given)
+        wrong = self._solver.given(given.known).first_open([one for one, _ in left])
         if wrong is not None:
             raise OpenError(f"it does not follow for every launch: {_said(left[wrong][1])}")
+
+
+def _control(note: Evaluated) -> Expr:
+    """Return the expression of a number that decides what a statement does."""
+    return note.do.exprs[list(note.do.values).index(note.name)]
 
 
 def _said(note: Note) -> str:
     """Return a claim in words."""
     match note:
         case Evaluated(_, do, name):
-            return f"{do.site.where}: {name} is {dict(zip(do.values, do.exprs, strict=True))[name]}"
+            return f"{do.site.where}: {name} is {_control(note)}"
         case Tested(_, expr, answer):
             return f"`{expr}` is {str(answer).lower()}"
         case Said(_, where, told, taken):
@@ -454,50 +513,7 @@ def _same(
         yield eq(left.get(part, 0), right.get(part, 0))
 
 
-def solved(facts: list[Expr]) -> dict[Var, Expr]:
-    """Return what equations say of single variables, in terms of others."""
-    out: dict[Var, Expr] = {}
-    for fact in facts:
-        match fact:
-            case Op(Kind.EQ, Op(Kind.MOD, Var(name) as x, int() as by), 0) if x not in out:
-                right = fold(Kind.MUL, by, Var(f"{name} / {by}"))
-                out = {other: substitute(e, {x: right}) for other, e in out.items()}
-                out[x] = right
-            case Op(Kind.EQ, Var() as x, y):
-                right = substitute(y, out)
-                if x not in out and x not in variables(right):
-                    out = {name: substitute(e, {x: right}) for name, e in out.items()}
-                    out[x] = right
-            case _:
-                pass
-    return out
-
-
 @lru_cache(maxsize=1 << 14)
 def named(expr: Expr) -> tuple[Var, ...]:
     """Return the variables of an expression in a fixed order."""
     return tuple(sorted(variables(expr), key=str))
-
-
-@lru_cache(maxsize=1 << 16)
-def normal(expr: Expr) -> Expr:
-    """Reduce the constants and multiples inside quotients and remainders by numbers."""
-    match expr:
-        case Op(Kind.MOD | Kind.FLOORDIV as kind, a, int() as by) if by > 0:
-            constant, parts = linear(normal(a))
-            inner: Expr = constant % by
-            whole: Expr = constant // by
-            for part, times in sorted(parts.items(), key=str):
-                inner = fold(Kind.ADD, inner, fold(Kind.MUL, times % by, part))
-                whole = fold(Kind.ADD, whole, fold(Kind.MUL, times // by, part))
-            if kind is Kind.MOD:
-                return fold(Kind.MOD, inner, by)
-            return fold(Kind.ADD, whole, fold(Kind.FLOORDIV, inner, by))
-        case Op(Kind.EQ | Kind.LT | Kind.LE as kind, a, b):
-            left, right = normal(a), normal(b)
-            constant, parts = linear(fold(Kind.SUB, left, right))
-            return fold(kind, left, right) if parts else fold(kind, constant, 0)
-        case Op(kind, a, b):
-            return fold(kind, normal(a), normal(b))
-        case _:
-            return expr

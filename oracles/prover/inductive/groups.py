@@ -27,6 +27,7 @@ are, and what happens in them, is nothing that others see.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
@@ -438,6 +439,7 @@ def _any(conditions: Iterable[Expr]) -> Expr:
     return _normal(eq(fail[0], 0))
 
 
+@lru_cache(maxsize=1 << 12)
 def _normal(expr: Expr) -> Expr:
     return _folded(tree(poly(expr)))
 

@@ -7,6 +7,7 @@ their places, slots of rings as if the second state's rings had been rotated.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from oracles.prover.reachability.canonical import Orbit
@@ -97,13 +98,23 @@ class Structures:
         return self._rotations[turns]
 
 
+class _Moved(dict[int, int]):
+    """Events by those whose part they take: most take their own."""
+
+    def __missing__(self, event: int) -> int:
+        self[event] = event
+        return event
+
+
 class Turned:
     """Slots and events when some rings are rotated back: by how many of how many slots."""
 
     def __init__(self, rings: Mapping[Ring, tuple[int, int]], numbers: Mapping[Place, int]) -> None:
         self._rings = rings
-        self._moved: dict[int, int] = {}
-        self._moving = 0
+        self._moved = _Moved()
+        self.event = self._moved.__getitem__
+        """Return the event whose part an event takes."""
+        self._far: dict[int, int] = defaultdict(int)
         for place, number in numbers.items() if rings else ():
             if place.where is None:
                 continue
@@ -111,7 +122,8 @@ class Turned:
             if where != place.where or ends:
                 parity = (place.parity + ends) % 2 if place.parity >= 0 else place.parity
                 self._moved[number] = numbers[place._replace(where=where, parity=parity)]
-                self._moving |= ANY << FACTS * number
+                self._far[self._moved[number] - number] |= ANY << FACTS * number
+        self._still = ~sum(self._far.values())
 
     def slot(self, where: Where, sort: str) -> tuple[Where, int]:
         """Return where a slot comes from, and how often it has passed the end of its ring."""
@@ -120,18 +132,13 @@ class Turned:
             return where, 0
         return (where[0], where[1], (where[2] - by) % slots), (where[2] - by) // slots
 
-    def event(self, event: int) -> int:
-        """Return the event whose part an event takes."""
-        return self._moved.get(event, event)
-
     def facts(self, known: int) -> int:
         """Return facts as those of the events whose part theirs take."""
-        out, moving = known & ~self._moving, known & self._moving
-        while moving:
-            lowest = moving & -moving
-            event, fact = divmod(lowest.bit_length() - 1, FACTS)
-            out |= 1 << FACTS * self._moved[event] + fact
-            moving ^= lowest
+        out = known & self._still
+        if out != known:
+            for far, those in self._far.items():
+                moving = known & those
+                out |= moving << FACTS * far if far > 0 else moving >> FACTS * -far
         return out
 
 
@@ -143,10 +150,13 @@ class Shape:
         self._event, self._slot = turned.event, turned.slot
         self._everybody = known_to_all(state.agents)
         # what a thread of its CTA knows to be over is asked about no more
+        known: dict[int, int] = defaultdict(int)
+        for a in state.agents:
+            known[a.kind.cta] |= a.mine
         self._flying = {
             event: cta
             for event, (cta, _) in state.flying.items()
-            if not any(a.kind.cta == cta and a.mine >> FACTS * event & 1 for a in state.agents)
+            if not known[cta] >> FACTS * event & 1
         }
         self._semaphores = {k: s for k, s in state.semaphores.items() if not self._left(s)}
         self._asked = self._askable()
@@ -217,7 +227,7 @@ class Shape:
             yield (-1, ()) if end < 0 or known >> FACTS * end & 1 else (end, came)
 
     def _events(self, events: Iterable[int]) -> frozenset[int]:
-        return frozenset(map(self._event, events))
+        return frozenset(map(self._event, events)) if events else frozenset()
 
     def _facts(self, known: int, beyond: int = 0) -> int:
         """Return facts that may be asked about and that not everybody knows."""

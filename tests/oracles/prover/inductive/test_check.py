@@ -19,7 +19,7 @@ from fuzz.cases.case import Case, compiled
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.subjects import find
 from oracles.prover.inductive import check
-from oracles.prover.inductive.check import normal, solved
+from oracles.prover.inductive.classes import normal, solved
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import canonical, fixpoint
 from oracles.prover.reachability.canonical import Rotation
