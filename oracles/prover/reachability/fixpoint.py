@@ -154,8 +154,11 @@ class Execution(Scene):
         """Let threads of one kind go on as far as they can; return whether they did."""
         program = self.world.code.programs[a.kind.index]
         last = self.world.last_statements[a.kind.index]
+        on = self.world.skips[a.kind.index] if self.log is None else None
         moved = False
         while True:
+            if on is not None:
+                a.at = on[a.at]
             if a.at > last:
                 a.ends()
                 return True
@@ -175,10 +178,9 @@ class Execution(Scene):
                 case Enter():
                     if not self._enter(a, i):
                         return moved
-                case Next(enter):
-                    name = a.loops[-1].name
-                    self.state.notes(Assigned(a.kind.index, name, Var(name) + 1))
-                    a.next_round(enter)
+                case Next():
+                    self.state.notes(Assigned(a.kind.index, i.name, i.expr))
+                    a.next_round(i.enter)
                 case Branch():
                     answer = self._decide(a, i.test)
                     self.state.notes(Tested(a.kind.index, i.expr, answer))
@@ -205,7 +207,7 @@ class Execution(Scene):
         if a.waits_at_gate():
             return False
         answer = self._decide(a, i.test)
-        self.state.notes(Tested(a.kind.index, Op(Kind.LT, Var(i.name), i.stop), answer))
+        self.state.notes(Tested(a.kind.index, i.expr, answer))
         if answer:
             a.begins_round()
         else:

@@ -327,24 +327,42 @@ def execute(step: Step) -> bool:
     a = step.a
     if step.world.kernel.dependent:
         _depends(step)
-    match step.site.stmt:
-        case kir.BlockSync() | kir.NamedArrive() as stmt:
-            if not block_sync(step, stmt):
-                return False
-        case kir.WarpSync():
-            warp_sync(step)
-            return False
+    match step.site.stmt:  # what is executed most often stands first
         case kir.MBarrierWaitParity(barrier) as stmt:
             if not mbarrier_wait(step, stmt, _at(step, barrier)):
-                return False
-        case kir.ClusterWait():
-            if not cluster_wait(step):
                 return False
         case kir.AsyncAwait(kir.AsyncKind.WGMMA) | kir.Wgmma() | kir.SetMaxNReg():
             _converge(step)
             return False
         case kir.AsyncAwait(kind, keep, read_only):
             await_groups(step, kind, keep, read_only=read_only)
+        case (
+            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
+            | kir.Mma()
+        ):  # fmt: skip
+            registers(step)
+        case kir.Load(_, place):
+            _ordinary(step, place, writes=False)
+        case kir.Store(place) | kir.AtomicAdd(place):
+            _ordinary(step, place, writes=True)
+        case kir.AsyncCommit(kind):
+            a.commits(kind)
+        case kir.MBarrierArrive(barrier, _, scope, to, each):
+            if (cta := _cta(step, to)) >= 0:
+                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
+        case kir.CpAsync(dst, src):
+            _cp_async(step, dst, src)
+        case kir.TmaLoad() as stmt:
+            _tma_load(step, stmt)
+        case kir.BlockSync() | kir.NamedArrive() as stmt:
+            if not block_sync(step, stmt):
+                return False
+        case kir.WarpSync():
+            warp_sync(step)
+            return False
+        case kir.ClusterWait():
+            if not cluster_wait(step):
+                return False
         case kir.BlockSerializeWait() as stmt:
             wait_for_turn(step, stmt)
             return False
@@ -354,28 +372,17 @@ def execute(step: Step) -> bool:
         case kir.LastArriving() as stmt:
             elect_last(step, stmt)
             return False
-        case kir.Load(_, place):
-            _ordinary(step, place, writes=False)
-        case kir.Store(place) | kir.AtomicAdd(place):
-            _ordinary(step, place, writes=True)
-        case kir.TmaLoad() as stmt:
-            _tma_load(step, stmt)
         case kir.TmaStore(dst, src):
             _tma_store(step, dst, src)
         case kir.TmaReduce(dst, src):
             step.alone(Rule.WAW, "is issued", " at once")
             _tma_store(step, dst, src)
-        case kir.CpAsync(dst, src):
-            _cp_async(step, dst, src)
         case kir.StAsync() as stmt:
             _st_async(step, stmt)
         case kir.MBarrierInit(barrier):
             initialise(step, barrier)
         case kir.MBarrierInvalidate(barrier):
             invalidate(step, barrier)
-        case kir.MBarrierArrive(barrier, _, scope, to, each):
-            if (cta := _cta(step, to)) >= 0:
-                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
             Visit(step, barrier, _at(step, barrier)).arrive(nbytes)
         case kir.MBarrierExpectTx(barrier, _, nbytes):
@@ -387,8 +394,6 @@ def execute(step: Step) -> bool:
             Visit(step, barrier, _at(step, barrier)).arrive(raises=not noinc, releases=known)
             # they stay in the open group, which matters only where one is ever awaited
             a.drops_copies(keep=step.world.awaits_copies)
-        case kir.AsyncCommit(kind):
-            a.commits(kind)
         case kir.FenceAsyncProxy(space):
             _fence(step, space)
         case kir.TensorMapReplace(ref):
@@ -411,11 +416,6 @@ def execute(step: Step) -> bool:
             wide = scope is kir.Scope.CLUSTER and step.world.kernel.cluster > 1
             if wide or scope is kir.Scope.GPU:
                 a.fenced |= a.mine
-        case (
-            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
-            | kir.Mma()
-        ):  # fmt: skip
-            registers(step)
         case kir.ClusterArrive(relaxed):
             cluster_arrive(step, relaxed=relaxed)
         case kir.BlockSerializeRelease() as stmt:

@@ -52,6 +52,8 @@ class Scene:
     `single_arrivals` says whether single arrivals at barriers are followed.
     """
 
+    __slots__ = "events", "findings", "single_arrivals", "state", "world"
+
     def __init__(
         self, world: World, state: State, events: Events, findings: Findings, single_arrivals: bool
     ) -> None:
@@ -117,6 +119,8 @@ class Scene:
 
 class Step(Scene):
     """A statement that threads of one kind execute now, in iteration `k`."""
+
+    __slots__ = "a", "agent", "cta", "do", "k", "site"
 
     def __init__(self, scene: Scene, a: Agent, do: Do) -> None:
         self.world, self.state = scene.world, scene.state
@@ -260,10 +264,8 @@ class Access:
                 if not writes and not entry.writes:
                     continue
                 asked += 1
-                level, sure = (
-                    world.accesses.overlap((entry.site, entry.agent, other[1]), mine, apart),
-                    True,
-                )
+                by, sure = (entry.site, entry.agent, other[1]), True
+                level = world.accesses.overlap(by, mine, apart)
                 if box:
                     then = step.state.places.get(entry.event)
                     if layout.alike(where, other) and a.all >> FACTS * entry.event & ANY != ANY:
@@ -271,12 +273,12 @@ class Access:
                     how = layout.shared(where, now, other, then)
                     if how is None:
                         continue
-                    level, sure = (
-                        level if how is Share.SAME else Overlap.ANY,
-                        how is not Share.MAYBE,
-                    )
+                    level = level if how is Share.SAME else Overlap.ANY
+                    sure = how is not Share.MAYBE
                 if level is not Overlap.NEVER:
-                    self._order(entry, other, known[level] >> FACTS * entry.event, sure=sure)
+                    past = known[level] >> FACTS * entry.event
+                    if self.proxy or not past & 1:
+                        self._order(entry, other, past, sure=sure)
         step.findings.ask(asked)
         event = self._keep()
         if box and layout.rolling:

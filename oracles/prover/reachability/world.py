@@ -9,24 +9,26 @@ same threads did at earlier places precedes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
-from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
+from oracles.prover.reachability.code import Branch, Code, Do, Enter, Instruction, Next, Set, reaches
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import MAPS, Agent, Where
 from oracles.prover.sites import (
     AMONG_CTAS,
+    REGISTERS_ONLY,
     Overlap,
     Overlaps,
     Site,
     Spread,
+    Threads,
     each_by_one,
     operand,
     ordinary,
@@ -175,6 +177,39 @@ class World:
             max((last for i, last in reaches(program) if isinstance(i, Do)), default=-1)
             for program in self.code.programs
         )
+
+    @cached_property
+    def skips(self) -> tuple[tuple[int, ...], ...]:
+        """Where each program goes on from a place, past statements that have no effect."""
+        return tuple(map(self._skips, self.code.programs, self.last_reads))
+
+    def _skips(self, program: Sequence[Instruction], read: Mapping[str, int]) -> tuple[int, ...]:
+        """Skip what has no effect: it asks nothing, tells nobody, and sets what nobody reads.
+
+        A loop of known length over nothing else is one step: it ends, and leaves no trace.
+        """
+        on = [*range(len(program) + 1)]
+        for at in reversed(range(len(program))):
+            match program[at]:
+                case Do(site) if self._idle(site.stmt):
+                    on[at] = on[at + 1]
+                case Set(name, terms=()) if name not in read:
+                    on[at] = on[at + 1]
+                case Enter(atom=atom, end=end) if atom < 0 and on[at + 1] == end - 1:
+                    on[at] = on[end]
+                case _:
+                    pass
+        return tuple(on)
+
+    def _idle(self, stmt: kir.Stmt) -> bool:
+        """Whether a statement touches nothing but registers of no product, or boxes of one CTA."""
+        if self.fragments or self.kernel.dependent:
+            return False
+        match stmt:
+            case kir.Load(_, kir.Box(tensor)) | kir.Store(kir.Box(tensor)):
+                return tensor.name not in self.layout.tracked
+            case _:
+                return isinstance(stmt, REGISTERS_ONLY)
 
     @cached_property
     def last_reads(self) -> tuple[Mapping[str, int], ...]:
@@ -661,11 +696,12 @@ class Accesses:
 
     def __init__(self, code: Code, layout: Layout) -> None:
         self._code, self._layout = code, layout
-        self._overlaps = Overlaps(code.kinds, code.kernel.threads)
         self._kinds = len(code.kinds) // (code.kinds[-1].cta + 1)
+        self._overlaps = _overlaps(code.kinds[: self._kinds], code.kernel.threads)
         self.spreads = {site.index: ordinary(site, layout.storage) for site in code.sites}
         self._operands: dict[tuple[int, str], Spread] = {}
         self._known: dict[tuple[int, int, bool, bool, int], dict[tuple[int, int], Overlap]] = {}
+        self._levels: dict[tuple[User, User, int], Overlap] = {}
         self._holders: dict[int, frozenset[int]] = {}
         self._colliding: dict[tuple[int, int], bool] = {}
         for site in code.sites:
@@ -681,6 +717,12 @@ class Accesses:
 
         Slots of different buffers begin so many bytes `apart`.
         """
+        level = self._levels.get((first, second, apart))
+        if level is None:
+            level = self._levels[first, second, apart] = self._level(first, second, apart)
+        return level
+
+    def _level(self, first: User, second: User, apart: int) -> Overlap:
         (one, agent, name), (two, other, called) = first, second
         left, right = self._operands.get((one, name)), self._operands.get((two, called))
         key = one, two, left is not None, right is not None, apart
@@ -741,3 +783,9 @@ class Accesses:
         if buffer.swizzle:  # any element of the slot may lie there
             rows = range(prod(buffer.shape))
         return spread is None or agent % self._kinds in self._overlaps.holding(spread, rows)
+
+
+@lru_cache(maxsize=4)
+def _overlaps(kinds: tuple[Threads, ...], threads: int) -> Overlaps:
+    """Return how accesses by the kinds of threads of one CTA overlap, the same in every reading."""
+    return Overlaps(kinds, threads)
