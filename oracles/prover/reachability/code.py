@@ -476,10 +476,11 @@ def assemble(
     code.sites = every(kernel)
     code.lengths = _lengths(kernel)
     made: dict[tuple[int, tuple[bool, ...]], list[Instruction]] = {}
+    plain: list[dict[Expr, Expr]] = [{} for _ in fixed]
     for kind in code.kinds:
         mine = kind.cta, tuple(site.place.has(kind) for site in code.sites)
         if mine not in made:
-            maker = _Assembler(code, kind.cta, mine[1], fixed[kind.cta], shared)
+            maker = _Assembler(code, *mine, fixed[kind.cta], shared, plain[kind.cta])
             maker.body(kernel.body, {}, ())
             made[mine] = maker.out
         code.programs.append(made[mine])
@@ -583,7 +584,10 @@ def _counted(stop: Expr) -> Expr:
 
 
 class _Assembler:
-    """Write the code of threads of a CTA, who execute those sites that are `mine`."""
+    """Write the code of threads of a CTA, who execute those sites that are `mine`.
+
+    `plain` has what expressions are once what is known of the CTA has been put in place.
+    """
 
     def __init__(
         self,
@@ -592,9 +596,10 @@ class _Assembler:
         mine: Sequence[bool],
         fixed: Mapping[Expr, Expr],
         shared: frozenset[str],
+        plain: dict[Expr, Expr],
     ) -> None:
         self.code, self.rank, self.mine = code, cta % code.kernel.cluster, mine
-        self.shared, self.fixed = shared, fixed
+        self.shared, self.fixed, self.plain = shared, fixed, plain
         self.out: list[Instruction] = []
         self.here = 0
         self.unknown = code.atoms.names
@@ -604,10 +609,13 @@ class _Assembler:
 
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
         rank: dict[Var, Expr] = {kir.RANK: self.rank}
-        whole = _fixed(substitute(expr, {**lets, **rank}), self.fixed)
-        many = self.code.kernel.cluster
-        if many > 1:
-            whole = _fixed(_in_cluster(whole, many, self.rank), self.fixed)
+        whole = substitute(expr, {**lets, **rank})
+        if whole not in self.plain:
+            many, plain = self.code.kernel.cluster, _fixed(whole, self.fixed)
+            if many > 1:
+                plain = _fixed(_in_cluster(plain, many, self.rank), self.fixed)
+            self.plain[whole] = plain
+        whole = self.plain[whole]
         for var in variables(whole):
             if var.name not in self.unknown and var.name not in self.given:
                 raise UnsupportedError(f"`{expr}`: {var} has no value here")

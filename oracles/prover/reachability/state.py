@@ -98,9 +98,10 @@ def declared(cls: type[Part]) -> type[Part]:
     keys = "".join(f"{k.format(one.name)}, " for one in every if (k := one.metadata["key"]))
     _COPIES[made] = eval(f"lambda it: new({copies})", {"new": made, "copied": copied})
     _KEYS[made] = eval(f"lambda it, form: ({keys})")
-    held = "; ".join(f"it.{one.name} &= keep" for one in every if one.metadata["facts"])
+    facts = (one.name for one in every if one.metadata["facts"])
+    held = "".join(f"\n  if it.{name}: it.{name} &= keep" for name in facts)
     space: dict[str, Any] = {}
-    exec(f"def keep_only(every, keep):\n for it in every: {held or 'pass'}", space)
+    exec(f"def keep_only(every, keep):\n for it in every:{held or ' pass'}", space)
     _KEEPS[made] = space["keep_only"]
     result: type[Part] = made
     return result
@@ -222,7 +223,10 @@ class Loop(NamedTuple):
 
 @declared
 class Agent:
-    """Threads of one kind on their way."""
+    """Threads of one kind on their way.
+
+    `clean` are the fragments of products that need no fence, as a set of their numbers.
+    """
 
     kind: Kind = left_out("the place among the agents tells it")
     at: int = same()
@@ -236,7 +240,7 @@ class Agent:
     loops: tuple[Loop, ...] = derived("running", default=())
     passed: tuple[tuple[int, int], ...] = derived("passed", default=())
     flights: dict[str, tuple[Group, ...]] = mapped("flights", factory=dict)
-    clean: frozenset[object] = same(default=frozenset())
+    clean: int = same(default=0)
     own: int = mapped("facts", default=0)
     fenced: int = mapped("fenced", default=0)
     registers: int = same(default=0)
@@ -423,12 +427,6 @@ class Agent:
             for group in groups:
                 for ends, _, _ in group:
                     yield from ends
-
-    def uses_registers(self, names: set[str], besides: Iterable[object] = ()) -> None:
-        """Let a wgmma need a fence after this use of registers; `besides` are not meant."""
-        self.clean = frozenset(
-            f for f in self.clean if f in besides or getattr(f, "name", "") not in names
-        )
 
     def restricts_fences_of(self, lead: Agent) -> None:
         """Make the lead forget fences of readers that these lanes, who issue it too, have not."""

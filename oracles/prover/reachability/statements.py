@@ -58,7 +58,7 @@ from oracles.prover.reachability.sync import (
     warp_sync,
 )
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import AMONG_CTAS, adds, fragments, touches, writes
+from oracles.prover.sites import AMONG_CTAS, adds, touches, writes
 
 AGES = 4
 """Products of a warpgroup that are followed, from the latest; older ones are not."""
@@ -87,15 +87,14 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
     step.findings.ask()
     if place.first % 4 or place.warps % 4 or step.site.elected:
         step.wrong(Rule.COLLECTIVE, "wgmma is executed by whole warpgroups only")
-    used = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
-    for fragment in used:
-        if fragment not in a.clean:
-            says = (
-                f"no wgmma_fence stands between the last other use of {fragment.name} and "
-                f"{said(step.site, step.k)}"
-            )
-            step.wrong(Rule.WGMMA_FENCE, says)
-    a.uses_registers({f.name for f in used}, used)
+    used = step.world.registers[step.site.index]
+    if used.needs & ~a.clean:
+        both = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
+        numbers = step.world.fragments.index
+        name = next(f.name for f in both if not a.clean >> numbers(f) & 1)
+        after = f"the last other use of {name} and {said(step.site, step.k)}"
+        step.wrong(Rule.WGMMA_FENCE, f"no wgmma_fence stands between {after}")
+    a.clean &= ~used.spoils
     slots: list[tuple[kir.Slot, int]] = []
     if a.kind.leads:
         step.state.mate(a).restricts_fences_of(a)
@@ -113,13 +112,12 @@ def registers(step: Step) -> None:
         place = step.site.place
         if step.site.elected or place.warps % 4 or place.first % 4:
             step.wrong(Rule.COLLECTIVE, "wgmma_fence is executed by whole warpgroups only")
-        a.clean = step.world.fragments
+        a.clean = (1 << len(step.world.fragments)) - 1
         return
     if not step.world.fragments:
         return
-    reads, writes = fragments(stmt)
-    read, written = {f.name for f in reads}, {f.name for f in writes}
-    a.uses_registers(read | written)
+    read, written, _, spoils = step.world.registers[step.site.index]
+    a.clean &= ~spoils
     for group in a.groups(kir.AsyncKind.WGMMA):
         for _, result, source in group:
             step.findings.ask()
@@ -142,10 +140,8 @@ def registers(step: Step) -> None:
 
 def warpgroup(step: Step) -> tuple[Agent, ...]:
     """Return the threads that execute a statement as one warpgroup, if they are one."""
-    place = step.site.place
-    if step.site.elected or place.warps != 4 or place.first % 4:
-        return ()
-    return tuple(b for b in step.state.agents if b.kind.cta == step.cta and place.has(b.kind))
+    members = step.world.warpgroups.get((step.site.index, step.cta), ())
+    return tuple(step.state.agents[index] for index in members)
 
 
 def group_of_warps(a: Agent) -> tuple[int, int]:

@@ -14,11 +14,20 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from math import prod
+from typing import NamedTuple
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
-from oracles.prover.reachability.code import Branch, Code, Do, Enter, Instruction, Next, Set, reaches
+from oracles.prover.reachability.code import (
+    Branch,
+    Code,
+    Do,
+    Enter,
+    Instruction,
+    Set,
+    reaches,
+)
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import MAPS, Agent, Where
 from oracles.prover.sites import (
@@ -30,6 +39,7 @@ from oracles.prover.sites import (
     Spread,
     Threads,
     each_by_one,
+    fragments,
     operand,
     ordinary,
     positive,
@@ -38,6 +48,19 @@ from oracles.prover.sites import (
     storage,
     touches,
 )
+
+
+class Registers(NamedTuple):
+    """The registers that a statement reads and writes, by name.
+
+    As sets of the numbers of products' fragments: those that it `needs` a fence for, as a product
+    itself, and those that need another one behind it.
+    """
+
+    read: frozenset[str]
+    written: frozenset[str]
+    needs: int
+    spoils: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +134,41 @@ class World:
         return kir.AsyncKind.CP_ASYNC in awaits
 
     @cached_property
-    def fragments(self) -> frozenset[object]:
+    def fragments(self) -> tuple[kir.Fragment, ...]:
         """The registers that products use."""
         mmas = [s for s in self.kernel.walk() if isinstance(s, kir.Wgmma)]
-        return frozenset(f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment))
+        used = (f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment))
+        return tuple(dict.fromkeys(used))
+
+    @cached_property
+    def registers(self) -> tuple[Registers, ...]:
+        """The registers that each statement uses."""
+        return tuple(self._registers(site.stmt) for site in self.code.sites)
+
+    def _registers(self, stmt: kir.Stmt) -> Registers:
+        reads, writes = fragments(stmt)
+        read, written = frozenset(f.name for f in reads), frozenset(f.name for f in writes)
+        own = (*reads, *writes) if isinstance(stmt, kir.Wgmma) else ()
+        needs = spoils = 0
+        for number, one in enumerate(self.fragments):
+            needs |= (one in own) << number
+            spoils |= (one.name in read | written and one not in own) << number
+        return Registers(read, written, needs, spoils)
+
+    @cached_property
+    def warpgroups(self) -> Mapping[tuple[int, int], tuple[int, ...]]:
+        """The kinds of threads that execute a product as one warpgroup, by statement and CTA."""
+        places = [
+            (s.index, s.place)
+            for s in self.code.sites
+            if isinstance(s.stmt, kir.Wgmma) and not s.elected
+        ]
+        return {
+            (index, cta): tuple(k.index for k in self.code.kinds if k.cta == cta and place.has(k))
+            for index, place in places
+            for cta in range(self.ctas)
+            if place.warps == 4 and place.first % 4 == 0
+        }
 
     @cached_property
     def most_registers(self) -> tuple[int, ...]:
