@@ -480,7 +480,7 @@ def assemble(
     for kind in code.kinds:
         mine = kind.cta, tuple(site.place.has(kind) for site in code.sites)
         if mine not in made:
-            maker = _Assembler(code, *mine, fixed[kind.cta], shared, plain[kind.cta])
+            maker = _Assembler(code, *mine, shared, plain[kind.cta])
             maker.body(kernel.body, {}, ())
             made[mine] = maker.out
         code.programs.append(made[mine])
@@ -594,12 +594,11 @@ class _Assembler:
         code: Code,
         cta: int,
         mine: Sequence[bool],
-        fixed: Mapping[Expr, Expr],
         shared: frozenset[str],
         plain: dict[Expr, Expr],
     ) -> None:
         self.code, self.rank, self.mine = code, cta % code.kernel.cluster, mine
-        self.shared, self.fixed, self.plain = shared, fixed, plain
+        self.fixed, self.shared, self.plain = code.fixed[cta], shared, plain
         self.out: list[Instruction] = []
         self.here = 0
         self.unknown = code.atoms.names

@@ -154,11 +154,8 @@ class Execution(Scene):
         """Let threads of one kind go on as far as they can; return whether they did."""
         program = self.world.code.programs[a.kind.index]
         last = self.world.last_statements[a.kind.index]
-        on = self.world.skips[a.kind.index] if self.log is None else None
         moved = False
         while True:
-            if on is not None:
-                a.at = on[a.at]
             if a.at > last:
                 a.ends()
                 return True
@@ -191,6 +188,9 @@ class Execution(Scene):
 
     def _execute(self, a: Agent, do: Do) -> bool:
         """Execute a statement; return whether that has changed anything."""
+        if self.world.idle[do.site.index] and self.log is None:
+            a.goes_on()
+            return True
         before, step = a.at, Step(self, a, do)
         moved = execute(step) or bool(a.waiting) or a.at != before
         if not moved:
@@ -562,6 +562,7 @@ def judge(
     reason = ""
     explorations: list[Exploration] = []
     todo = list(readings(kernel, sizes))
+    sizes = sizes or sorted({one.many for one in todo if one.together})
     whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
         alone = several and not reading.together

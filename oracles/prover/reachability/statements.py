@@ -485,7 +485,7 @@ def _box(step: Step, tensor: kir.Tensor) -> Where | None:
     layout = step.world.layout
     if tensor.name not in layout.tracked:
         return None
-    step.depends(name for name in layout.names(step.do) if name not in layout.rolling)
+    step.depends(layout.names(step.do)[0])
     return layout.box(step.do, step.a)
 
 

@@ -7,12 +7,11 @@ after.  A write, once it is ordered after all of them, stands for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr, Kind, Var, fold, substitute
+from fuser.expr import Kind
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.path import Compared, Evaluated, Kept, Number, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said, spot, words
@@ -296,7 +295,7 @@ class Access:
         """Return the variable that says where a rolling box is now."""
         step = self.step
         layout = step.world.layout
-        names = [name for name in layout.names(step.do) if name in layout.rolling]
+        _, names = layout.names(step.do)
         return step.variable(names[0]) if len(names) == 1 else ("variables", tuple(names))
 
     def _compared(self, kind: Kind, number: Number, *, answer: bool) -> None:
@@ -305,15 +304,11 @@ class Access:
 
     def _outside(self) -> bool:
         """Whether a box begins at its limit or behind it, for sure: then it has no element."""
-        do, env = self.step.do, self.step.a.env
-        known: Mapping[Var, Expr] = {Var(n): v for n, v in env.items()}
-        for start, end in zip(do.origin, do.limit, strict=True):
-            over, parts = linear(substitute(start, known) - substitute(end, known))
-            if over >= 0 and not parts:
-                test = fold(Kind.LE, end, start)
-                self.step.state.notes(Tested(self.step.agent, test, answer=True))
-                return True
-        return False
+        step = self.step
+        test = step.world.layout.empty(step.do, step.a)
+        if test is not None:
+            step.state.notes(Tested(step.agent, test, answer=True))
+        return test is not None
 
     def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
         """Ask that an earlier access, of which the threads know some facts, precedes this one."""
@@ -346,6 +341,8 @@ class Access:
     def _written(self) -> None:
         """Check that all bytes of a slot that is read have been written, as whose buffer's ever."""
         step, layout = self.step, self.step.world.layout
+        if step.state.valid.get(self.where):
+            return
         start, end = layout.spans[self.where]
         valid = (other for other in layout.overlaps[self.where] if step.state.valid.get(other))
         for low, high in sorted(layout.spans[other] for other in valid):
@@ -404,17 +401,17 @@ class Access:
                 if other != where and (there := state.memory.get(other)):
                     state.memory[other] = self._uncovered(there, start, end)
             state.valid[where] = True
-            beside = [e for e in old if adds(site.stmt) and not self._stands_for(e)]
-            old = tuple(e for e in {*self._uncovered(old, start, end), *beside} if e.event != same)
+            left = self._uncovered(old, start, end)
+            if adds(site.stmt):
+                left = (*{*left, *(e for e in old if not self._stands_for(e))},)
+            old = tuple(e for e in left if e.event != same)
         else:
-            past = step.a.mine
+            past, index, agent = step.a.mine, site.index, step.agent
             old = tuple(
                 e
                 for e in old
                 if e.event != same
-                and not (
-                    e.site == site.index and e.agent == step.agent and past >> FACTS * e.event & 1
-                )
+                and not (e.site == index and e.agent == agent and past >> FACTS * e.event & 1)
             )
         state.memory[where] = old
         if self.engine:

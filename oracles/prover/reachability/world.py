@@ -9,14 +9,14 @@ same threads did at earlier places precedes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
-from fuser.expr import Expr, Kind, Op, Var, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import (
@@ -24,7 +24,6 @@ from oracles.prover.reachability.code import (
     Code,
     Do,
     Enter,
-    Instruction,
     Set,
     reaches,
 )
@@ -233,27 +232,9 @@ class World:
         )
 
     @cached_property
-    def skips(self) -> tuple[tuple[int, ...], ...]:
-        """Where each program goes on from a place, past statements that have no effect."""
-        return tuple(map(self._skips, self.code.programs, self.last_reads))
-
-    def _skips(self, program: Sequence[Instruction], read: Mapping[str, int]) -> tuple[int, ...]:
-        """Skip what has no effect: it asks nothing, tells nobody, and sets what nobody reads.
-
-        A loop of known length over nothing else is one step: it ends, and leaves no trace.
-        """
-        on = [*range(len(program) + 1)]
-        for at in reversed(range(len(program))):
-            match program[at]:
-                case Do(site) if self._idle(site.stmt):
-                    on[at] = on[at + 1]
-                case Set(name, terms=()) if name not in read:
-                    on[at] = on[at + 1]
-                case Enter(atom=atom, end=end) if atom < 0 and on[at + 1] == end - 1:
-                    on[at] = on[end]
-                case _:
-                    pass
-        return tuple(on)
+    def idle(self) -> tuple[bool, ...]:
+        """Which statements ask nothing and tell nobody: threads only go on behind them."""
+        return tuple(self._idle(site.stmt) for site in self.code.sites)
 
     def _idle(self, stmt: kir.Stmt) -> bool:
         """Whether a statement touches nothing but registers of no product, or boxes of one CTA."""
@@ -475,6 +456,18 @@ class Share(Enum):
     MAYBE = "boxes that may overlap"
 
 
+class Pair(NamedTuple):
+    """How two regions share elements; `still`, where the same values have brought them.
+
+    `alike` and `strides` are what `Region` says of them.
+    """
+
+    how: Share
+    alike: bool
+    still: Share | None
+    strides: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """A box of a tensor; `rolls` is what moves it on each axis.
@@ -617,8 +610,10 @@ class Layout:
         self.rolling = rolling(code) if self.tracked else frozenset()
         self.regions: list[Region] = []
         self._positive = positive(kernel)
-        self._shares: dict[tuple[int, int], Share] = {}
-        self._named: dict[Do, list[str]] = {}
+        self._pairs: dict[tuple[int, int], Pair] = {}
+        self._named: dict[Do, tuple[list[str], list[str]]] = {}
+        self._bounds: dict[Do, list[Var]] = {}
+        self._empty: dict[tuple[object, ...], Expr | None] = {}
         self._boxes: dict[tuple[object, ...], Where] = {}
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for b in kernel.buffers:
@@ -666,17 +661,37 @@ class Layout:
     def box(self, do: Do, a: Agent) -> Where:
         """Return the piece of global memory that a statement accesses now."""
         loop = a.loops[-1].number if a.loops else -1
-        names = self.names(do)
-        key = do, loop, *(a.env[n] for n in names if n in a.env and n not in self.rolling)
+        key = do, loop, *(a.env[n] for n in self.names(do)[0] if n in a.env)
         if key not in self._boxes:
             self._boxes[key] = self._placed(self._region(do, a))
         return self._boxes[key]
 
-    def names(self, do: Do) -> list[str]:
-        """Return the variables that place a statement's box."""
+    def names(self, do: Do) -> tuple[list[str], list[str]]:
+        """Return the variables that place a statement's box: those that stand, and that roll."""
         if do not in self._named:
-            self._named[do] = sorted({v.name for e in do.origin for v in variables(e)})
+            names = sorted({v.name for e in do.origin for v in variables(e)})
+            rolls = [name for name in names if name in self.rolling]
+            self._named[do] = [name for name in names if name not in self.rolling], rolls
         return self._named[do]
+
+    def empty(self, do: Do, a: Agent) -> Expr | None:
+        """Return by what a statement's box begins at its limit or behind it for sure, if it does.
+
+        Then it has no element.
+        """
+        if do not in self._bounds:
+            self._bounds[do] = sorted(
+                {v for e in (*do.origin, *do.limit) for v in variables(e)}, key=str
+            )
+        key = do, *(a.env.get(var.name) for var in self._bounds[do])
+        if key not in self._empty:
+            known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items()}
+            sides = list(zip(do.origin, do.limit, strict=True))
+            apart = [linear(substitute(s, known) - substitute(e, known)) for s, e in sides]
+            over = (n for n, (least, parts) in enumerate(apart) if least >= 0 and not parts)
+            tests = (fold(Kind.LE, sides[n][1], sides[n][0]) for n in over)
+            self._empty[key] = next(tests, None)
+        return self._empty[key]
 
     def _region(self, do: Do, a: Agent) -> Region:
         """Return the region of a statement's box, as these threads execute it now."""
@@ -708,7 +723,8 @@ class Layout:
             how = found.share(other) if found.tensor == other.tensor else None
             if how is not None:
                 there = -1, other.tensor, at
-                self._shares[number, at] = self._shares[at, number] = how
+                self._pairs[number, at] = self._pair(found, other, how)
+                self._pairs[at, number] = self._pair(other, found, how)
                 self.overlaps[here] = (*self.overlaps[here], there)
                 if at != number:
                     self.overlaps[there] = (*self.overlaps[there], here)
@@ -720,26 +736,31 @@ class Layout:
         found = {v.name for by in on for atom, _ in by for v in variables(atom)} & self.rolling
         return frozenset(found) if len(found) == 1 else frozenset()
 
+    def _pair(self, one: Region, other: Region, how: Share) -> Pair:
+        alike = one.alike(other)
+        still = one.share(other, still=True) if one == other or alike else how
+        return Pair(how, alike, still, one.strides(other, self._positive))
+
     def alike(self, one: Where, other: Where) -> bool:
         """Whether two boxes move along one loop, in the same steps."""
-        return self.regions[one[2]].alike(self.regions[other[2]])
+        pair = self._pairs.get((one[2], other[2]))
+        return pair.alike if pair else self.regions[one[2]].alike(self.regions[other[2]])
 
     def now(self, do: Do, a: Agent) -> tuple[int, ...]:
         """Return where a rolling box is now."""
-        return tuple(a.env.get(name, -1) for name in self.names(do) if name in self.rolling)
+        return tuple(a.env.get(name, -1) for name in self.names(do)[1])
 
     def shared(
         self, here: Where, now: tuple[int, ...], there: Where, then: tuple[int, ...] | None
     ) -> Share | None:
         """Return how a box shares elements with one accessed earlier, None if it does not."""
-        how = self._shares[here[2], there[2]]
-        one, other = self.regions[here[2]], self.regions[there[2]]
-        if how is Share.MAYBE and (here == there or one.alike(other)):
+        pair = self._pairs[here[2], there[2]]
+        if pair.how is Share.MAYBE and (here == there or pair.alike):
             if then == now:
-                return one.share(other, still=True)
-            if one.strides(other, self._positive):
+                return pair.still
+            if pair.strides:
                 return None
-        return how
+        return pair.how
 
 
 class Accesses:
@@ -757,6 +778,7 @@ class Accesses:
         self._known: dict[tuple[int, int, bool, bool, int], dict[tuple[int, int], Overlap]] = {}
         self._levels: dict[tuple[User, User, int], Overlap] = {}
         self._holders: dict[int, frozenset[int]] = {}
+        self._writers: dict[tuple[int, int], int] = {}
         self._colliding: dict[tuple[int, int], bool] = {}
         for site in code.sites:
             if (found := operand(site, layout.storage)) is not None:
@@ -822,9 +844,12 @@ class Accesses:
 
     def writers(self, site: Site, cta: int) -> int:
         """Return the kinds of threads that hold a part of an ordinary access's tile, as a set."""
-        mine = self._code.kinds[cta * self._kinds : (cta + 1) * self._kinds]
-        held = (k.index for k in mine if site.place.has(k) and self.touch(site, k.index))
-        return sum(1 << index for index in held)
+        key = site.index, cta
+        if key not in self._writers:
+            mine = self._code.kinds[cta * self._kinds : (cta + 1) * self._kinds]
+            held = (k.index for k in mine if site.place.has(k) and self.touch(site, k.index))
+            self._writers[key] = sum(1 << index for index in held)
+        return self._writers[key]
 
     def cover(self, site: Site, agent: int, where: Where, at: tuple[kir.MBarrier, int]) -> bool:
         """Whether threads of a kind access the bytes of a slot of a barrier that a buffer has."""
