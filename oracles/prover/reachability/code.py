@@ -382,11 +382,15 @@ class Set:
 
 @dataclass(slots=True, eq=False)
 class Enter:
-    """Begin a loop; `atom` is the unknown that its end depends on, if any."""
+    """Begin a loop; `atom` is the unknown that its end depends on, if any.
+
+    `expr` is what `test` decides: whether there is another iteration.
+    """
 
     number: int
     name: str
     stop: Expr
+    expr: Expr
     test: Condition
     atom: int
     depth: int
@@ -396,9 +400,11 @@ class Enter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Next:
-    """Go on with the next iteration."""
+    """Go on with the next iteration: its number becomes `expr`."""
 
     enter: int
+    name: str
+    expr: Expr
 
 
 @dataclass(slots=True, eq=False)
@@ -424,6 +430,7 @@ Instruction = Do | Set | Enter | Next | Branch | Jump
 class Code:
     """A kernel as code: one list of instructions for each kind of threads.
 
+    Kinds of a CTA that execute the same statements have one and the same list.
     `fixed` has, of each CTA that is followed, what is known of it in this reading.
     """
 
@@ -468,10 +475,15 @@ def assemble(
     code.atoms = Atoms(names, {}, signed(kernel), _ends(kernel, names), facts=facts)
     code.sites = every(kernel)
     code.lengths = _lengths(kernel)
+    made: dict[tuple[int, tuple[bool, ...]], list[Instruction]] = {}
+    plain: list[dict[Expr, Expr]] = [{} for _ in fixed]
     for kind in code.kinds:
-        maker = _Assembler(code, kind, fixed[kind.cta], shared)
-        maker.body(kernel.body, {}, ())
-        code.programs.append(maker.out)
+        mine = kind.cta, tuple(site.place.has(kind) for site in code.sites)
+        if mine not in made:
+            maker = _Assembler(code, *mine, shared, plain[kind.cta])
+            maker.body(kernel.body, {}, ())
+            made[mine] = maker.out
+        code.programs.append(made[mine])
     loops = [i for i in code.instructions if isinstance(i, Enter)]
     sets = [i for i in code.instructions if isinstance(i, Set)]
     code.moving = frozenset(i.name for i in loops) | frozenset(i.name for i in sets)
@@ -572,13 +584,21 @@ def _counted(stop: Expr) -> Expr:
 
 
 class _Assembler:
-    """Write the code of one kind of threads."""
+    """Write the code of threads of a CTA, who execute those sites that are `mine`.
+
+    `plain` has what expressions are once what is known of the CTA has been put in place.
+    """
 
     def __init__(
-        self, code: Code, kind: Threads, fixed: Mapping[Expr, Expr], shared: frozenset[str]
+        self,
+        code: Code,
+        cta: int,
+        mine: Sequence[bool],
+        shared: frozenset[str],
+        plain: dict[Expr, Expr],
     ) -> None:
-        self.code = code
-        self.kind, self.shared, self.fixed = kind, shared, fixed
+        self.code, self.rank, self.mine = code, cta % code.kernel.cluster, mine
+        self.fixed, self.shared, self.plain = code.fixed[cta], shared, plain
         self.out: list[Instruction] = []
         self.here = 0
         self.unknown = code.atoms.names
@@ -587,11 +607,14 @@ class _Assembler:
         self.moving = {s.var.name for s in code.kernel.walk() if isinstance(s, kir.Assign)}
 
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
-        rank: dict[Var, Expr] = {kir.RANK: self.kind.cta % self.code.kernel.cluster}
-        whole = _fixed(substitute(expr, {**lets, **rank}), self.fixed)
-        many = self.code.kernel.cluster
-        if many > 1:
-            whole = _fixed(_in_cluster(whole, many, self.kind.cta % many), self.fixed)
+        rank: dict[Var, Expr] = {kir.RANK: self.rank}
+        whole = substitute(expr, {**lets, **rank})
+        if whole not in self.plain:
+            many, plain = self.code.kernel.cluster, _fixed(whole, self.fixed)
+            if many > 1:
+                plain = _fixed(_in_cluster(plain, many, self.rank), self.fixed)
+            self.plain[whole] = plain
+        whole = self.plain[whole]
         for var in variables(whole):
             if var.name not in self.unknown and var.name not in self.given:
                 raise UnsupportedError(f"`{expr}`: {var} has no value here")
@@ -602,9 +625,8 @@ class _Assembler:
     ) -> None:
         here = dict(lets)
         for stmt in body:
-            site = self.code.sites[self.here]
+            site, mine = self.code.sites[self.here], self.mine[self.here]
             self.here += 1
-            mine = site.place.has(self.kind)
             match stmt:
                 case kir.Let(var, value):
                     self._let(var, self._plain(value, here), here, mine=mine)
@@ -740,20 +762,21 @@ class _Assembler:
     ) -> bool:
         """Write a loop; return whether these threads do anything in it."""
         _, parts = self.code.atoms.split(stop)
+        more = Op(Kind.LT, index, stop)
         test = self.code.atoms.condition(fold(Kind.LT, index, stop))
         asked = compared(test)
         if len(asked) == 1:
             (atom,) = asked
         else:
             atom = self.code.atoms.number(self.code.atoms.joined(parts)[0]) if parts else -1
-        enter = Enter(site.index, index.name, stop, test, atom, len(deep), site)
+        enter = Enter(site.index, index.name, stop, more, test, atom, len(deep), site)
         at = len(self.out)
         self.out.append(enter)
         body((*deep, site.index) if parts else deep)
         if len(self.out) == at + 1:
             self.out.pop()
             return False
-        self.out.append(Next(at))
+        self.out.append(Next(at, index.name, index + 1))
         enter.end = len(self.out)
         return True
 

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, islice, product
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover import launches, sites
@@ -368,9 +368,13 @@ def single(kernel: kir.Kernel, sizes: Sequence[int] = ()) -> Iterator[Reading]:
 
 
 def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
+    done: set[tuple[int, frozenset[tuple[Expr, Expr]]]] = set()
     for reading in together:
         for fixed in reading.fixed:
-            yield Reading((fixed,), reading.many)
+            place = reading.many, frozenset(fixed.items())
+            if place not in done:  # whoever is the last of many, most do the same
+                done.add(place)
+                yield Reading((fixed,), reading.many)
 
 
 def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
@@ -420,7 +424,8 @@ def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
         ruling = not all(map(_usual, kernel.requires))
         known = Known(sites.facts(kernel), RLIMIT)
         most = MANY
-        if ruling and known.at_most(group.count, MANY):
+        more = _allows(kernel, group.count, MANY + 1)
+        if ruling and not more and known.at_most(group.count, MANY):
             sizes = list(range(1, MANY + 1))
         else:
             try:
@@ -428,11 +433,32 @@ def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
             except UnsupportedError as error:
                 raise SizesError(str(error)) from error
         if ruling and sizes[-1] <= MANY:
-            sizes = [n for n in sizes if not known.gives(eq(eq(group.count, n), 0))]
+            sizes = [
+                n
+                for n in sizes
+                if _allows(kernel, group.count, n) or not known.gives(eq(eq(group.count, n), 0))
+            ]
     if not sizes or sizes[-1] > most:
         says = f"{sizes[-1] if sizes else f'more than {most}'} CTAs share a semaphore"
         raise SizesError(f"{says}, at most {most} are followed")
     return sizes
+
+
+FAR = 1 << 12
+"""What parameters are in a launch that shows that there is one, if they are not 1."""
+
+
+def _allows(kernel: kir.Kernel, count: Expr, many: int) -> bool:
+    """Whether a launch of plain numbers has so many CTAs in a group, for sure: it is there."""
+    grid = launches.required_grid(kernel)
+    if grid is None or count not in kernel.params:
+        return False
+    names = [var.name for var in kernel.params]
+    for sizes in product((FAR, 1), repeat=len(names)):
+        values = {**dict(zip(names, sizes, strict=True)), str(count): many}
+        if not launches.broken(kernel, {**values, kir.GRID.name: grid(values)}):
+            return True
+    return False
 
 
 def _usual(condition: Expr) -> bool:
@@ -712,18 +738,22 @@ def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool
         one = ctas.consecutive and tile == ctas.number
         return substitute(there, {kir.BLOCK: GROUP * ctas.count + PLACE}) if one else there
 
-    def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
-        rest = tree(_divided(poly(named(site, origin)))[1])
+    def assumed(site: Site) -> tuple[Expr, ...]:
         ends = (loop.index < loop.stop for loop in site.loops)
-        assumed = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
-        begins = known.gives(fold(Kind.LE, 0, rest), *assumed)
-        return begins and known.at_most(rest + size, tree(pitch), *assumed)
+        return tuple(named(site, site.plain(e)) for e in (*ends, *site.guards))
 
     for axis in range(len(placed[0][1])):
         boxes = list(zip(mine, placed, strict=True))
         pitches = {_divided(poly(named(site, origin[axis])))[0] for site, (origin, _) in boxes}
         pitch = pitches.pop()
-        if pitch and not pitches and all(inside(s, o[axis], n[axis], pitch) for s, (o, n) in boxes):
+        if not pitch or pitches:
+            continue
+        inside: dict[tuple[Expr, ...], Expr] = {}  # all that is to hold where the same does
+        for site, (origin, shape) in boxes:
+            rest, there = tree(_divided(poly(named(site, origin[axis])))[1]), assumed(site)
+            ends = fold(Kind.LE, 0, rest), fold(Kind.LE, rest + shape[axis], tree(pitch))
+            inside[there] = both(inside.get(there, 1), both(*ends))
+        if all(known.gives(claim, *there) for there, claim in inside.items()):
             return True
     return False
 

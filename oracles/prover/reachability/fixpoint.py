@@ -175,10 +175,9 @@ class Execution(Scene):
                 case Enter():
                     if not self._enter(a, i):
                         return moved
-                case Next(enter):
-                    name = a.loops[-1].name
-                    self.state.notes(Assigned(a.kind.index, name, Var(name) + 1))
-                    a.next_round(enter)
+                case Next():
+                    self.state.notes(Assigned(a.kind.index, i.name, i.expr))
+                    a.next_round(i.enter)
                 case Branch():
                     answer = self._decide(a, i.test)
                     self.state.notes(Tested(a.kind.index, i.expr, answer))
@@ -189,6 +188,9 @@ class Execution(Scene):
 
     def _execute(self, a: Agent, do: Do) -> bool:
         """Execute a statement; return whether that has changed anything."""
+        if self.world.idle[do.site.index] and self.log is None:
+            a.goes_on()
+            return True
         before, step = a.at, Step(self, a, do)
         moved = execute(step) or bool(a.waiting) or a.at != before
         if not moved:
@@ -205,7 +207,7 @@ class Execution(Scene):
         if a.waits_at_gate():
             return False
         answer = self._decide(a, i.test)
-        self.state.notes(Tested(a.kind.index, Op(Kind.LT, Var(i.name), i.stop), answer))
+        self.state.notes(Tested(a.kind.index, i.expr, answer))
         if answer:
             a.begins_round()
         else:
@@ -560,6 +562,7 @@ def judge(
     reason = ""
     explorations: list[Exploration] = []
     todo = list(readings(kernel, sizes))
+    sizes = sizes or sorted({one.many for one in todo if one.together})
     whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
         alone = several and not reading.together

@@ -1,7 +1,8 @@
 """What an execution has evaluated on its way from one state to the next.
 
 Whoever distrusts the search (`inductive`) can ask of each of these whether it would have been the
-same in every state that the first one stands for.
+same in every state that the first one stands for.  Of the notes those that are made at every turn
+are not frozen, which would take most of their time; nobody changes them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Number = tuple[object, object]
 """A number of a state: (threads, variable), or (what it is of, which) where it was put down."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Evaluated:
     """A number that decides what a statement does, such as the slot that it uses."""
 
@@ -26,7 +27,7 @@ class Evaluated:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tested:
     """The answer to a condition."""
 
@@ -35,7 +36,7 @@ class Tested:
     answer: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Assigned:
     """A variable got the value of an expression, which may be of itself."""
 
@@ -78,7 +79,7 @@ class Served:
     many: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kept:
     """A number was put down, to be compared with later ones: that of a variable of threads."""
 
@@ -86,7 +87,7 @@ class Kept:
     of: Number | int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Compared:
     """The answer to a comparison of two numbers."""
 

@@ -99,9 +99,10 @@ def declared(cls: type[Part]) -> type[Part]:
     keys = "".join(f"{k.format(one.name)}, " for one in every if (k := one.metadata["key"]))
     _COPIES[made] = eval(f"lambda it: new({copies})", {"new": made, "copied": copied})
     _KEYS[made] = eval(f"lambda it, form: ({keys})")
-    held = "; ".join(f"it.{one.name} &= keep" for one in every if one.metadata["facts"])
+    facts = (one.name for one in every if one.metadata["facts"])
+    held = "".join(f"\n  if it.{name}: it.{name} &= keep" for name in facts)
     space: dict[str, Any] = {}
-    exec(f"def keep_only(every, keep):\n for it in every: {held or 'pass'}", space)
+    exec(f"def keep_only(every, keep):\n for it in every:{held or ' pass'}", space)
     _KEEPS[made] = space["keep_only"]
     result: type[Part] = made
     return result
@@ -136,6 +137,8 @@ MAPS = "map "
 """Begins the names of tensor maps as pieces of memory, which no buffer has."""
 ONES = sum(1 << FACTS * i for i in range(4096))
 """That an event happened, for every event there may be."""
+EVERY_FACT = ONES * ANY
+"""All facts: without some of them it is a mask, and faster than a negative one."""
 
 Where = tuple[int, str, int]
 """A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
@@ -221,7 +224,10 @@ class Loop(NamedTuple):
 
 @declared
 class Agent:
-    """Threads of one kind on their way."""
+    """Threads of one kind on their way.
+
+    `clean` are the fragments of products that need no fence, as a set of their numbers.
+    """
 
     kind: Kind = left_out("the place among the agents tells it")
     at: int = same()
@@ -235,7 +241,7 @@ class Agent:
     loops: tuple[Loop, ...] = derived("running", default=())
     passed: tuple[tuple[int, int], ...] = derived("passed", default=())
     flights: dict[str, tuple[Group, ...]] = mapped("flights", factory=dict)
-    clean: frozenset[object] = same(default=frozenset())
+    clean: int = same(default=0)
     own: int = mapped("facts", default=0)
     fenced: int = mapped("fenced", default=0)
     registers: int = same(default=0)
@@ -422,12 +428,6 @@ class Agent:
             for group in groups:
                 for ends, _, _ in group:
                     yield from ends
-
-    def uses_registers(self, names: set[str], besides: Iterable[object] = ()) -> None:
-        """Let a wgmma need a fence after this use of registers; `besides` are not meant."""
-        self.clean = frozenset(
-            f for f in self.clean if f in besides or getattr(f, "name", "") not in names
-        )
 
     def restricts_fences_of(self, lead: Agent) -> None:
         """Make the lead forget fences of readers that these lanes, who issue it too, have not."""
@@ -682,7 +682,7 @@ class State:
         """
         facts = 0b1111 << FACTS * event
         if self.used & facts:
-            keep = ~facts
+            keep = EVERY_FACT ^ facts
             keep_only(Phase, self.phases.values(), keep)
             keep_only(Generation, self.barriers.values(), keep)
             keep_only(Semaphore, self.semaphores.values(), keep)

@@ -58,7 +58,7 @@ from oracles.prover.reachability.sync import (
     warp_sync,
 )
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import AMONG_CTAS, adds, fragments, touches, writes
+from oracles.prover.sites import AMONG_CTAS, adds, touches, writes
 
 AGES = 4
 """Products of a warpgroup that are followed, from the latest; older ones are not."""
@@ -87,15 +87,14 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
     step.findings.ask()
     if place.first % 4 or place.warps % 4 or step.site.elected:
         step.wrong(Rule.COLLECTIVE, "wgmma is executed by whole warpgroups only")
-    used = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
-    for fragment in used:
-        if fragment not in a.clean:
-            says = (
-                f"no wgmma_fence stands between the last other use of {fragment.name} and "
-                f"{said(step.site, step.k)}"
-            )
-            step.wrong(Rule.WGMMA_FENCE, says)
-    a.uses_registers({f.name for f in used}, used)
+    used = step.world.registers[step.site.index]
+    if used.needs & ~a.clean:
+        both = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
+        numbers = step.world.fragments.index
+        name = next(f.name for f in both if not a.clean >> numbers(f) & 1)
+        after = f"the last other use of {name} and {said(step.site, step.k)}"
+        step.wrong(Rule.WGMMA_FENCE, f"no wgmma_fence stands between {after}")
+    a.clean &= ~used.spoils
     slots: list[tuple[kir.Slot, int]] = []
     if a.kind.leads:
         step.state.mate(a).restricts_fences_of(a)
@@ -113,13 +112,12 @@ def registers(step: Step) -> None:
         place = step.site.place
         if step.site.elected or place.warps % 4 or place.first % 4:
             step.wrong(Rule.COLLECTIVE, "wgmma_fence is executed by whole warpgroups only")
-        a.clean = step.world.fragments
+        a.clean = (1 << len(step.world.fragments)) - 1
         return
     if not step.world.fragments:
         return
-    reads, writes = fragments(stmt)
-    read, written = {f.name for f in reads}, {f.name for f in writes}
-    a.uses_registers(read | written)
+    read, written, _, spoils = step.world.registers[step.site.index]
+    a.clean &= ~spoils
     for group in a.groups(kir.AsyncKind.WGMMA):
         for _, result, source in group:
             step.findings.ask()
@@ -142,10 +140,8 @@ def registers(step: Step) -> None:
 
 def warpgroup(step: Step) -> tuple[Agent, ...]:
     """Return the threads that execute a statement as one warpgroup, if they are one."""
-    place = step.site.place
-    if step.site.elected or place.warps != 4 or place.first % 4:
-        return ()
-    return tuple(b for b in step.state.agents if b.kind.cta == step.cta and place.has(b.kind))
+    members = step.world.warpgroups.get((step.site.index, step.cta), ())
+    return tuple(step.state.agents[index] for index in members)
 
 
 def group_of_warps(a: Agent) -> tuple[int, int]:
@@ -327,24 +323,42 @@ def execute(step: Step) -> bool:
     a = step.a
     if step.world.kernel.dependent:
         _depends(step)
-    match step.site.stmt:
-        case kir.BlockSync() | kir.NamedArrive() as stmt:
-            if not block_sync(step, stmt):
-                return False
-        case kir.WarpSync():
-            warp_sync(step)
-            return False
+    match step.site.stmt:  # what is executed most often stands first
         case kir.MBarrierWaitParity(barrier) as stmt:
             if not mbarrier_wait(step, stmt, _at(step, barrier)):
-                return False
-        case kir.ClusterWait():
-            if not cluster_wait(step):
                 return False
         case kir.AsyncAwait(kir.AsyncKind.WGMMA) | kir.Wgmma() | kir.SetMaxNReg():
             _converge(step)
             return False
         case kir.AsyncAwait(kind, keep, read_only):
             await_groups(step, kind, keep, read_only=read_only)
+        case (
+            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
+            | kir.Mma()
+        ):  # fmt: skip
+            registers(step)
+        case kir.Load(_, place):
+            _ordinary(step, place, writes=False)
+        case kir.Store(place) | kir.AtomicAdd(place):
+            _ordinary(step, place, writes=True)
+        case kir.AsyncCommit(kind):
+            a.commits(kind)
+        case kir.MBarrierArrive(barrier, _, scope, to, each):
+            if (cta := _cta(step, to)) >= 0:
+                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
+        case kir.CpAsync(dst, src):
+            _cp_async(step, dst, src)
+        case kir.TmaLoad() as stmt:
+            _tma_load(step, stmt)
+        case kir.BlockSync() | kir.NamedArrive() as stmt:
+            if not block_sync(step, stmt):
+                return False
+        case kir.WarpSync():
+            warp_sync(step)
+            return False
+        case kir.ClusterWait():
+            if not cluster_wait(step):
+                return False
         case kir.BlockSerializeWait() as stmt:
             wait_for_turn(step, stmt)
             return False
@@ -354,28 +368,17 @@ def execute(step: Step) -> bool:
         case kir.LastArriving() as stmt:
             elect_last(step, stmt)
             return False
-        case kir.Load(_, place):
-            _ordinary(step, place, writes=False)
-        case kir.Store(place) | kir.AtomicAdd(place):
-            _ordinary(step, place, writes=True)
-        case kir.TmaLoad() as stmt:
-            _tma_load(step, stmt)
         case kir.TmaStore(dst, src):
             _tma_store(step, dst, src)
         case kir.TmaReduce(dst, src):
             step.alone(Rule.WAW, "is issued", " at once")
             _tma_store(step, dst, src)
-        case kir.CpAsync(dst, src):
-            _cp_async(step, dst, src)
         case kir.StAsync() as stmt:
             _st_async(step, stmt)
         case kir.MBarrierInit(barrier):
             initialise(step, barrier)
         case kir.MBarrierInvalidate(barrier):
             invalidate(step, barrier)
-        case kir.MBarrierArrive(barrier, _, scope, to, each):
-            if (cta := _cta(step, to)) >= 0:
-                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
             Visit(step, barrier, _at(step, barrier)).arrive(nbytes)
         case kir.MBarrierExpectTx(barrier, _, nbytes):
@@ -387,8 +390,6 @@ def execute(step: Step) -> bool:
             Visit(step, barrier, _at(step, barrier)).arrive(raises=not noinc, releases=known)
             # they stay in the open group, which matters only where one is ever awaited
             a.drops_copies(keep=step.world.awaits_copies)
-        case kir.AsyncCommit(kind):
-            a.commits(kind)
         case kir.FenceAsyncProxy(space):
             _fence(step, space)
         case kir.TensorMapReplace(ref):
@@ -411,11 +412,6 @@ def execute(step: Step) -> bool:
             wide = scope is kir.Scope.CLUSTER and step.world.kernel.cluster > 1
             if wide or scope is kir.Scope.GPU:
                 a.fenced |= a.mine
-        case (
-            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
-            | kir.Mma()
-        ):  # fmt: skip
-            registers(step)
         case kir.ClusterArrive(relaxed):
             cluster_arrive(step, relaxed=relaxed)
         case kir.BlockSerializeRelease() as stmt:
@@ -489,7 +485,7 @@ def _box(step: Step, tensor: kir.Tensor) -> Where | None:
     layout = step.world.layout
     if tensor.name not in layout.tracked:
         return None
-    step.depends(name for name in layout.names(step.do) if name not in layout.rolling)
+    step.depends(layout.names(step.do)[0])
     return layout.box(step.do, step.a)
 
 

@@ -7,12 +7,11 @@ after.  A write, once it is ordered after all of them, stands for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr, Kind, Var, fold, substitute
+from fuser.expr import Kind
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.path import Compared, Evaluated, Kept, Number, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said, spot, words
@@ -51,6 +50,8 @@ class Scene:
 
     `single_arrivals` says whether single arrivals at barriers are followed.
     """
+
+    __slots__ = "events", "findings", "single_arrivals", "state", "world"
 
     def __init__(
         self, world: World, state: State, events: Events, findings: Findings, single_arrivals: bool
@@ -117,6 +118,8 @@ class Scene:
 
 class Step(Scene):
     """A statement that threads of one kind execute now, in iteration `k`."""
+
+    __slots__ = "a", "agent", "cta", "do", "k", "site"
 
     def __init__(self, scene: Scene, a: Agent, do: Do) -> None:
         self.world, self.state = scene.world, scene.state
@@ -260,10 +263,8 @@ class Access:
                 if not writes and not entry.writes:
                     continue
                 asked += 1
-                level, sure = (
-                    world.accesses.overlap((entry.site, entry.agent, other[1]), mine, apart),
-                    True,
-                )
+                by, sure = (entry.site, entry.agent, other[1]), True
+                level = world.accesses.overlap(by, mine, apart)
                 if box:
                     then = step.state.places.get(entry.event)
                     if layout.alike(where, other) and a.all >> FACTS * entry.event & ANY != ANY:
@@ -271,12 +272,12 @@ class Access:
                     how = layout.shared(where, now, other, then)
                     if how is None:
                         continue
-                    level, sure = (
-                        level if how is Share.SAME else Overlap.ANY,
-                        how is not Share.MAYBE,
-                    )
+                    level = level if how is Share.SAME else Overlap.ANY
+                    sure = how is not Share.MAYBE
                 if level is not Overlap.NEVER:
-                    self._order(entry, other, known[level] >> FACTS * entry.event, sure=sure)
+                    past = known[level] >> FACTS * entry.event
+                    if self.proxy or not past & 1:
+                        self._order(entry, other, past, sure=sure)
         step.findings.ask(asked)
         event = self._keep()
         if box and layout.rolling:
@@ -294,7 +295,7 @@ class Access:
         """Return the variable that says where a rolling box is now."""
         step = self.step
         layout = step.world.layout
-        names = [name for name in layout.names(step.do) if name in layout.rolling]
+        _, names = layout.names(step.do)
         return step.variable(names[0]) if len(names) == 1 else ("variables", tuple(names))
 
     def _compared(self, kind: Kind, number: Number, *, answer: bool) -> None:
@@ -303,15 +304,11 @@ class Access:
 
     def _outside(self) -> bool:
         """Whether a box begins at its limit or behind it, for sure: then it has no element."""
-        do, env = self.step.do, self.step.a.env
-        known: Mapping[Var, Expr] = {Var(n): v for n, v in env.items()}
-        for start, end in zip(do.origin, do.limit, strict=True):
-            over, parts = linear(substitute(start, known) - substitute(end, known))
-            if over >= 0 and not parts:
-                test = fold(Kind.LE, end, start)
-                self.step.state.notes(Tested(self.step.agent, test, answer=True))
-                return True
-        return False
+        step = self.step
+        test = step.world.layout.empty(step.do, step.a)
+        if test is not None:
+            step.state.notes(Tested(step.agent, test, answer=True))
+        return test is not None
 
     def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
         """Ask that an earlier access, of which the threads know some facts, precedes this one."""
@@ -344,6 +341,8 @@ class Access:
     def _written(self) -> None:
         """Check that all bytes of a slot that is read have been written, as whose buffer's ever."""
         step, layout = self.step, self.step.world.layout
+        if step.state.valid.get(self.where):
+            return
         start, end = layout.spans[self.where]
         valid = (other for other in layout.overlaps[self.where] if step.state.valid.get(other))
         for low, high in sorted(layout.spans[other] for other in valid):
@@ -402,17 +401,17 @@ class Access:
                 if other != where and (there := state.memory.get(other)):
                     state.memory[other] = self._uncovered(there, start, end)
             state.valid[where] = True
-            beside = [e for e in old if adds(site.stmt) and not self._stands_for(e)]
-            old = tuple(e for e in {*self._uncovered(old, start, end), *beside} if e.event != same)
+            left = self._uncovered(old, start, end)
+            if adds(site.stmt):
+                left = (*{*left, *(e for e in old if not self._stands_for(e))},)
+            old = tuple(e for e in left if e.event != same)
         else:
-            past = step.a.mine
+            past, index, agent = step.a.mine, site.index, step.agent
             old = tuple(
                 e
                 for e in old
                 if e.event != same
-                and not (
-                    e.site == site.index and e.agent == step.agent and past >> FACTS * e.event & 1
-                )
+                and not (e.site == index and e.agent == agent and past >> FACTS * e.event & 1)
             )
         state.memory[where] = old
         if self.engine:

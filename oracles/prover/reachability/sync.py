@@ -203,8 +203,12 @@ class Visit:
 
     def __init__(self, step: Step, barrier: kir.MBarrier, where: Where) -> None:
         self.step, self.where = step, where
-        self.name = f"{where[1]}[{where[2]}]"
         self.phase = self._living(barrier)
+
+    @property
+    def name(self) -> str:
+        """The slot, for words."""
+        return f"{self.where[1]}[{self.where[2]}]"
 
     def _living(self, barrier: kir.MBarrier) -> Phase | None:
         """Return the running phase, checked to be visible."""

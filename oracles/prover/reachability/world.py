@@ -12,22 +12,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
+from typing import NamedTuple
 
-from fuser.expr import Expr, Kind, Op, Var, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
-from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
+from oracles.prover.reachability.code import (
+    Branch,
+    Code,
+    Do,
+    Enter,
+    Set,
+    reaches,
+)
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import MAPS, Agent, Where
 from oracles.prover.sites import (
     AMONG_CTAS,
+    REGISTERS_ONLY,
     Overlap,
     Overlaps,
     Site,
     Spread,
+    Threads,
     each_by_one,
+    fragments,
     operand,
     ordinary,
     positive,
@@ -36,6 +47,19 @@ from oracles.prover.sites import (
     storage,
     touches,
 )
+
+
+class Registers(NamedTuple):
+    """The registers that a statement reads and writes, by name.
+
+    As sets of the numbers of products' fragments: those that it `needs` a fence for, as a product
+    itself, and those that need another one behind it.
+    """
+
+    read: frozenset[str]
+    written: frozenset[str]
+    needs: int
+    spoils: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +133,41 @@ class World:
         return kir.AsyncKind.CP_ASYNC in awaits
 
     @cached_property
-    def fragments(self) -> frozenset[object]:
+    def fragments(self) -> tuple[kir.Fragment, ...]:
         """The registers that products use."""
         mmas = [s for s in self.kernel.walk() if isinstance(s, kir.Wgmma)]
-        return frozenset(f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment))
+        used = (f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment))
+        return tuple(dict.fromkeys(used))
+
+    @cached_property
+    def registers(self) -> tuple[Registers, ...]:
+        """The registers that each statement uses."""
+        return tuple(self._registers(site.stmt) for site in self.code.sites)
+
+    def _registers(self, stmt: kir.Stmt) -> Registers:
+        reads, writes = fragments(stmt)
+        read, written = frozenset(f.name for f in reads), frozenset(f.name for f in writes)
+        own = (*reads, *writes) if isinstance(stmt, kir.Wgmma) else ()
+        needs = spoils = 0
+        for number, one in enumerate(self.fragments):
+            needs |= (one in own) << number
+            spoils |= (one.name in read | written and one not in own) << number
+        return Registers(read, written, needs, spoils)
+
+    @cached_property
+    def warpgroups(self) -> Mapping[tuple[int, int], tuple[int, ...]]:
+        """The kinds of threads that execute a product as one warpgroup, by statement and CTA."""
+        places = [
+            (s.index, s.place)
+            for s in self.code.sites
+            if isinstance(s.stmt, kir.Wgmma) and not s.elected
+        ]
+        return {
+            (index, cta): tuple(k.index for k in self.code.kinds if k.cta == cta and place.has(k))
+            for index, place in places
+            for cta in range(self.ctas)
+            if place.warps == 4 and place.first % 4 == 0
+        }
 
     @cached_property
     def most_registers(self) -> tuple[int, ...]:
@@ -181,6 +236,21 @@ class World:
             max((last for i, last in reaches(program) if isinstance(i, Do)), default=-1)
             for program in self.code.programs
         )
+
+    @cached_property
+    def idle(self) -> tuple[bool, ...]:
+        """Which statements ask nothing and tell nobody: threads only go on behind them."""
+        return tuple(self._idle(site.stmt) for site in self.code.sites)
+
+    def _idle(self, stmt: kir.Stmt) -> bool:
+        """Whether a statement touches nothing but registers of no product, or boxes of one CTA."""
+        if self.fragments or self.kernel.dependent:
+            return False
+        match stmt:
+            case kir.Load(_, kir.Box(tensor)) | kir.Store(kir.Box(tensor)):
+                return tensor.name not in self.layout.tracked
+            case _:
+                return isinstance(stmt, REGISTERS_ONLY)
 
     @cached_property
     def last_reads(self) -> tuple[Mapping[str, int], ...]:
@@ -392,6 +462,18 @@ class Share(Enum):
     MAYBE = "boxes that may overlap"
 
 
+class Pair(NamedTuple):
+    """How two regions share elements; `still`, where the same values have brought them.
+
+    `alike` and `strides` are what `Region` says of them.
+    """
+
+    how: Share
+    alike: bool
+    still: Share | None
+    strides: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """A box of a tensor; `rolls` is what moves it on each axis.
@@ -534,8 +616,10 @@ class Layout:
         self.rolling = rolling(code) if self.tracked else frozenset()
         self.regions: list[Region] = []
         self._positive = positive(kernel)
-        self._shares: dict[tuple[int, int], Share] = {}
-        self._named: dict[Do, list[str]] = {}
+        self._pairs: dict[tuple[int, int], Pair] = {}
+        self._named: dict[Do, tuple[list[str], list[str]]] = {}
+        self._bounds: dict[Do, list[Var]] = {}
+        self._empty: dict[tuple[object, ...], Expr | None] = {}
         self._boxes: dict[tuple[object, ...], Where] = {}
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for b in kernel.buffers:
@@ -583,17 +667,37 @@ class Layout:
     def box(self, do: Do, a: Agent) -> Where:
         """Return the piece of global memory that a statement accesses now."""
         loop = a.loops[-1].number if a.loops else -1
-        names = self.names(do)
-        key = do, loop, *(a.env[n] for n in names if n in a.env and n not in self.rolling)
+        key = do, loop, *(a.env[n] for n in self.names(do)[0] if n in a.env)
         if key not in self._boxes:
             self._boxes[key] = self._placed(self._region(do, a))
         return self._boxes[key]
 
-    def names(self, do: Do) -> list[str]:
-        """Return the variables that place a statement's box."""
+    def names(self, do: Do) -> tuple[list[str], list[str]]:
+        """Return the variables that place a statement's box: those that stand, and that roll."""
         if do not in self._named:
-            self._named[do] = sorted({v.name for e in do.origin for v in variables(e)})
+            names = sorted({v.name for e in do.origin for v in variables(e)})
+            rolls = [name for name in names if name in self.rolling]
+            self._named[do] = [name for name in names if name not in self.rolling], rolls
         return self._named[do]
+
+    def empty(self, do: Do, a: Agent) -> Expr | None:
+        """Return by what a statement's box begins at its limit or behind it for sure, if it does.
+
+        Then it has no element.
+        """
+        if do not in self._bounds:
+            self._bounds[do] = sorted(
+                {v for e in (*do.origin, *do.limit) for v in variables(e)}, key=str
+            )
+        key = do, *(a.env.get(var.name) for var in self._bounds[do])
+        if key not in self._empty:
+            known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items()}
+            sides = list(zip(do.origin, do.limit, strict=True))
+            apart = [linear(substitute(s, known) - substitute(e, known)) for s, e in sides]
+            over = (n for n, (least, parts) in enumerate(apart) if least >= 0 and not parts)
+            tests = (fold(Kind.LE, sides[n][1], sides[n][0]) for n in over)
+            self._empty[key] = next(tests, None)
+        return self._empty[key]
 
     def _region(self, do: Do, a: Agent) -> Region:
         """Return the region of a statement's box, as these threads execute it now."""
@@ -625,7 +729,8 @@ class Layout:
             how = found.share(other) if found.tensor == other.tensor else None
             if how is not None:
                 there = -1, other.tensor, at
-                self._shares[number, at] = self._shares[at, number] = how
+                self._pairs[number, at] = self._pair(found, other, how)
+                self._pairs[at, number] = self._pair(other, found, how)
                 self.overlaps[here] = (*self.overlaps[here], there)
                 if at != number:
                     self.overlaps[there] = (*self.overlaps[there], here)
@@ -637,26 +742,31 @@ class Layout:
         found = {v.name for by in on for atom, _ in by for v in variables(atom)} & self.rolling
         return frozenset(found) if len(found) == 1 else frozenset()
 
+    def _pair(self, one: Region, other: Region, how: Share) -> Pair:
+        alike = one.alike(other)
+        still = one.share(other, still=True) if one == other or alike else how
+        return Pair(how, alike, still, one.strides(other, self._positive))
+
     def alike(self, one: Where, other: Where) -> bool:
         """Whether two boxes move along one loop, in the same steps."""
-        return self.regions[one[2]].alike(self.regions[other[2]])
+        pair = self._pairs.get((one[2], other[2]))
+        return pair.alike if pair else self.regions[one[2]].alike(self.regions[other[2]])
 
     def now(self, do: Do, a: Agent) -> tuple[int, ...]:
         """Return where a rolling box is now."""
-        return tuple(a.env.get(name, -1) for name in self.names(do) if name in self.rolling)
+        return tuple(a.env.get(name, -1) for name in self.names(do)[1])
 
     def shared(
         self, here: Where, now: tuple[int, ...], there: Where, then: tuple[int, ...] | None
     ) -> Share | None:
         """Return how a box shares elements with one accessed earlier, None if it does not."""
-        how = self._shares[here[2], there[2]]
-        one, other = self.regions[here[2]], self.regions[there[2]]
-        if how is Share.MAYBE and (here == there or one.alike(other)):
+        pair = self._pairs[here[2], there[2]]
+        if pair.how is Share.MAYBE and (here == there or pair.alike):
             if then == now:
-                return one.share(other, still=True)
-            if one.strides(other, self._positive):
+                return pair.still
+            if pair.strides:
                 return None
-        return how
+        return pair.how
 
 
 class Accesses:
@@ -667,12 +777,14 @@ class Accesses:
 
     def __init__(self, code: Code, layout: Layout) -> None:
         self._code, self._layout = code, layout
-        self._overlaps = Overlaps(code.kinds, code.kernel.threads)
         self._kinds = len(code.kinds) // (code.kinds[-1].cta + 1)
+        self._overlaps = _overlaps(code.kinds[: self._kinds], code.kernel.threads)
         self.spreads = {site.index: ordinary(site, layout.storage) for site in code.sites}
         self._operands: dict[tuple[int, str], Spread] = {}
         self._known: dict[tuple[int, int, bool, bool, int], dict[tuple[int, int], Overlap]] = {}
+        self._levels: dict[tuple[User, User, int], Overlap] = {}
         self._holders: dict[int, frozenset[int]] = {}
+        self._writers: dict[tuple[int, int], int] = {}
         self._colliding: dict[tuple[int, int], bool] = {}
         for site in code.sites:
             if (found := operand(site, layout.storage)) is not None:
@@ -687,6 +799,12 @@ class Accesses:
 
         Slots of different buffers begin so many bytes `apart`.
         """
+        level = self._levels.get((first, second, apart))
+        if level is None:
+            level = self._levels[first, second, apart] = self._level(first, second, apart)
+        return level
+
+    def _level(self, first: User, second: User, apart: int) -> Overlap:
         (one, agent, name), (two, other, called) = first, second
         left, right = self._operands.get((one, name)), self._operands.get((two, called))
         key = one, two, left is not None, right is not None, apart
@@ -732,9 +850,12 @@ class Accesses:
 
     def writers(self, site: Site, cta: int) -> int:
         """Return the kinds of threads that hold a part of an ordinary access's tile, as a set."""
-        mine = self._code.kinds[cta * self._kinds : (cta + 1) * self._kinds]
-        held = (k.index for k in mine if site.place.has(k) and self.touch(site, k.index))
-        return sum(1 << index for index in held)
+        key = site.index, cta
+        if key not in self._writers:
+            mine = self._code.kinds[cta * self._kinds : (cta + 1) * self._kinds]
+            held = (k.index for k in mine if site.place.has(k) and self.touch(site, k.index))
+            self._writers[key] = sum(1 << index for index in held)
+        return self._writers[key]
 
     def cover(self, site: Site, agent: int, where: Where, at: tuple[kir.MBarrier, int]) -> bool:
         """Whether threads of a kind access the bytes of a slot of a barrier that a buffer has."""
@@ -747,3 +868,9 @@ class Accesses:
         if buffer.swizzle:  # any element of the slot may lie there
             rows = range(prod(buffer.shape))
         return spread is None or agent % self._kinds in self._overlaps.holding(spread, rows)
+
+
+@lru_cache(maxsize=4)
+def _overlaps(kinds: tuple[Threads, ...], threads: int) -> Overlaps:
+    """Return how accesses by the kinds of threads of one CTA overlap, the same in every reading."""
+    return Overlaps(kinds, threads)

@@ -167,7 +167,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "Agent.unmet": lambda old: not old,
     "Agent.first": lambda old: not old,
     "Agent.waiting": lambda _: "for something",
-    "Agent.clean": lambda _: frozenset({"a register"}),
+    "Agent.clean": lambda old: ~old,
     "Agent.flights": lambda old: {**old, "bulk": ((((0, 1), "", ""),),)},
     "Agent.mine": lambda _: 0,
     "Agent.all": lambda _: 0,
