@@ -443,9 +443,10 @@ class _Partition:
         used = self._radix()
         for guards in dict.fromkeys(map(tuple, pinned)):
             self._count([*used, *self._pinned(guards)])
-        once = dict.fromkeys(map(self._once, self.groups.values(), pinned))
         says = f"cannot tell that its {len(self.stores)} stores exclude each other"
-        for reason, ways in [*((says, [[(claim,)]]) for claim in once), *self.claims]:
+        once = dict.fromkeys(map(self._once, self.groups.values(), pinned))
+        stored: list[Claim] = [(says, [[(claim,)]]) for claim in once]
+        for reason, ways in (*stored, *self.claims):
             if not any(all(self.known.gives(*one) for one in way) for way in ways):
                 raise self._open(reason)
 

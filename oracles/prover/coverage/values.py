@@ -27,7 +27,7 @@ from itertools import chain
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import Function, Values, function, poly, replace_tree, tree
+from oracles.prover.arithmetic import Function, Least, Values, function, poly, replace_tree, tree
 from oracles.prover.reachability.code import signed
 from oracles.prover.sites import (
     MOVING,
@@ -148,6 +148,9 @@ def _divisors(expr: Expr) -> Iterator[Expr]:
 
 
 def _written(use: _Use, known: Known) -> bool:
+    least = Least((*known.facts, *use.path))
+    if any(map(least.holds, use.ways)):
+        return True
     nothing: Expr = 1
     for way in use.ways:
         nothing = both(nothing, eq(way, 0))
@@ -407,7 +410,9 @@ def divided(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         known = [substitute(one, moves) for one in (*facts(kernel), *held)]
         named: set[Var] = set().union(*map(variables, (*known, *claims)))
         known += [fold(Kind.LE, 0, v) for v in sorted(named, key=str)]
-        shown = Sequents(rlimit).given(known).held(claims)
+        least = Least(known)
+        claims = {claim: division for claim, division in claims.items() if not least.holds(claim)}
+        shown = Sequents(rlimit).given(known).held(claims) if claims else ()
         left += [
             division
             for claim, division in claims.items()
