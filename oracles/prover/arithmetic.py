@@ -580,11 +580,10 @@ class Least:
             case Op(Kind.AND, a, b):
                 self._learn(a)
                 self._learn(b)
-            case Op(Kind.LT, a, b):
-                self._below[a] = b
-                self._note(b, self.of(a) + 1)
-            case Op(Kind.LE, a, b):
-                self._note(b, self.of(a))
+            case Op(Kind.LT | Kind.LE as kind, a, b):
+                high = fold(Kind.ADD, b, int(kind is Kind.LE))
+                self._below.setdefault(a, high)
+                self._note(b, self.of(a) + (kind is Kind.LT))
             case Op(Kind.EQ, a, b):
                 self._note(a, self.of(b))
                 self._note(b, self.of(a))
@@ -646,7 +645,9 @@ class Least:
                 left = self.of(a)
                 if left < 0 or self.of(b) < 1:
                     return -inf
-                return left // b if kind is Kind.FLOORDIV and isinstance(b, int) else 0
+                if kind is Kind.MOD:
+                    return 0
+                return left // b if isinstance(b, int) else int(self.of(fold(Kind.SUB, a, b)) >= 0)
             case Kind.MIN:
                 return min(self.of(a), self.of(b))
             case Kind.MAX:
@@ -655,16 +656,19 @@ class Least:
                 return 0
 
     def _sum(self, total: int, parts: dict[Expr, int]) -> float:
-        kept = self._below
-        for part in [*parts]:
+        kept, asked = self._below, [*parts]
+        for part in asked:
+            if parts.get(part, 0) >= 0:
+                continue
             high = self._below.get(part)
-            if isinstance(part, Op) and part.kind is Kind.MOD:
-                high = part.b if self._operation(part, part.kind, part.a, part.b) >= 0 else high
-            if parts[part] < 0 and high is not None:
+            if isinstance(part, Op) and part.kind is Kind.MOD and high is None:
+                high = part.b if self._operation(part, part.kind, part.a, part.b) >= 0 else None
+            if high is not None:
                 # not asked of again on the way, so that this ends
                 self._below = {e: h for e, h in self._below.items() if e != part}
                 times, (constant, more) = parts.pop(part), linear(high)
                 total += times * (constant - 1)
+                asked += more
                 for one, n in more.items():
                     parts[one] = parts.get(one, 0) + times * n
         least = total + sum(n * self.of(e) if n > 0 else -inf for e, n in parts.items() if n)
