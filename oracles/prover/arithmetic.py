@@ -16,10 +16,10 @@ divisions and remainders.  The rules used hold for all integers t >= 0 and W, a,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, lcm
+from math import gcd, inf, lcm
 
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 
@@ -557,6 +557,136 @@ def solution(condition: Expr, var: Var) -> Expr | None:
             return solution(a, var) or solution(b, var)
         case _:
             return None
+
+
+class Least:
+    """How small expressions can be where some conditions hold, every variable being >= 0.
+
+    Sums and products of numbers that are not negative grow with both, a quotient by a number with
+    its dividend; a quotient or remainder is at least 0 where its dividend is and its divisor is at
+    least 1; what is subtracted is below what it is known to be below.  Of nothing else is anything
+    said.
+    """
+
+    def __init__(self, conditions: Iterable[Expr]) -> None:
+        self._known: dict[Expr, float] = {}
+        self._below: dict[Expr, Expr] = {}
+        self._conditions: set[Expr] = set()
+        for condition in conditions:
+            self._learn(condition)
+
+    def _learn(self, condition: Expr) -> None:
+        self._conditions.add(condition)
+        match condition:
+            case Op(Kind.AND, a, b):
+                self._learn(a)
+                self._learn(b)
+            case Op(Kind.LT | Kind.LE as kind, a, b):
+                high = fold(Kind.ADD, b, int(kind is Kind.LE))
+                self._below.setdefault(a, high)
+                self._note(b, self.of(a) + (kind is Kind.LT))
+            case Op(Kind.EQ, a, b):
+                self._note(a, self.of(b))
+                self._note(b, self.of(a))
+                self._dealt(a, b)
+                self._dealt(b, a)
+            case _:
+                pass
+
+    def _dealt(self, whole: Expr, other: Expr) -> None:
+        """Learn of `a * b` that what is below it is, divided by one, below the other."""
+        match whole, other:
+            case Op(Kind.MOD, number, by), 0 if self.of(number) >= 1 and self.of(by) >= 1:
+                ways = [(by, fold(Kind.FLOORDIV, number, by))]
+                self._note(ways[0][1], 1)
+            case _, Op(Kind.MUL, a, b) if self.of(a) >= 1 and self.of(b) >= 1:
+                number, ways = whole, [(a, b), (b, a)]
+            case _:
+                return
+        for low in [e for e, high in self._below.items() if high == number and self.of(e) >= 0]:
+            self._below |= {fold(Kind.FLOORDIV, low, by): many for by, many in ways}
+
+    def _note(self, expr: Expr, least: float) -> None:
+        if isinstance(expr, int) or least <= self.of(expr):
+            return
+        self._known[expr] = least
+        match expr:
+            case Op(Kind.MUL, a, b) if least >= 1 and self.of(a) >= 0 and self.of(b) >= 0:
+                self._note(a, 1)
+                self._note(b, 1)
+            case Op(Kind.FLOORDIV, a, b) if least >= 1 and self.of(b) >= 1:
+                self._note(fold(Kind.SUB, a, b), 0)
+            case Op(Kind.ADD | Kind.SUB):
+                constant, parts = linear(expr)
+                one, *more = [part for part, n in parts.items() if n > 0] or [0]
+                rest = least - constant - sum(n * self.of(e) for e, n in parts.items() if n < 0)
+                if not more and one != 0 and rest > -inf:
+                    self._note(one, -(-rest // parts[one]))
+            case _:
+                pass
+
+    def of(self, expr: Expr) -> float:
+        """Return a number that an expression is not below."""
+        match expr:
+            case int():
+                return expr
+            case Var():
+                return self._known.get(expr, 0)
+            case Op(kind, a, b):
+                return max(self._known.get(expr, -inf), self._operation(expr, kind, a, b))
+
+    def _operation(self, expr: Expr, kind: Kind, a: Expr, b: Expr) -> float:
+        match kind:
+            case Kind.ADD | Kind.SUB:
+                return self._sum(*linear(expr))
+            case Kind.MUL:
+                left, right = self.of(a), self.of(b)
+                return left * right if left >= 0 and right >= 0 else -inf
+            case Kind.FLOORDIV | Kind.MOD:
+                left = self.of(a)
+                if left < 0 or self.of(b) < 1:
+                    return -inf
+                if kind is Kind.MOD:
+                    return 0
+                return left // b if isinstance(b, int) else int(self.of(fold(Kind.SUB, a, b)) >= 0)
+            case Kind.MIN:
+                return min(self.of(a), self.of(b))
+            case Kind.MAX:
+                return max(self.of(a), self.of(b))
+            case _:
+                return 0
+
+    def _sum(self, total: int, parts: dict[Expr, int]) -> float:
+        kept, asked = self._below, [*parts]
+        for part in asked:
+            if parts.get(part, 0) >= 0:
+                continue
+            high = self._below.get(part)
+            if isinstance(part, Op) and part.kind is Kind.MOD and high is None:
+                high = part.b if self._operation(part, part.kind, part.a, part.b) >= 0 else None
+            if high is not None:
+                # not asked of again on the way, so that this ends
+                self._below = {e: h for e, h in self._below.items() if e != part}
+                times, (constant, more) = parts.pop(part), linear(high)
+                total += times * (constant - 1)
+                asked += more
+                for one, n in more.items():
+                    parts[one] = parts.get(one, 0) + times * n
+        least = total + sum(n * self.of(e) if n > 0 else -inf for e, n in parts.items() if n)
+        self._below = kept
+        return least
+
+    def holds(self, condition: Expr) -> bool:
+        """Whether it is seen that a condition holds."""
+        match condition:
+            case int():
+                return condition != 0
+            case Op(Kind.AND, a, b):
+                return self.holds(a) and self.holds(b)
+            case Op(Kind.LE | Kind.LT as kind, a, b) if condition not in self._conditions:
+                return self.of(fold(Kind.SUB, b, a)) >= (kind is Kind.LT)
+            case _:
+                return condition in self._conditions
 
 
 def parts_of(expr: Expr) -> Iterator[Expr]:

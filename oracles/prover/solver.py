@@ -15,7 +15,7 @@ from typing import Self
 import z3
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
-from oracles.prover.arithmetic import poly, tree
+from oracles.prover.arithmetic import Least, poly, tree
 from oracles.prover.clock import working
 
 
@@ -465,11 +465,12 @@ class Known:
     def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
         self.facts = [tree(poly(fact)) for fact in facts]
         self.rlimit = rlimit
+        self._least = Least(self.facts)
 
     def gives(self, claim: Expr, *more: Expr) -> bool:
         """Whether a claim follows from the facts and from `more`."""
         normal = tree(poly(claim))
-        if isinstance(normal, int):
+        if isinstance(normal, int) or self._least.holds(normal):
             return normal != 0
         assumed: Expr = 1
         for fact in (*self.facts, *(tree(poly(fact)) for fact in more)):

@@ -68,12 +68,12 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         checked += len(box.shape)
         if wrong_axis:
             reasons.append(f"{site.where}: {wrong_axis}")
-    for tensor in kernel.tensors:
-        if tensor.name in kernel.outputs:
-            checked += 1
-            wrong_tiles = partition.judge(kernel, found, tensor, known)
-            if wrong_tiles and _alone(kernel, tensor, rlimit):
-                reasons.append(wrong_tiles)
+    outputs = [tensor for tensor in kernel.tensors if tensor.name in kernel.outputs]
+    checked += len(outputs)
+    wrong_tiles = partition.judge(kernel, found, outputs, known)
+    for tensor, wrong in zip(outputs, wrong_tiles, strict=True):
+        if wrong and _alone(kernel, tensor, rlimit):
+            reasons.append(wrong)
     if reasons and not any(f.severity == "error" for f in findings):
         shown = refuted(kernel, found)
         findings += [] if shown is None else [shown]
@@ -90,7 +90,7 @@ def _alone(kernel: kir.Kernel, tensor: kir.Tensor, rlimit: int) -> str:
 
     plain = plainer(kernel.rewrite(rule)).kernel
     (same,) = (one for one in plain.tensors if one.name == tensor.name)
-    return partition.judge(plain, read(plain), same, Known(facts(plain), rlimit))
+    return partition.judge(plain, read(plain), [same], Known(facts(plain), rlimit))[0]
 
 
 def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:

@@ -39,9 +39,9 @@ Written so, a number of tiles shows the factors that an order of tiles takes it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from itertools import product as combinations
 from math import prod
 
@@ -304,36 +304,65 @@ def _uses(form: Poly, name: str) -> Iterable[tuple[int, tuple[Atom, ...], int]]:
 
 NUMBER = Var("number of the tile")
 """v of fact 2."""
-Groups = Mapping[tuple[int, ...], list[Store]]
-"""Stores by the part of a tile that they write."""
+Claim = tuple[str, list[list[tuple[Expr, ...]]]]
+"""What is wrong if in none of some ways all follows: each what is claimed, behind it what holds."""
 
 
-def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known: Known) -> str:
-    """Say why the boxes of an output may not be a partition of it, if they may not."""
+def judge(
+    kernel: kir.Kernel, every: tuple[Site, ...], tensors: Iterable[kir.Tensor], known: Known
+) -> list[str]:
+    """Say of each output why its boxes may not be a partition of it, if they may not."""
     boxes = ((site, sites.writes(site.stmt)) for site in every)
-    written = [(s, box) for s, box in boxes if box is not None and box.tensor.name == tensor.name]
-    found = [(_turned(_guarded(site), box), box) for site, box in written]
-    if not found:
-        sums = (sites.adds(site.stmt) for site in every)
-        added = any(box.tensor.name == tensor.name for box in sums if box is not None)
-        how = "only added to; what it held before is not known" if added else "no store writes it"
-        return f"{tensor.name}: {how}"
-    if any(box.tensor != tensor for _, box in found):
-        return f"{tensor.name}: written through a tensor that is not declared so"
-    reasons: list[str] = []
-    for stores in rewrites(Stores(kernel, found, known)):
-        copies = [copy for s, b in stores.found for copy in written_out(s, b)]
-        ways = [(stores.found, True), (copies, True), (stores.found, False)]
-        if not copies or len(copies) == len(stores.found):
-            del ways[1]
-        for some, whole in ways:
-            try:
-                _Partition(replace(stores, found=some), tensor, whole=whole)
-            except OpenError as error:
-                reasons.append(str(error))
-            else:
-                return ""
-    return "" if partitioned(written, tensor, known) else reasons[0]
+    written = [(site, box) for site, box in boxes if box is not None]
+    sums = {box.tensor.name for site in every if (box := sites.adds(site.stmt)) is not None}
+    says: dict[str, str] = {}
+    left: dict[str, kir.Tensor] = {}
+    for tensor in tensors:
+        name, own = tensor.name, {b.tensor for _, b in written if b.tensor.name == tensor.name}
+        says[name] = ""
+        if not own:
+            how = "only added to; what it held before is not known"
+            says[name] = f"{name}: {how if name in sums else 'no store writes it'}"
+        elif own != {tensor}:
+            says[name] = f"{name}: written through a tensor that is not declared so"
+        else:
+            left[name] = tensor
+    found = [(_turned(_guarded(s), box), box) for s, box in written if box.tensor.name in left]
+    for stores in rewrites(Stores(kernel, found, known)) if left else ():
+        for name, tensor in [*left.items()]:
+            own_stores = [(s, box) for s, box in stores.found if box.tensor.name == name]
+            reason = _open_in(replace(stores, found=own_stores), tensor)
+            says[name] = reason and (says[name] or reason)
+            if not reason:
+                del left[name]
+        if not left:
+            break
+    for name, tensor in left.items():
+        if partitioned([(s, b) for s, b in written if b.tensor.name == name], tensor, known):
+            says[name] = ""
+    return [*says.values()]
+
+
+def _open_in(stores: Stores, tensor: kir.Tensor) -> str:
+    """Say why stores, written so, are not shown to be a partition; empty if they are."""
+    reason = ""
+    for found, whole in _ways(stores.found):
+        try:
+            _Partition(replace(stores, found=found), tensor, whole=whole)
+        except OpenError as error:
+            reason = reason or str(error)
+        else:
+            return ""
+    return reason
+
+
+def _ways(found: Found) -> Iterator[tuple[Found, bool]]:
+    """Yield stores as they are, written out, and with index maps that are the indices alone."""
+    yield found, True
+    copies = [copy for site, box in found for copy in written_out(site, box)]
+    if copies and len(copies) != len(found):
+        yield copies, True
+    yield found, False
 
 
 def _guarded(site: Site) -> Site:
@@ -391,32 +420,49 @@ class _Partition:
         if any(s.box.shape != self.sizes for s in self.stores):
             raise OpenError(f"{tensor.name}: boxes of different shapes")
         self.maps = link(self.stores, whole=whole)
-        groups, self.units = parts(self.stores)
-        self.counts, guards = self._domain(groups)
-        used = self._radix(groups)
-        for some in dict.fromkeys(map(tuple, guards)):
-            self._count([*used, *self._pinned(some)])
+        self.groups, self.units = parts(self.stores)
+        self.counts: dict[IndexMap, Expr] = {}
+        self.claims: list[Claim] = []
+        first: OpenError | None = None
+        for counts, pinned in self._domains():
+            self.counts = counts
+            try:
+                self._shown(pinned)
+            except OpenError as error:
+                first = first or error
+            else:
+                return
+        raise first or self._open("its loops have no ends that are known")
 
     def _open(self, says: str) -> OpenError:
         return OpenError(f"{self.tensor.name}: {says}")
 
+    def _shown(self, pinned: list[list[Expr]]) -> None:
+        """Ask for all that makes a partition: z3 last, and only if the digits fit."""
+        self.claims = []
+        used = self._radix()
+        for guards in dict.fromkeys(map(tuple, pinned)):
+            self._count([*used, *self._pinned(guards)])
+        says = f"cannot tell that its {len(self.stores)} stores exclude each other"
+        once = dict.fromkeys(map(self._once, self.groups.values(), pinned))
+        stored: list[Claim] = [(says, [[(claim,)]]) for claim in once]
+        for reason, ways in (*stored, *self.claims):
+            if not any(all(self.known.gives(*one) for one in way) for way in ways):
+                raise self._open(reason)
+
     # --- the domain: which points are stored ---
 
-    def _domain(self, groups: Groups) -> tuple[dict[IndexMap, Expr], list[list[Expr]]]:
-        """Return how many values each index map has, each point being stored once in every part.
+    def _domains(self) -> Iterator[tuple[dict[IndexMap, Expr], list[list[Expr]]]]:
+        """Yield how many values each index map may have, where each point is stored once.
 
         And the conditions on the stores of each part that are to pick one CTA for each point.
         """
-        guards = [self._guards(group) for group in groups.values()]
+        guards = [self._guards(group) for group in self.groups.values()]
         options = [self._ends(mapping) for mapping in self.maps]
         none: list[list[Expr]] = [[] for _ in guards]
         for pinned in (none, guards) if any(guards) else (none,):
             for ends in combinations(*options):
-                counts = dict(zip(self.maps, ends, strict=True))
-                both_ = zip(groups.values(), pinned, strict=True)
-                if all(self._once(group, counts, some) for group, some in both_):
-                    return counts, pinned
-        raise self._open(f"cannot tell that its {len(self.stores)} stores exclude each other")
+                yield dict(zip(self.maps, ends, strict=True)), pinned
 
     def _guards(self, group: list[Store]) -> list[Expr]:
         """Return the conditions of all stores of a part that may tell which CTA has a point."""
@@ -440,23 +486,23 @@ class _Partition:
                 options.setdefault(poly(end), tree(poly(end)))
         return list(options.values())[:8]
 
-    def _once(self, group: list[Store], counts: dict[IndexMap, Expr], pinned: list[Expr]) -> bool:
-        """Whether every point of the domain is stored by one store of the group, and no other."""
+    def _once(self, group: list[Store], pinned: list[Expr]) -> Expr:
+        """Return that every point of the domain is stored by one store of the group, no other."""
         if len(group) == 1 and group[0].plain:
             own = group[0]
             guards = [g for g in own.site.guards if g not in pinned]
-            if not guards and own.ends == counts:
-                return True
+            if not guards and own.ends == self.counts:
+                return 1
         total: Expr = 0
         for one in group:
             total = fold(Kind.ADD, total, _all(c for c in one.conditions if c not in pinned))
-        domain = _all(mapping.var < count for mapping, count in counts.items())
-        return self.known.gives(eq(total, domain))
+        domain = _all(mapping.var < count for mapping, count in self.counts.items())
+        return eq(total, domain)
 
     # --- digits ---
 
     def _pinned(self, guards: Iterable[Expr]) -> Iterable[Digit]:
-        """Show that each condition left over picks one value of one digit; yield these digits."""
+        """Claim that each condition left over picks one value of one digit; yield these digits."""
         for guard in guards:
             form = self._numbered(poly(guard))
             atoms = set(_digits(form))
@@ -467,13 +513,15 @@ class _Partition:
             y = Var("digit of the condition")
             test = replace_tree(tree(form), tree(single(next(iter(atoms)))), y)
             tries = (0, fold(Kind.SUB, count, 1), solution(test, y))
-            if not any(
-                self.known.gives(both(fold(Kind.LE, 0, at), fold(Kind.LT, at, count)))
-                and self.known.gives(eq(_truth(test), eq(y, at)), y < count)
+            ways = [
+                [
+                    (both(fold(Kind.LE, 0, at), fold(Kind.LT, at, count)),),
+                    (eq(_truth(test), eq(y, at)), y < count),
+                ]
                 for at in tries
                 if at is not None
-            ):
-                raise self._open(f"the condition {guard} may hold more than once")
+            ]
+            self.claims.append((f"the condition {guard} may hold more than once", ways))
             yield read
 
     def _numbered(self, form: Poly) -> Poly:
@@ -550,13 +598,13 @@ class _Partition:
             raise self._open(f"the number {tree(number)} skips or repeats values")
         return total
 
-    def _radix(self, groups: Groups) -> list[Digit]:
+    def _radix(self) -> list[Digit]:
         """Show that every axis counts through its tiles; return the digits that it takes."""
         used: list[Digit] = []
         many = 1
         axes = zip(self.units, self.sizes, self.tensor.extents, strict=True)
         for axis, (unit, size, extent) in enumerate(axes):
-            offsets = {part[axis] for part in groups}
+            offsets = {part[axis] for part in self.groups}
             if offsets != set(range(len(offsets))):
                 raise self._open(f"parts {sorted(offsets)} of axis {axis}")
             many *= len(offsets)
@@ -569,10 +617,12 @@ class _Partition:
                 raise self._open(f"axis {axis} skips or repeats tiles")
             count = value(self.given.whole(total))
             tiles = ceildiv(extent, size)
-            if poly(count) != poly(tiles) and not self.known.at_most(extent, count * size):
-                raise self._open(f"{count} tiles of {size} may not reach {extent}")
-        if many != len(groups):
-            raise self._open(f"{len(groups)} of {many} parts of a tile are written")
+            if poly(count) != poly(tiles):
+                reach = fold(Kind.LE, extent, count * size)
+                says = f"{count} tiles of {size} may not reach {extent}"
+                self.claims.append((says, [[(reach,)]]))
+        if many != len(self.groups):
+            raise self._open(f"{len(self.groups)} of {many} parts of a tile are written")
         return used
 
     def _terms(self, unit: Poly) -> list[tuple[Product, Digit]]:
@@ -750,6 +800,7 @@ def _products(kernel: kir.Kernel) -> Iterator[tuple[Expr, Var, Expr]]:
 def _looped(plain: Stores, kernel: kir.Kernel, words: Words, loop: Loop) -> Stores:
     """Return the stores of a kernel in other words, with a loop around every statement."""
 
+    @cache
     def rule(expr: Expr) -> Expr:
         return _reworded(expr, words)
 
@@ -791,6 +842,7 @@ def _exact(plain: Stores) -> Iterator[Stores]:
         return
     divisors = {poly(divisor) for _, divisor in facts}
 
+    @cache
     def rule(expr: Expr) -> Expr:
         whole = tree(poly(expr))
         for number, divisor in facts:

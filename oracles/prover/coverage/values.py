@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import Function, Values, function, poly, replace_tree, tree
+from oracles.prover.arithmetic import Function, Least, Values, function, poly, replace_tree, tree
 from oracles.prover.reachability.code import signed
 from oracles.prover.sites import (
     MOVING,
@@ -127,8 +128,14 @@ def defined(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     walk = _Walk(kernel)
     open_: list[_Use] = []
     walk.started(open_.append)
-    known = Known((*facts(kernel), *dealt(kernel)), rlimit)
-    left = [use for use in open_ if not _written(use, known)]
+    given = (*facts(kernel), *dealt(kernel))
+    known = Known(given, rlimit)
+
+    @cache
+    def written(path: tuple[Expr, ...], ways: Ways) -> bool:
+        return any(map(Least((*given, *path)).holds, ways)) or _written(path, ways, known)
+
+    left = [use for use in open_ if not written(use.path, use.ways)]
     if not left:
         return Covered(walk.uses, ())
     found = tuple(_unwritten(kernel, walk, left))
@@ -147,15 +154,15 @@ def _divisors(expr: Expr) -> Iterator[Expr]:
             pass
 
 
-def _written(use: _Use, known: Known) -> bool:
+def _written(path: tuple[Expr, ...], ways: Ways, known: Known) -> bool:
     nothing: Expr = 1
-    for way in use.ways:
+    for way in sorted(ways, key=str):
         nothing = both(nothing, eq(way, 0))
     claim = eq(nothing, 0)
-    if known.gives(claim, *use.path):
+    if known.gives(claim, *path):
         return True
     # products of unknowns cost least where the quotients are unknowns of their own
-    exprs = [tree(poly(expr)) for expr in (*known.facts, *use.path, claim)]
+    exprs = [tree(poly(expr)) for expr in (*known.facts, *path, claim)]
     for by in {by for expr in exprs for by in _divisors(expr)}:
         share = kir.BLOCK // by
         exprs = [replace_tree(expr, share, Var(str(share))) for expr in exprs]
@@ -407,7 +414,9 @@ def divided(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         known = [substitute(one, moves) for one in (*facts(kernel), *held)]
         named: set[Var] = set().union(*map(variables, (*known, *claims)))
         known += [fold(Kind.LE, 0, v) for v in sorted(named, key=str)]
-        shown = Sequents(rlimit).given(known).held(claims)
+        least = Least(known)
+        claims = {claim: division for claim, division in claims.items() if not least.holds(claim)}
+        shown = Sequents(rlimit).given(known).held(claims) if claims else ()
         left += [
             division
             for claim, division in claims.items()
