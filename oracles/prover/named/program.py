@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import accumulate
 
 from fuser.expr import Expr, Kind, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -61,7 +62,9 @@ class Frame:
 class Point:
     """A statement that a kind of threads executes, with what is around it.
 
-    `number` is its place in the text; `held` are the values of variables here.
+    `number` is its place in the text; `held` are the values of variables here.  Points of one
+    `spot` stand in one body, and all between them is data: what orders one of them and something
+    else orders the others and it, as long as that does not stand between them.
     """
 
     number: int
@@ -70,6 +73,7 @@ class Point:
     place: Place
     frames: tuple[Frame, ...]
     held: Mapping[Var, Expr]
+    spot: tuple[int, int] = (-1, -1)
     loops: tuple[Frame, ...] = field(init=False)
     """The loops around it, outermost first."""
 
@@ -122,7 +126,7 @@ def difference(a: Expr, b: Expr) -> int | None:
     return constant(poly(fold(Kind.SUB, a, b)))
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """All points of one kind of threads; `opaque` says how many loops around fix such a value."""
 
@@ -132,8 +136,12 @@ class Program:
     opaque: dict[Var, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._exists: dict[tuple[Point, Vector], tuple[Expr, ...]] = {}
+        self._exists: dict[tuple[int, Vector], tuple[Expr, ...]] = {}
+        self._at: dict[tuple[int, Vector, Expr], Expr] = {}
         self._lines = [number for number, _ in numbered(self.kernel)]
+        orders = (not isinstance(stmt, kir.Data) for stmt in self.kernel.walk())
+        self._ranks = list(accumulate(orders))
+        self._numbers: dict[Callable[[kir.Stmt | None], bool], tuple[int, ...]] = {}
         self._number = 0
         self._apart = dict(_assigned_apart(self.kernel.body, self.kind))
         whole = Place(0, self.kernel.threads // kir.WARP)
@@ -158,12 +166,15 @@ class Program:
         held: Mapping[Var, Expr],
     ) -> Mapping[Var, Expr]:
         """Read a body; return what variables hold behind it."""
+        first = self._number
         for stmt in body:
             number = self._number
             self._number += 1
             mine = place.has(self.kind)
             if mine:
-                self.points.append(Point(number, stmt, self._lines[number], place, frames, held))
+                spot = first, self._ranks[number]
+                at = self._lines[number]
+                self.points.append(Point(number, stmt, at, place, frames, held, spot))
             loops = sum(frame.index is not None for frame in frames)
             match stmt:
                 case kir.Let(var, value) | kir.Assign(var, value):
@@ -258,10 +269,22 @@ class Program:
         self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
         return after
 
+    def numbers(self, of: Callable[[kir.Stmt | None], bool]) -> tuple[int, ...]:
+        """Return which points are of a sort."""
+        if of not in self._numbers:
+            self._numbers[of] = tuple(p.number for p in self.points if of(p.stmt))
+        return self._numbers[of]
+
     # --- instances ------------------------------------------------------------------------------
 
     def at(self, point: Point, vector: Vector, expr: Expr) -> Expr:
         """Return an expression (a plain one of this point) in one instance."""
+        key = id(point.frames), vector, expr
+        if key not in self._at:
+            self._at[key] = self._value(point, vector, expr)
+        return self._at[key]
+
+    def _value(self, point: Point, vector: Vector, expr: Expr) -> Expr:
         values: dict[Var, Expr] = {}
         for frame, value in zip(point.loops, vector, strict=True):
             assert frame.index is not None, "loops have one"
@@ -275,7 +298,7 @@ class Program:
 
     def exists(self, point: Point, vector: Vector) -> tuple[Expr, ...]:
         """Return the conditions under which an instance is executed."""
-        key = point, vector
+        key = id(point.frames), vector
         if key not in self._exists:
             self._exists[key] = tuple(self._conditions(point, vector))
         return self._exists[key]
@@ -368,6 +391,19 @@ class Instance:
         return self.point.where + (f" ({at})" if at else "")
 
 
+@lru_cache(maxsize=1 << 14)
+def _before(first: Vector, second: Vector, holds: Formula) -> Formula:
+    """Return that loops have come less far; `holds` where they have come equally far."""
+    for one, two in zip(reversed(first), reversed(second), strict=True):
+        apart = difference(one, two)
+        if apart is not None:
+            holds = holds if apart == 0 else int(apart < 0)
+        else:
+            same = all_of(normal(eq(one, two)), holds)
+            holds = any_of(normal(fold(Kind.LT, one, two)), same)
+    return holds
+
+
 class WitnessedError(Exception):
     """z3 has found a pair of instances that violates an invariant."""
 
@@ -391,16 +427,7 @@ class Asked:
     def before(self, a: Instance, b: Instance) -> Formula:
         """Return that one instance comes before another, in the order of the text."""
         shared = a.point.shared(b.point)
-        holds: Formula = int(a.point.number < b.point.number)
-        for level in reversed(range(shared)):
-            one, two = a.vector[level], b.vector[level]
-            apart = difference(one, two)
-            if apart is not None:
-                holds = holds if apart == 0 else int(apart < 0)
-            else:
-                same = all_of(normal(eq(one, two)), holds)
-                holds = any_of(normal(fold(Kind.LT, one, two)), same)
-        return holds
+        return _before(a.vector[:shared], b.vector[:shared], int(a.point.number < b.point.number))
 
     @property
     def looks(self) -> object:
@@ -432,16 +459,23 @@ class Asked:
     def counted(
         self, program: Program, first: Instance, last: Instance, of: Iterable[Point], least: int
     ) -> Formula:
-        """Return that so many instances of points lie between two, as far as is looked for."""
-        points = tuple(of)
+        """Return that so many instances of points lie between two, as far as is looked for.
+
+        Points of one body on the same side of both lie there together, and are counted as one.
+        """
+        low, high = first.point.number, last.point.number
+        rows: dict[object, list[Point]] = {}
+        for point in of:
+            row = id(point.frames), low < point.number, point.number < high
+            rows.setdefault(row, []).append(point)
         found: list[Formula] = []
         for anchor, near in ((first, program.following), (last, program.preceding)):
-            inside = []
-            for point in points:
-                for vector in near(anchor.point, anchor.vector, point, self.reach):
-                    one = Instance(point, vector)
+            inside: list[Formula] = []
+            for row in rows.values():
+                for vector in near(anchor.point, anchor.vector, row[0], self.reach):
+                    one = Instance(row[0], vector)
                     where = self.before(first, one), self.before(one, last)
-                    inside.append(all_of(*where, self.exists(program, one)))
+                    inside += [all_of(*where, self.exists(program, one))] * len(row)
             found.append(at_least(least, inside))
             if found[-1] == 1:
                 break
