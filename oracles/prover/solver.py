@@ -269,10 +269,17 @@ class Possible:
         self._terms: dict[Expr, Written] = {}
         self._divided: dict[tuple[Expr, Expr], tuple[str, str, frozenset[str]]] = {}
         self._formulas: dict[Formula, Written] = {}
+        self._answers: dict[tuple[Formula, ...], Answer] = {}
         self._assert(tree(poly(fact)) for fact in facts)
 
     def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
         """Ask whether all of the formulas can hold; with some values of a model if they do."""
+        asked = tuple(formulas)
+        if asked not in self._answers:
+            self._answers[asked] = self._asked(asked, values)
+        return self._answers[asked]
+
+    def _asked(self, formulas: tuple[Formula, ...], values: Iterable[Expr]) -> Answer:
         working("a question to z3")
         self._solver.push()
         self._assert(formulas)

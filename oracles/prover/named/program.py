@@ -422,7 +422,6 @@ class Asked:
     reach: int = 1
     count: int = 0
     _known: frozenset[Expr] = frozenset()
-    _proved: set[object] = field(default_factory=set)
 
     def before(self, a: Instance, b: Instance) -> Formula:
         """Return that one instance comes before another, in the order of the text."""
@@ -553,20 +552,22 @@ class Asked:
     ) -> bool:
         """Whether something holds in each of some cases, as far as z3 can tell.
 
-        More in reach is harder, and needed in few cases: it is tried last.
+        More in reach is harder, and needed in few cases: it is tried last, but first where the case
+        before has needed it.
         """
-        given, claims = list(facts), dict[int, Formula]()
+        given, claims, near = list(facts), dict[int, Formula](), 1
         self.count += 1
         outside = self.reach, self._known
         try:
             for case in cases:
-                for reach in range(1, self.most + 1):
+                for reach in (*range(near, self.most + 1), *range(1, near)):
                     if reach not in claims:
                         self.reach = reach
                         self.assume(given)
                         claims[reach] = fine()
                     asked = [*given, case, none_of(claims[reach])]
                     if self.possible.ask(asked).status == "unsat":
+                        near = reach
                         break
                 else:
                     return False
@@ -582,22 +583,15 @@ class Asked:
         """
         exprs = [fact for fact in given if not isinstance(fact, AtLeast)]
         names = sorted({v for fact in exprs for v in variables(fact)}, key=str)
-        answers: dict[Formula, Answer] = {}
         far = Answer("unknown", {})
         for reach in dict.fromkeys((1, most, *range(2, most))):
             self.reach = reach
             self.assume(given)
-            claim = fine()
-            asked = tuple(given), claim
-            if asked in self._proved:
-                return Answer("unsat", {})
-            if claim not in answers:
-                answers[claim] = self.possible.ask([*given, none_of(claim)], names)
-            if answers[claim].status == "unsat":
-                self._proved.add(asked)
-                return answers[claim]
+            answer = self.possible.ask([*given, none_of(fine())], names)
+            if answer.status == "unsat":
+                return answer
             if reach == most:
-                far = answers[claim]
+                far = answer
                 if far.status == "sat":
                     break
         return far
