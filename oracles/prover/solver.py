@@ -233,13 +233,15 @@ def any_of(*parts: Formula) -> Formula:
 
 def at_least(many: int, of: Iterable[Formula]) -> Formula:
     """Return that so many of them hold; numbers are counted at once."""
-    parts = tuple(of)
-    sure = sum(1 for part in parts if isinstance(part, int) and part)
-    rest = tuple(part for part in parts if not isinstance(part, int))
-    many -= sure
+    rest = []
+    for part in of:
+        if not isinstance(part, int):
+            rest.append(part)
+        elif part:
+            many -= 1
     if many <= 0 or many > len(rest):
         return int(many <= 0)
-    return rest[0] if len(rest) == many == 1 else _at_least(many, rest)
+    return rest[0] if len(rest) == many == 1 else _at_least(many, tuple(rest))
 
 
 _at_least = lru_cache(maxsize=1 << 14)(AtLeast)
@@ -262,7 +264,7 @@ class Possible:
     """
 
     def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
-        self._solver = z3.SolverFor("QF_LIA")
+        self._solver = z3.SimpleSolver()
         self._solver.set("rlimit", rlimit)
         self._new: list[str] = []
         self._count = 0

@@ -213,6 +213,10 @@ class Order:
         found = {(self.sort(p), how(p)): p for p in reversed(programs)}
         return list(reversed(found.values()))
 
+    def waited(self, program: Program) -> Iterable[kir.MBarrier]:
+        """Return the mbarriers that threads wait on."""
+        return dict.fromkeys(wait.barrier for wait in self._waits[program.kind.index])
+
     def reported(
         self, program: Program, one: Instance, barrier: kir.MBarrier, target: Expr, lag: int,
         *, mine: bool = True,
@@ -338,20 +342,20 @@ def covered(
     An await that keeps n groups covers it if n + 1 groups or more have been closed since; the first
     of them is its own.  `read` is whether it suffices that its sources have been read.
     """
-    commits = [p for p in program.points if p.stmt == kir.AsyncCommit(kind)]
+    commits, awaits = program.groups(kind)
     found = []
-    for point in program.points:
-        match point.stmt:
-            case kir.AsyncAwait(of, keep, read_only) if of is kind and (read or not read_only):
-                for await_, inside in asked.between(program, first, last, [point]):
-                    closed = asked.counted(program, first, await_, commits, keep + 1)
-                    holds = all_of(inside, closed)
-                    if holds == 1:
-                        return [(await_, 1)]
-                    if holds != 0:
-                        found.append((await_, holds))
-            case _:
-                pass
+    for point in awaits:
+        stmt = point.stmt
+        assert isinstance(stmt, kir.AsyncAwait), "these only"
+        if stmt.read_only and not read:
+            continue
+        for await_, inside in asked.between(program, first, last, [point]):
+            closed = asked.counted(program, first, await_, commits, stmt.keep + 1)
+            holds = all_of(inside, closed)
+            if holds == 1:
+                return [(await_, 1)]
+            if holds != 0:
+                found.append((await_, holds))
     return found
 
 

@@ -176,8 +176,8 @@ class Rings(Order):
         if not fills:
             raise UndecidedError(f"{read.point.where}: no fill of {read.slot.buffer.name} is known")
         known = {self._fill_key(read, fill): fill for fill in reversed(fills)}
-        slot = read.slot.index, read.slot.cta, read.slot.buffer.slots, read.runs_on
-        key = read.point.spot, slot, self.sort(read.program), self._speakers(read)
+        what = read.slot.index, read.slot.cta, read.slot.buffer.slots, read.runs_on
+        key = read.point.spot, what, self.sort(read.program), self._speakers(read)
         if (key, frozenset(known)) in self._seen:
             return
         self._seen.add((key, frozenset(known)))
@@ -593,7 +593,7 @@ class Rings(Order):
                     ways.append(all_of(sure, self._over(read, other, one, there)))
                     if ways[-1] == 1:
                         return 1
-                    for first in read.program.kernel.barriers if relays else ():
+                    for first in self.waited(other) if relays else ():
                         if first == room or first.slots != room.slots:
                             continue
                         heard = any_of(*(h for _, h in self.reported(other, there, first, at, 0)))

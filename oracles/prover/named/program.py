@@ -142,7 +142,9 @@ class Program:
         orders = (not isinstance(stmt, kir.Data) for stmt in self.kernel.walk())
         self._ranks = list(accumulate(orders))
         self._numbers: dict[Callable[[kir.Stmt | None], bool], tuple[int, ...]] = {}
+        self._groups: dict[kir.AsyncKind, tuple[list[Point], list[Point]]] = {}
         self._number = 0
+        self._follows = False
         self._apart = dict(_assigned_apart(self.kernel.body, self.kind))
         whole = Place(0, self.kernel.threads // kir.WARP)
         rank = fold(Kind.MOD, kir.BLOCK, self.kernel.cluster)
@@ -171,7 +173,7 @@ class Program:
             number = self._number
             self._number += 1
             mine = place.has(self.kind)
-            if mine:
+            if mine and not self._follows:
                 spot = first, self._ranks[number]
                 at = self._lines[number]
                 self.points.append(Point(number, stmt, at, place, frames, held, spot))
@@ -241,32 +243,38 @@ class Program:
         frames: tuple[Frame, ...],
         held: Mapping[Var, Expr],
     ) -> Mapping[Var, Expr]:
-        """Read a loop, and by how much it moves each variable."""
+        """Read a loop, and by how much it moves each variable.
+
+        Where another loop only follows what variables hold, it is not read for its points.
+        """
         index = Var(f"{stmt.index.name} {number}")
         stop = normal(substitute(stmt.stop, held))
         inner = (*frames, Frame(number, stop, index))
         loops = sum(frame.index is not None for frame in frames)
-        moving = [s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Assign) and s.var in held]
+        body, first = list(kir.walk(stmt.body)), self._number
+        moving = [s.var for s in body if isinstance(s, kir.Assign) and s.var in held]
         start: dict[Var, Expr] = {
             var: self._unknown(f"{var.name} in", number, loops + 1) for var in dict.fromkeys(moving)
         }
         times = repeated(stop)
         after = dict(held)
         if start:
-            seen, points = self._number, len(self.points)
+            follows, self._follows = self._follows, True
             ends = self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
-            self._number = seen
-            del self.points[points:]
+            self._number, self._follows = first, follows
             known: dict[Var, Expr] = {}
-            for var, first in start.items():
-                by = normal(fold(Kind.SUB, ends[var], first))
+            for var, begin in start.items():
+                by = normal(fold(Kind.SUB, ends[var], begin))
                 if {v.name for v in variables(by)} & {index.name, *(f.name for f in self.opaque)}:
                     after[var] = self._unknown(var.name, number, loops)
                 else:
                     known[var] = normal(held[var] + by * index)
                     after[var] = normal(held[var] + by * times)
             start = {**start, **known}
-        self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
+        if self._follows:
+            self._number = first + len(body)
+        else:
+            self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
         return after
 
     def numbers(self, of: Callable[[kir.Stmt | None], bool]) -> tuple[int, ...]:
@@ -274,6 +282,16 @@ class Program:
         if of not in self._numbers:
             self._numbers[of] = tuple(p.number for p in self.points if of(p.stmt))
         return self._numbers[of]
+
+    def groups(self, kind: kir.AsyncKind) -> tuple[list[Point], list[Point]]:
+        """Return where groups of a kind are closed, and where they are awaited."""
+        if kind not in self._groups:
+            self._groups[kind] = (
+                [p for p in self.points if p.stmt == kir.AsyncCommit(kind)],
+                [p for p in self.points if isinstance(p.stmt, kir.AsyncAwait)
+                 and p.stmt.kind is kind],
+            )  # fmt: skip
+        return self._groups[kind]
 
     # --- instances ------------------------------------------------------------------------------
 
@@ -422,6 +440,7 @@ class Asked:
     reach: int = 1
     count: int = 0
     _known: frozenset[Expr] = frozenset()
+    _exists: dict[object, Formula] = field(default_factory=dict)
 
     def before(self, a: Instance, b: Instance) -> Formula:
         """Return that one instance comes before another, in the order of the text."""
@@ -435,8 +454,11 @@ class Asked:
 
     def exists(self, program: Program, one: Instance) -> Formula:
         """Return that an instance is executed; what is assumed anyway is left out."""
-        conditions = program.exists(one.point, one.vector)
-        return all_of(*(c for c in conditions if c not in self._known))
+        key = program, id(one.point.frames), one.vector, self._known
+        if key not in self._exists:
+            conditions = program.exists(one.point, one.vector)
+            self._exists[key] = all_of(*(c for c in conditions if c not in self._known))
+        return self._exists[key]
 
     def between(
         self, program: Program, first: Instance, last: Instance | None, of: Iterable[Point]
@@ -450,8 +472,8 @@ class Asked:
                 )
             for vector in vectors:
                 one = Instance(point, vector)
-                ends = self.before(one, last) if last is not None else 1
-                holds = all_of(self.before(first, one), ends, self.exists(program, one))
+                inside = all_of(self.before(first, one), self.before(one, last) if last else 1)
+                holds = all_of(inside, self.exists(program, one)) if inside != 0 else 0
                 if holds != 0:
                     yield one, holds
 
@@ -465,16 +487,17 @@ class Asked:
         low, high = first.point.number, last.point.number
         rows: dict[object, list[Point]] = {}
         for point in of:
-            row = id(point.frames), low < point.number, point.number < high
-            rows.setdefault(row, []).append(point)
+            side = id(point.frames), low < point.number, point.number < high
+            rows.setdefault(side, []).append(point)
         found: list[Formula] = []
         for anchor, near in ((first, program.following), (last, program.preceding)):
             inside: list[Formula] = []
             for row in rows.values():
                 for vector in near(anchor.point, anchor.vector, row[0], self.reach):
                     one = Instance(row[0], vector)
-                    where = self.before(first, one), self.before(one, last)
-                    inside += [all_of(*where, self.exists(program, one))] * len(row)
+                    here = all_of(self.before(first, one), self.before(one, last))
+                    if here != 0:
+                        inside += [all_of(here, self.exists(program, one))] * len(row)
             found.append(at_least(least, inside))
             if found[-1] == 1:
                 break
