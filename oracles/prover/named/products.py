@@ -176,7 +176,8 @@ class Rings(Order):
         if not fills:
             raise UndecidedError(f"{read.point.where}: no fill of {read.slot.buffer.name} is known")
         known = {self._fill_key(read, fill): fill for fill in reversed(fills)}
-        what = read.slot.index, read.slot.cta, read.slot.buffer.slots, read.runs_on
+        slot = read.slot.index, read.slot.cta, read.slot.buffer.slots
+        what = read.runs_on, read.slot if self.counted else slot  # it may know more of a statement
         key = read.point.spot, what, self.sort(read.program), self._speakers(read)
         if (key, frozenset(known)) in self._seen:
             return
@@ -184,10 +185,10 @@ class Rings(Order):
         fills = list(reversed(known.values()))
         for fill in fills:
             stmt = fill.point.stmt
-            slot = fill.report.plain(fill.at), fill.point.plain(fill.slot.index)
+            both = fill.report.plain(fill.at), fill.point.plain(fill.slot.index)
             if fill.barrier is not None and fill.barrier.slots != fill.slot.buffer.slots:
                 raise UndecidedError(f"{fill.point.where}: as many slots of the mbarrier are not")
-            if fill.barrier is not None and difference(*slot) != 0:
+            if fill.barrier is not None and difference(*both) != 0:
                 raise UndecidedError(f"{fill.point.where}: its slot is not that of its mbarrier")
             if fill.slot.cta is not None or read.slot.cta is not None:
                 raise UndecidedError(f"{read.point.where}: another CTA's slot: {stmt}")
