@@ -496,10 +496,16 @@ class Rings(Order):
             return
         self._seen.add((known, *facts, *later, *rooms))
 
-        def fine() -> Formula:
-            return any_of(*(self._freed(read, one, target, room, by) for room in rooms))
-
         asked = self.asked
+        built: dict[object, Formula] = {}
+
+        def fine() -> Formula:
+            key = asked.reach, len(rooms)
+            if key not in built:
+                freed = (self._freed(read, one, target, room, by) for room in rooms)
+                built[key] = any_of(*freed)
+            return built[key]
+
         says = f"a slot may be refilled while it is read: {one}, then {fill.point.where}"
         whole = partial(asked.holds, [*facts, *later], fine, says)
         cases = list(self._rounds_to_go(program, one))

@@ -495,7 +495,8 @@ class Asked:
             for row in rows.values():
                 for vector in near(anchor.point, anchor.vector, row[0], self.reach):
                     one = Instance(row[0], vector)
-                    here = all_of(self.before(first, one), self.before(one, last))
+                    # what is near to one end is on the right side of it
+                    here = self.before(one, last) if anchor is first else self.before(first, one)
                     if here != 0:
                         inside += [all_of(here, self.exists(program, one))] * len(row)
             found.append(at_least(least, inside))
