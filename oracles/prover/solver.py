@@ -7,9 +7,9 @@ a proof, never make a false one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import z3
@@ -199,13 +199,28 @@ class Scenes(Exact):
         return status
 
 
+class _Hashed:
+    """A place for the hash of a formula, which is worked out once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(_Hashed):
     """So many of some formulas hold; an expression holds where it is not 0."""
 
     many: int
     of: tuple[Formula, ...]
     never: bool = False
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            made = hash((self.many, self.of, self.never))
+            object.__setattr__(self, "_hash", made)
+            return made
 
 
 Formula = Expr | AtLeast
@@ -223,83 +238,174 @@ def any_of(*parts: Formula) -> Formula:
 
 def at_least(many: int, of: Iterable[Formula]) -> Formula:
     """Return that so many of them hold; numbers are counted at once."""
-    parts = tuple(of)
-    sure = sum(1 for part in parts if isinstance(part, int) and part)
-    rest = tuple(part for part in parts if not isinstance(part, int))
-    many -= sure
+    rest = []
+    for part in of:
+        if not isinstance(part, int):
+            rest.append(part)
+        elif part:
+            many -= 1
     if many <= 0 or many > len(rest):
         return int(many <= 0)
-    return rest[0] if len(rest) == many == 1 else AtLeast(many, rest)
+    return rest[0] if len(rest) == many == 1 else _at_least(many, tuple(rest))
+
+
+_at_least = lru_cache(maxsize=1 << 14)(AtLeast)
+"""Makes one object of what is built again and again, so that it is compared as such."""
 
 
 def none_of(part: Formula) -> Formula:
     """Return that it does not hold."""
-    return int(not part) if isinstance(part, int) else AtLeast(1, (part,), never=True)
+    return int(not part) if isinstance(part, int) else _at_least(1, (part,), never=True)
 
 
-class _Counts(Question):
-    """A question that knows more of products: of counts they are counts, and 0 times is 0."""
-
-    @contextmanager
-    def forgetting(self) -> Iterator[None]:
-        """Forget the terms that are made meanwhile, and so what is said of them."""
-        known = dict(self._terms)
-        yield
-        self._terms = known
-
-    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
-        made = super()._operation(kind, left, right)
-        if kind is Kind.MUL and not (isinstance(left, int) or isinstance(right, int)):
-            a, b = self.term(left), self.term(right)
-            some = z3.And(a >= 1, b >= 1)
-            self.solver.add(z3.Implies(some, z3.And(made >= a, made >= b)))
-            self.solver.add(z3.Implies(z3.Or(a == 0, b == 0), made == 0))
-        return made
+Written = tuple[str, frozenset[str]]
+"""A term in SMT-LIB, and what is known of the unknowns in it."""
 
 
 class Possible:
-    """Whether formulas can hold together, beside what holds in every launch."""
+    """Whether formulas can hold together, beside what holds in every launch.
+
+    Written as SMT-LIB, each formula once: that is read faster than terms are made one by one.
+    """
 
     def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
-        self._question = _Counts(rlimit)
-        self._known: dict[Expr, z3.BoolRef] = {}
-        for fact in facts:
-            self._question.solver.add(self._holds(tree(poly(fact))))
-
-    def _holds(self, part: Formula) -> z3.BoolRef:
-        if isinstance(part, AtLeast):
-            inner = [self._holds(one) for one in part.of]
-            if part.never:
-                return z3.Not(inner[0])
-            if part.many == len(inner):
-                return z3.And(inner)
-            return z3.Or(inner) if part.many == 1 else z3.AtLeast(*inner, part.many)
-        if part not in self._known:
-            match part:
-                case Op(Kind.AND, a, b):
-                    self._known[part] = z3.And(self._holds(a), self._holds(b))
-                case _:
-                    self._known[part] = self._question.truth(part)
-        return self._known[part]
+        self._solver = z3.SimpleSolver()
+        self._solver.set("rlimit", rlimit)
+        self._new: list[str] = []
+        self._count = 0
+        self._terms: dict[Expr, Written] = {}
+        self._divided: dict[tuple[Expr, Expr], tuple[str, str, frozenset[str]]] = {}
+        self._formulas: dict[Formula, Written] = {}
+        self._answers: dict[tuple[Formula, ...], Answer] = {}
+        self._assert(tree(poly(fact)) for fact in facts)
 
     def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
         """Ask whether all of the formulas can hold; with some values of a model if they do."""
+        asked = tuple(formulas)
+        if asked not in self._answers:
+            self._answers[asked] = self._asked(asked, values)
+        return self._answers[asked]
+
+    def _asked(self, formulas: tuple[Formula, ...], values: Iterable[Expr]) -> Answer:
         working("a question to z3")
-        solver, known = self._question.solver, dict(self._known)
-        solver.push()
-        with self._question.forgetting():
-            solver.add([self._holds(part) for part in formulas])
-            status = str(solver.check())
-            found = {}
-            if status == "sat":
-                model = solver.model()
-                terms = {str(expr): self._question.term(expr) for expr in values}
-                found = {
-                    n: model.eval(t, model_completion=True).as_long() for n, t in terms.items()
-                }
-        solver.pop()
-        self._known = known
+        self._solver.push()
+        self._assert(formulas)
+        status = str(self._solver.check())
+        found = {}
+        if status == "sat":
+            model = self._solver.model()
+            terms = {str(expr): z3.Int(self._term(expr)[0]) for expr in values}
+            found = {n: model.eval(t, model_completion=True).as_long() for n, t in terms.items()}
+        self._solver.pop()
         return Answer(status, found)
+
+    def _assert(self, formulas: Iterable[Formula]) -> None:
+        written = [self._holds(part) for part in formulas]
+        said = dict.fromkeys(fact for _, needs in written for fact in sorted(needs))
+        claims = (f"(assert {text})" for text in (*said, *(text for text, _ in written)))
+        self._solver.from_string("".join((*self._new, *claims)))
+        self._new.clear()
+
+    def _name(self, sort: str, text: str = "") -> str:
+        """Declare an unknown, or define a name for a term."""
+        self._count += 1
+        name = f"x{self._count}"
+        how = f"(define-fun {name} () {sort} {text})" if text else f"(declare-const {name} {sort})"
+        self._new.append(how)
+        return name
+
+    def _holds(self, part: Formula) -> Written:
+        if part not in self._formulas:
+            if isinstance(part, AtLeast):
+                made, needs = self._counted(part)
+            else:
+                made, needs = self._truth(part)
+            self._formulas[part] = self._name("Bool", made), needs
+        return self._formulas[part]
+
+    def _counted(self, part: AtLeast) -> Written:
+        inner = [self._holds(one) for one in part.of]
+        text = " ".join(name for name, _ in inner)
+        needs = frozenset().union(*(n for _, n in inner))
+        if part.never:
+            return f"(not {text})", needs
+        if part.many == len(inner):
+            return f"(and {text})", needs
+        return (f"(or {text})" if part.many == 1 else f"((_ at-least {part.many}) {text})"), needs
+
+    def _truth(self, expr: Expr) -> Written:
+        match expr:
+            case int():
+                return "true" if expr else "false", frozenset()
+            case Op(Kind.LT | Kind.LE | Kind.EQ as kind, a, b):
+                (left, of), (right, by) = self._term(a), self._term(b)
+                sign = "=" if kind is Kind.EQ else kind.value
+                return f"({sign} {left} {right})", of | by
+            case Op(Kind.AND, a, b):
+                (left, of), (right, by) = self._truth(a), self._truth(b)
+                return f"(and {left} {right})", of | by
+            case _:
+                text, needs = self._term(expr)
+                return f"(not (= {text} 0))", needs
+
+    def _term(self, expr: Expr) -> Written:
+        """Return the term for an expression; every variable is >= 0."""
+        if expr not in self._terms:
+            self._terms[expr] = self._made(expr)
+        return self._terms[expr]
+
+    def _made(self, expr: Expr) -> Written:
+        match expr:
+            case int():
+                return str(expr) if expr >= 0 else f"(- {-expr})", frozenset()
+            case Var():
+                name = self._name("Int")
+                return name, frozenset({f"(>= {name} 0)"})
+            case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
+                text, needs = self._truth(expr)
+                return f"(ite {text} 1 0)", needs
+            case Op(Kind.FLOORDIV | Kind.MOD as kind, a, b):
+                if (a, b) not in self._divided:
+                    self._divided[a, b] = self._quotient(a, b)
+                quotient, rest, needs = self._divided[a, b]
+                return quotient if kind is Kind.FLOORDIV else rest, needs
+            case Op(kind, a, b):
+                (left, of), (right, by) = self._term(a), self._term(b)
+                match kind:
+                    case Kind.MUL if not (isinstance(a, int) or isinstance(b, int)):
+                        return self._product(a, b)
+                    case Kind.MIN | Kind.MAX:
+                        sign = "<=" if kind is Kind.MIN else ">="
+                        text = f"(ite ({sign} {left} {right}) {left} {right})"
+                        return self._name("Int", text), of | by
+                    case _:
+                        return f"({kind.value} {left} {right})", of | by
+
+    def _product(self, left: Expr, right: Expr) -> Written:
+        """Return an unknown for a product: of counts it is a count, and 0 times is 0."""
+        (a, of), (b, by) = self._term(left), self._term(right)
+        name = self._name("Int")
+        said = {
+            f"(=> (and (>= {a} 0) (>= {b} 0)) (>= {name} 0))",
+            f"(=> (and (>= {a} 1) (>= {b} 1)) (and (>= {name} {a}) (>= {name} {b})))",
+            f"(=> (or (= {a} 0) (= {b} 0)) (= {name} 0))",
+        }
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, Op) and one.kind is Kind.FLOORDIV and one.b == other:
+                whole, part = self._term(one.a)[0], self._term(other)[0]
+                rest = f"(and (<= {name} {whole}) (< {whole} (+ {name} {part})))"
+                said.add(f"(=> (and (>= {whole} 0) (>= {part} 1)) {rest})")
+        return name, of | by | said
+
+    def _quotient(self, left: Expr, right: Expr) -> tuple[str, str, frozenset[str]]:
+        """Return unknowns for a quotient and what is left, and what is known of them."""
+        (a, of), (b, by) = self._term(left), self._term(right)
+        quotient, rest = self._name("Int"), self._name("Int")
+        if isinstance(right, int) and right > 0:
+            whole = f"(and (= {a} (+ (* {quotient} {b}) {rest})) (>= {rest} 0) (< {rest} {b}))"
+            return quotient, rest, of | {whole}
+        inside = f"(and (>= {rest} 0) (< {rest} {b}) (>= {quotient} 0) (<= {quotient} {a}))"
+        return quotient, rest, of | by | {f"(=> (and (>= {a} 0) (>= {b} 1)) {inside})"}
 
 
 @dataclass(frozen=True, slots=True)

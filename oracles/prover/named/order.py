@@ -53,6 +53,21 @@ class Work:
     read: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait on an mbarrier, with the position that it is for, as its slot and parity spell it.
+
+    `number` is that of the executions before it, where that is known.
+    """
+
+    point: Point
+    barrier: kir.MBarrier
+    slot: Expr
+    parity: Expr
+    meant: Expr | None
+    number: Expr | None
+
+
 class Order:
     """The programs of a kernel, and what is proved of the order between them."""
 
@@ -63,6 +78,8 @@ class Order:
         self._known: dict[object, Mapping[int, Expr]] = {}
         self._sorts = {p.kind.index: _sort(p) for p in programs}
         self._overs: dict[object, Formula] = {}
+        self._arrivals: dict[object, list[tuple[Point, Expr]]] = {}
+        self._waits = {p.kind.index: list(_waits(p)) for p in programs}
 
     # --- positions ------------------------------------------------------------------------------
 
@@ -75,13 +92,12 @@ class Order:
             case Op(Kind.MOD, inner, n) if n == slots:
                 yield from (normal(inner + by * slots) for by in shifts)
                 return
-        for wait in reversed(_waits(program)):
-            stmt = wait.stmt
-            assert isinstance(stmt, kir.MBarrierWaitParity), "a wait"
-            around = wait.shared(point) == len(wait.loops) and wait.number < point.number
-            if around and difference(wait.plain(stmt.slot), slot) == 0:
-                phase = _halves(wait.plain(stmt.parity))
-                if phase is not None and stmt.barrier.slots == slots:
+        for wait in reversed(self._waits[program.kind.index]):
+            at = wait.point
+            around = at.shared(point) == len(at.loops) and at.number < point.number
+            if around and difference(wait.slot, slot) == 0:
+                phase = _halves(wait.parity)
+                if phase is not None and wait.barrier.slots == slots:
                     yield from (normal((phase + by) * slots + slot) for by in shifts)
         number = ordinal(point)
         if number is not None:
@@ -147,6 +163,12 @@ class Order:
 
     def arrivals(self, program: Program, barrier: kir.MBarrier) -> list[tuple[Point, Expr]]:
         """Return the arrivals of threads on an mbarrier, with their positions."""
+        key = program.kind.index, barrier
+        if key not in self._arrivals:
+            self._arrivals[key] = self._placed(program, barrier)
+        return self._arrivals[key]
+
+    def _placed(self, program: Program, barrier: kir.MBarrier) -> list[tuple[Point, Expr]]:
         points = [
             (p, p.stmt.slot)
             for p in program.points
@@ -191,6 +213,10 @@ class Order:
         found = {(self.sort(p), how(p)): p for p in reversed(programs)}
         return list(reversed(found.values()))
 
+    def waited(self, program: Program) -> Iterable[kir.MBarrier]:
+        """Return the mbarriers that threads wait on."""
+        return dict.fromkeys(wait.barrier for wait in self._waits[program.kind.index])
+
     def reported(
         self, program: Program, one: Instance, barrier: kir.MBarrier, target: Expr, lag: int,
         *, mine: bool = True,
@@ -201,24 +227,22 @@ class Order:
         """
         slots = barrier.slots
         phase = fold(Kind.ADD, fold(Kind.FLOORDIV, target, slots), lag)
-        for wait in _waits(program) if barrier in self._live else ():
-            stmt = wait.stmt
-            assert isinstance(stmt, kir.MBarrierWaitParity), "a wait"
-            if stmt.barrier != barrier:
+        for known in self._waits[program.kind.index] if barrier in self._live else ():
+            if known.barrier != barrier:
                 continue
+            wait, meant, number = known.point, known.meant, known.number
             shared = wait.shared(one.point)
             for vector in program.preceding(one.point, one.vector, wait, self.asked.reach):
                 now = vector[:shared] == one.vector[:shared] and shared == len(wait.loops)
                 where = Instance(wait, vector)
-                slot = program.at(wait, vector, wait.plain(stmt.slot))
-                parity = program.at(wait, vector, wait.plain(stmt.parity))
+                slot = program.at(wait, vector, known.slot)
+                parity = program.at(wait, vector, known.parity)
                 means: list[Formula] = [
                     equal(slot, normal(fold(Kind.MOD, target, slots))),
                     equal(parity, normal(fold(Kind.MOD, phase, 2))),
                 ]
                 if not (now and mine):
                     back = normal(fold(Kind.SUB, target, slots * lag))
-                    meant, number = _meant(wait, slots), ordinal(wait)
                     if meant is None or (number is None and not mine):
                         continue
                     at = program.at(wait, vector, meant)
@@ -277,7 +301,7 @@ class Order:
         if other is program and program.kind.alone:
             return self.over(work, end)
         ways = [self.met(work, other, end)]
-        for mid in self.different(lambda p: (p is program, numbers(p, arrives))):
+        for mid in self.different(lambda p: (p is program, p.numbers(arrives))):
             for barrier in program.kernel.barriers:
                 for arrival, own in self.arrivals(mid, barrier):
                     for vector in self.near(mid, arrival, own, None, work.at):
@@ -318,20 +342,20 @@ def covered(
     An await that keeps n groups covers it if n + 1 groups or more have been closed since; the first
     of them is its own.  `read` is whether it suffices that its sources have been read.
     """
-    commits = [p for p in program.points if p.stmt == kir.AsyncCommit(kind)]
+    commits, awaits = program.groups(kind)
     found = []
-    for point in program.points:
-        match point.stmt:
-            case kir.AsyncAwait(of, keep, read_only) if of is kind and (read or not read_only):
-                for await_, inside in asked.between(program, first, last, [point]):
-                    closed = asked.counted(program, first, await_, commits, keep + 1)
-                    holds = all_of(inside, closed)
-                    if holds == 1:
-                        return [(await_, 1)]
-                    if holds != 0:
-                        found.append((await_, holds))
-            case _:
-                pass
+    for point in awaits:
+        stmt = point.stmt
+        assert isinstance(stmt, kir.AsyncAwait), "these only"
+        if stmt.read_only and not read:
+            continue
+        for await_, inside in asked.between(program, first, last, [point]):
+            closed = asked.counted(program, first, await_, commits, stmt.keep + 1)
+            holds = all_of(inside, closed)
+            if holds == 1:
+                return [(await_, 1)]
+            if holds != 0:
+                found.append((await_, holds))
     return found
 
 
@@ -425,28 +449,11 @@ def _halves(parity: Expr) -> Expr | None:
             return None
 
 
-def _meant(wait: Point, slots: int) -> Expr | None:
-    """Return the position that a wait is for, as its slot and parity are written."""
-    stmt = wait.stmt
-    assert isinstance(stmt, kir.MBarrierWaitParity), "a wait"
-    match wait.plain(stmt.slot):
-        case Op(Kind.MOD, inner, n) if n == slots:
-            return inner
-        case slot:
-            phase = _halves(wait.plain(stmt.parity))
-            return None if phase is None else normal(phase * slots + slot)
-
-
 def _sort(program: Program) -> object:
     """Return what tells threads apart by what they wait for, and by whom they join."""
     joined = any(isinstance(p.stmt, kir.WarpSync) for p in program.points)
     mates = program.kind.warps if joined else ()
-    return numbers(program, _matters), program.kind.warpgroup, mates
-
-
-def numbers(program: Program, of: Callable[[kir.Stmt | None], bool]) -> tuple[int, ...]:
-    """Return which points of a program are of a sort."""
-    return tuple(p.number for p in program.points if of(p.stmt))
+    return program.numbers(_matters), program.kind.warpgroup, mates
 
 
 def arrives(stmt: kir.Stmt | None) -> bool:
@@ -466,8 +473,18 @@ def _matters(stmt: kir.Stmt | None) -> bool:
             return isinstance(stmt, JOINS)
 
 
-def _waits(program: Program) -> list[Point]:
-    """Return the waits of threads that do not give up."""
-    return [
-        p for p in program.points if isinstance(p.stmt, kir.MBarrierWaitParity) and p.stmt.retry
-    ]
+def _waits(program: Program) -> Iterator[Wait]:
+    """Give the waits of threads that do not give up."""
+    for point in program.points:
+        match point.stmt:
+            case kir.MBarrierWaitParity(barrier, at, by, retry=True):
+                slot, parity = point.plain(at), point.plain(by)
+                match slot:
+                    case Op(Kind.MOD, inner, n) if n == barrier.slots:
+                        meant: Expr | None = inner
+                    case _:
+                        phase = _halves(parity)
+                        meant = None if phase is None else normal(phase * barrier.slots + slot)
+                yield Wait(point, barrier, slot, parity, meant, ordinal(point))
+            case _:
+                pass

@@ -40,7 +40,6 @@ from oracles.prover.named.order import (
     equal,
     goes,
     joins,
-    numbers,
     ordinal,
 )
 from oracles.prover.named.program import (
@@ -90,6 +89,13 @@ class Fill:
     barrier: kir.MBarrier | None
     at: Expr
     report: Point
+
+    @property
+    def spot(self) -> object:
+        """What tells it from fills of another buffer that are ordered as it is."""
+        cast = getattr(self.point.stmt, "multicast", None)
+        what = type(self.point.stmt), cast, self.slot.index, self.slot.cta, self.slot.buffer.slots
+        return self.point.spot, self.report.spot, self.barrier, self.at, what
 
 
 def operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
@@ -170,17 +176,19 @@ class Rings(Order):
         if not fills:
             raise UndecidedError(f"{read.point.where}: no fill of {read.slot.buffer.name} is known")
         known = {self._fill_key(read, fill): fill for fill in reversed(fills)}
-        key = read.point.number, read.slot, self.sort(read.program), self._speakers(read)
+        slot = read.slot.index, read.slot.cta, read.slot.buffer.slots
+        what = read.runs_on, read.slot if self.counted else slot  # it may know more of a statement
+        key = read.point.spot, what, self.sort(read.program), self._speakers(read)
         if (key, frozenset(known)) in self._seen:
             return
         self._seen.add((key, frozenset(known)))
         fills = list(reversed(known.values()))
         for fill in fills:
             stmt = fill.point.stmt
-            slot = fill.report.plain(fill.at), fill.point.plain(fill.slot.index)
+            both = fill.report.plain(fill.at), fill.point.plain(fill.slot.index)
             if fill.barrier is not None and fill.barrier.slots != fill.slot.buffer.slots:
                 raise UndecidedError(f"{fill.point.where}: as many slots of the mbarrier are not")
-            if fill.barrier is not None and difference(*slot) != 0:
+            if fill.barrier is not None and difference(*both) != 0:
                 raise UndecidedError(f"{fill.point.where}: its slot is not that of its mbarrier")
             if fill.slot.cta is not None or read.slot.cta is not None:
                 raise UndecidedError(f"{read.point.where}: another CTA's slot: {stmt}")
@@ -235,16 +243,19 @@ class Rings(Order):
 
     def _fill_key(self, read: Read, fill: Fill) -> object:
         """Return what tells fills apart, as far as a read is concerned."""
-        alone, mine = self._alone(fill.point, fill.program), numbers(fill.program, arrives)
+        alone, mine = self._alone(fill.point, fill.program), fill.program.numbers(arrives)
         mine = (fill.program is read.program, alone, *mine)
-        return fill.point.number, self.sort(fill.program), mine, self._apart(read, fill)
+        early, apart = fill.point.number < read.point.number, self._apart(read, fill)
+        buffer = fill.slot.buffer
+        row = [f for f in self.fills if f.program is fill.program and f.slot.buffer == buffer]
+        return fill.spot, row.index(fill), early, self.sort(fill.program), mine, apart
 
     def _speakers(self, read: Read) -> frozenset[object]:
         """Return what tells apart the threads whose arrivals may stand for readers."""
         return frozenset(
             (self._stands_for(read, other), self.sort(other), arrivals)
             for other in self.programs
-            if (arrivals := numbers(other, arrives))
+            if (arrivals := other.numbers(arrives))
         )
 
     def _stands_for(self, read: Read, other: Program) -> tuple[bool, bool]:
@@ -402,7 +413,7 @@ class Rings(Order):
             ways: list[Formula] = []
             for barrier in program.kernel.barriers:
                 heard = self.heard(program, one, barrier, target)
-                mids = self.different(lambda p: (p is filler, numbers(p, arrives)))
+                mids = self.different(lambda p: (p is filler, p.numbers(arrives)))
                 for mid in mids if heard != 0 else ():
                     for arrival, of in self.arrivals(mid, barrier):
                         for vector in self.near(mid, arrival, of, target, two):
@@ -485,10 +496,16 @@ class Rings(Order):
             return
         self._seen.add((known, *facts, *later, *rooms))
 
-        def fine() -> Formula:
-            return any_of(*(self._freed(read, one, target, room, by) for room in rooms))
-
         asked = self.asked
+        built: dict[object, Formula] = {}
+
+        def fine() -> Formula:
+            key = asked.reach, len(rooms)
+            if key not in built:
+                freed = (self._freed(read, one, target, room, by) for room in rooms)
+                built[key] = any_of(*freed)
+            return built[key]
+
         says = f"a slot may be refilled while it is read: {one}, then {fill.point.where}"
         whole = partial(asked.holds, [*facts, *later], fine, says)
         cases = list(self._rounds_to_go(program, one))
@@ -567,7 +584,7 @@ class Rings(Order):
         It is on an mbarrier of this CTA, or of the one of a rank.
         """
         ways: list[Formula] = []
-        for other in self.different(lambda p: (self._stands_for(read, p), numbers(p, arrives))):
+        for other in self.different(lambda p: (self._stands_for(read, p), p.numbers(arrives))):
             for arrival, own in self.arrivals(other, room):
                 for vector in self.near(other, arrival, own, target, one):
                     there = Instance(arrival, vector)
@@ -583,7 +600,7 @@ class Rings(Order):
                     ways.append(all_of(sure, self._over(read, other, one, there)))
                     if ways[-1] == 1:
                         return 1
-                    for first in read.program.kernel.barriers if relays else ():
+                    for first in self.waited(other) if relays else ():
                         if first == room or first.slots != room.slots:
                             continue
                         heard = any_of(*(h for _, h in self.reported(other, there, first, at, 0)))
@@ -713,7 +730,7 @@ def _relevant(program: Program, products: list[Point]) -> tuple[int, ...]:
             case _:
                 return any(f.name in names for part in fragments(stmt) for f in part)
 
-    return numbers(program, matters)
+    return program.numbers(matters)
 
 
 def _names(product: Point) -> tuple[str, str]:

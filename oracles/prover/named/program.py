@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import accumulate
 
 from fuser.expr import Expr, Kind, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -61,7 +62,9 @@ class Frame:
 class Point:
     """A statement that a kind of threads executes, with what is around it.
 
-    `number` is its place in the text; `held` are the values of variables here.
+    `number` is its place in the text; `held` are the values of variables here.  Points of one
+    `spot` stand in one body, and all between them is data: what orders one of them and something
+    else orders the others and it, as long as that does not stand between them.
     """
 
     number: int
@@ -70,6 +73,7 @@ class Point:
     place: Place
     frames: tuple[Frame, ...]
     held: Mapping[Var, Expr]
+    spot: tuple[int, int] = (-1, -1)
     loops: tuple[Frame, ...] = field(init=False)
     """The loops around it, outermost first."""
 
@@ -122,7 +126,7 @@ def difference(a: Expr, b: Expr) -> int | None:
     return constant(poly(fold(Kind.SUB, a, b)))
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """All points of one kind of threads; `opaque` says how many loops around fix such a value."""
 
@@ -132,9 +136,15 @@ class Program:
     opaque: dict[Var, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._exists: dict[tuple[Point, Vector], tuple[Expr, ...]] = {}
+        self._exists: dict[tuple[int, Vector], tuple[Expr, ...]] = {}
+        self._at: dict[tuple[int, Vector, Expr], Expr] = {}
         self._lines = [number for number, _ in numbered(self.kernel)]
+        orders = (not isinstance(stmt, kir.Data) for stmt in self.kernel.walk())
+        self._ranks = list(accumulate(orders))
+        self._numbers: dict[Callable[[kir.Stmt | None], bool], tuple[int, ...]] = {}
+        self._groups: dict[kir.AsyncKind, tuple[list[Point], list[Point]]] = {}
         self._number = 0
+        self._follows = False
         self._apart = dict(_assigned_apart(self.kernel.body, self.kind))
         whole = Place(0, self.kernel.threads // kir.WARP)
         rank = fold(Kind.MOD, kir.BLOCK, self.kernel.cluster)
@@ -158,12 +168,15 @@ class Program:
         held: Mapping[Var, Expr],
     ) -> Mapping[Var, Expr]:
         """Read a body; return what variables hold behind it."""
+        first = self._number
         for stmt in body:
             number = self._number
             self._number += 1
             mine = place.has(self.kind)
-            if mine:
-                self.points.append(Point(number, stmt, self._lines[number], place, frames, held))
+            if mine and not self._follows:
+                spot = first, self._ranks[number]
+                at = self._lines[number]
+                self.points.append(Point(number, stmt, at, place, frames, held, spot))
             loops = sum(frame.index is not None for frame in frames)
             match stmt:
                 case kir.Let(var, value) | kir.Assign(var, value):
@@ -230,38 +243,66 @@ class Program:
         frames: tuple[Frame, ...],
         held: Mapping[Var, Expr],
     ) -> Mapping[Var, Expr]:
-        """Read a loop, and by how much it moves each variable."""
+        """Read a loop, and by how much it moves each variable.
+
+        Where another loop only follows what variables hold, it is not read for its points.
+        """
         index = Var(f"{stmt.index.name} {number}")
         stop = normal(substitute(stmt.stop, held))
         inner = (*frames, Frame(number, stop, index))
         loops = sum(frame.index is not None for frame in frames)
-        moving = [s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Assign) and s.var in held]
+        body, first = list(kir.walk(stmt.body)), self._number
+        moving = [s.var for s in body if isinstance(s, kir.Assign) and s.var in held]
         start: dict[Var, Expr] = {
             var: self._unknown(f"{var.name} in", number, loops + 1) for var in dict.fromkeys(moving)
         }
         times = repeated(stop)
         after = dict(held)
         if start:
-            seen, points = self._number, len(self.points)
+            follows, self._follows = self._follows, True
             ends = self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
-            self._number = seen
-            del self.points[points:]
+            self._number, self._follows = first, follows
             known: dict[Var, Expr] = {}
-            for var, first in start.items():
-                by = normal(fold(Kind.SUB, ends[var], first))
+            for var, begin in start.items():
+                by = normal(fold(Kind.SUB, ends[var], begin))
                 if {v.name for v in variables(by)} & {index.name, *(f.name for f in self.opaque)}:
                     after[var] = self._unknown(var.name, number, loops)
                 else:
                     known[var] = normal(held[var] + by * index)
                     after[var] = normal(held[var] + by * times)
             start = {**start, **known}
-        self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
+        if self._follows:
+            self._number = first + len(body)
+        else:
+            self._body(stmt.body, place, inner, {**held, **start, stmt.index: index})
         return after
+
+    def numbers(self, of: Callable[[kir.Stmt | None], bool]) -> tuple[int, ...]:
+        """Return which points are of a sort."""
+        if of not in self._numbers:
+            self._numbers[of] = tuple(p.number for p in self.points if of(p.stmt))
+        return self._numbers[of]
+
+    def groups(self, kind: kir.AsyncKind) -> tuple[list[Point], list[Point]]:
+        """Return where groups of a kind are closed, and where they are awaited."""
+        if kind not in self._groups:
+            self._groups[kind] = (
+                [p for p in self.points if p.stmt == kir.AsyncCommit(kind)],
+                [p for p in self.points if isinstance(p.stmt, kir.AsyncAwait)
+                 and p.stmt.kind is kind],
+            )  # fmt: skip
+        return self._groups[kind]
 
     # --- instances ------------------------------------------------------------------------------
 
     def at(self, point: Point, vector: Vector, expr: Expr) -> Expr:
         """Return an expression (a plain one of this point) in one instance."""
+        key = id(point.frames), vector, expr
+        if key not in self._at:
+            self._at[key] = self._value(point, vector, expr)
+        return self._at[key]
+
+    def _value(self, point: Point, vector: Vector, expr: Expr) -> Expr:
         values: dict[Var, Expr] = {}
         for frame, value in zip(point.loops, vector, strict=True):
             assert frame.index is not None, "loops have one"
@@ -275,7 +316,7 @@ class Program:
 
     def exists(self, point: Point, vector: Vector) -> tuple[Expr, ...]:
         """Return the conditions under which an instance is executed."""
-        key = point, vector
+        key = id(point.frames), vector
         if key not in self._exists:
             self._exists[key] = tuple(self._conditions(point, vector))
         return self._exists[key]
@@ -368,6 +409,19 @@ class Instance:
         return self.point.where + (f" ({at})" if at else "")
 
 
+@lru_cache(maxsize=1 << 14)
+def _before(first: Vector, second: Vector, holds: Formula) -> Formula:
+    """Return that loops have come less far; `holds` where they have come equally far."""
+    for one, two in zip(reversed(first), reversed(second), strict=True):
+        apart = difference(one, two)
+        if apart is not None:
+            holds = holds if apart == 0 else int(apart < 0)
+        else:
+            same = all_of(normal(eq(one, two)), holds)
+            holds = any_of(normal(fold(Kind.LT, one, two)), same)
+    return holds
+
+
 class WitnessedError(Exception):
     """z3 has found a pair of instances that violates an invariant."""
 
@@ -386,21 +440,12 @@ class Asked:
     reach: int = 1
     count: int = 0
     _known: frozenset[Expr] = frozenset()
-    _proved: set[object] = field(default_factory=set)
+    _exists: dict[object, Formula] = field(default_factory=dict)
 
     def before(self, a: Instance, b: Instance) -> Formula:
         """Return that one instance comes before another, in the order of the text."""
         shared = a.point.shared(b.point)
-        holds: Formula = int(a.point.number < b.point.number)
-        for level in reversed(range(shared)):
-            one, two = a.vector[level], b.vector[level]
-            apart = difference(one, two)
-            if apart is not None:
-                holds = holds if apart == 0 else int(apart < 0)
-            else:
-                same = all_of(normal(eq(one, two)), holds)
-                holds = any_of(normal(fold(Kind.LT, one, two)), same)
-        return holds
+        return _before(a.vector[:shared], b.vector[:shared], int(a.point.number < b.point.number))
 
     @property
     def looks(self) -> object:
@@ -409,8 +454,11 @@ class Asked:
 
     def exists(self, program: Program, one: Instance) -> Formula:
         """Return that an instance is executed; what is assumed anyway is left out."""
-        conditions = program.exists(one.point, one.vector)
-        return all_of(*(c for c in conditions if c not in self._known))
+        key = program, id(one.point.frames), one.vector, self._known
+        if key not in self._exists:
+            conditions = program.exists(one.point, one.vector)
+            self._exists[key] = all_of(*(c for c in conditions if c not in self._known))
+        return self._exists[key]
 
     def between(
         self, program: Program, first: Instance, last: Instance | None, of: Iterable[Point]
@@ -424,24 +472,33 @@ class Asked:
                 )
             for vector in vectors:
                 one = Instance(point, vector)
-                ends = self.before(one, last) if last is not None else 1
-                holds = all_of(self.before(first, one), ends, self.exists(program, one))
+                inside = all_of(self.before(first, one), self.before(one, last) if last else 1)
+                holds = all_of(inside, self.exists(program, one)) if inside != 0 else 0
                 if holds != 0:
                     yield one, holds
 
     def counted(
         self, program: Program, first: Instance, last: Instance, of: Iterable[Point], least: int
     ) -> Formula:
-        """Return that so many instances of points lie between two, as far as is looked for."""
-        points = tuple(of)
+        """Return that so many instances of points lie between two, as far as is looked for.
+
+        Points of one body on the same side of both lie there together, and are counted as one.
+        """
+        low, high = first.point.number, last.point.number
+        rows: dict[object, list[Point]] = {}
+        for point in of:
+            side = id(point.frames), low < point.number, point.number < high
+            rows.setdefault(side, []).append(point)
         found: list[Formula] = []
         for anchor, near in ((first, program.following), (last, program.preceding)):
-            inside = []
-            for point in points:
-                for vector in near(anchor.point, anchor.vector, point, self.reach):
-                    one = Instance(point, vector)
-                    where = self.before(first, one), self.before(one, last)
-                    inside.append(all_of(*where, self.exists(program, one)))
+            inside: list[Formula] = []
+            for row in rows.values():
+                for vector in near(anchor.point, anchor.vector, row[0], self.reach):
+                    one = Instance(row[0], vector)
+                    # what is near to one end is on the right side of it
+                    here = self.before(one, last) if anchor is first else self.before(first, one)
+                    if here != 0:
+                        inside += [all_of(here, self.exists(program, one))] * len(row)
             found.append(at_least(least, inside))
             if found[-1] == 1:
                 break
@@ -519,20 +576,22 @@ class Asked:
     ) -> bool:
         """Whether something holds in each of some cases, as far as z3 can tell.
 
-        More in reach is harder, and needed in few cases: it is tried last.
+        More in reach is harder, and needed in few cases: it is tried last, but first where the case
+        before has needed it.
         """
-        given, claims = list(facts), dict[int, Formula]()
+        given, claims, near = list(facts), dict[int, Formula](), 1
         self.count += 1
         outside = self.reach, self._known
         try:
             for case in cases:
-                for reach in range(1, self.most + 1):
+                for reach in (*range(near, self.most + 1), *range(1, near)):
                     if reach not in claims:
                         self.reach = reach
                         self.assume(given)
                         claims[reach] = fine()
                     asked = [*given, case, none_of(claims[reach])]
                     if self.possible.ask(asked).status == "unsat":
+                        near = reach
                         break
                 else:
                     return False
@@ -548,22 +607,15 @@ class Asked:
         """
         exprs = [fact for fact in given if not isinstance(fact, AtLeast)]
         names = sorted({v for fact in exprs for v in variables(fact)}, key=str)
-        answers: dict[Formula, Answer] = {}
         far = Answer("unknown", {})
         for reach in dict.fromkeys((1, most, *range(2, most))):
             self.reach = reach
             self.assume(given)
-            claim = fine()
-            asked = tuple(given), claim
-            if asked in self._proved:
-                return Answer("unsat", {})
-            if claim not in answers:
-                answers[claim] = self.possible.ask([*given, none_of(claim)], names)
-            if answers[claim].status == "unsat":
-                self._proved.add(asked)
-                return answers[claim]
+            answer = self.possible.ask([*given, none_of(fine())], names)
+            if answer.status == "unsat":
+                return answer
             if reach == most:
-                far = answers[claim]
+                far = answer
                 if far.status == "sat":
                     break
         return far
