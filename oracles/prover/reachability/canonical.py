@@ -341,7 +341,7 @@ class Form:
             tuple(a.env[name] - least if name in a.env else None for a in state.agents)
             for name, least in self._floors.items()
         )
-        walk = self._world.walk
+        walk = self._world.walk if self._world.together else None  # else no turns are followed
         slots = tuple(least % SLOTS for name, least in self._floors.items() if name == walk)
         return rounds, slots, self._rolled(state, state.farthest)
 

@@ -308,7 +308,8 @@ class World:
         lows, _ = bounds(self.kernel)
         for atom in lows:
             self.code.atoms.number(atom)
-        found = {number: _lowest(atom, lows) for atom, number in self.code.atoms.found.items()}
+        atoms = self.code.atoms
+        found = {n: _lowest(atoms.meaning(n), lows) for n in list(atoms.found.values())}
         return {number: max(low, 0) for number, low in found.items() if low is not None}
 
     @cached_property
@@ -437,12 +438,20 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
             left, right = _lowest(a, lows), _lowest(b, lows)
             return left * right if left and right else None
         case Op(Kind.ADD | Kind.SUB):
-            total, parts = linear(expr)
+            total, of = linear(expr)
+            parts = dict(of)
+            for part, times in of.items():
+                match part:
+                    case Op(Kind.MOD, _, by) if 0 < -times <= parts.get(by, 0) and lows.get(by, 0):
+                        parts[by] += times  # a remainder is less than what it is by
+                        total -= parts.pop(part)
+                    case _:
+                        pass
             for part, times in parts.items():
                 low = _lowest(part, lows)
-                if low is None or times < 0:
+                if times and (low is None or times < 0):
                     return None
-                total += times * low
+                total += times * (low or 0)
             return total if total >= 0 else None
         case _:
             return None
