@@ -148,6 +148,8 @@ def ended(kernel: kir.Kernel) -> kir.Kernel:
                     if end is not None:
                         body = (*lets, replace(guard, condition=1))
                         return replace(stmt, stop=_sooner(end, stop, known), body=body)
+            case _:
+                pass
         return stmt
 
     new = made(kernel.body)

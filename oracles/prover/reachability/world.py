@@ -442,12 +442,10 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
             total, of = linear(expr)
             parts = dict(of)
             for part, times in of.items():
-                match part:
-                    case Op(Kind.MOD, _, by) if 0 < -times <= parts.get(by, 0) and lows.get(by, 0):
-                        parts[by] += times  # a remainder is less than what it is by
-                        total -= parts.pop(part)
-                    case _:
-                        pass
+                by = part.b if isinstance(part, Op) and part.kind is Kind.MOD else None
+                if by is not None and 0 < -times <= parts.get(by, 0) and lows.get(by, 0):
+                    parts[by] += times  # a remainder is less than what it is by
+                    total -= parts.pop(part)
             for part, times in parts.items():
                 low = _lowest(part, lows)
                 if times and (low is None or times < 0):
