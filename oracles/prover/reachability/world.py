@@ -442,9 +442,9 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
             total, of = linear(expr)
             parts = dict(of)
             for part, times in of.items():
-                by = part.b if isinstance(part, Op) and part.kind is Kind.MOD else None
-                if by is not None and 0 < -times <= parts.get(by, 0) and lows.get(by, 0):
-                    parts[by] += times  # a remainder is less than what it is by
+                whole = part.b if isinstance(part, Op) and part.kind is Kind.MOD else None
+                if whole is not None and 0 < -times <= parts.get(whole, 0) and lows.get(whole):
+                    parts[whole] += times  # a remainder is less than what it is by
                     total -= parts.pop(part)
             for part, times in parts.items():
                 low = _lowest(part, lows)
