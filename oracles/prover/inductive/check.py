@@ -264,12 +264,14 @@ class _Checker:
                         read.found[by] = test if note.answer else normal(eq(test, 0))
                     self._claim(step, read.found[by], note)
                 case Compared():
+                    kind, answer = note.kind, note.answer
                     left, right = self._number(note.left, now), self._number(note.right, now)
-                    key = note.kind, left, right, note.answer
-                    if key not in self._compared:
-                        test = normal(fold(note.kind, left, right))
-                        self._compared[key] = test if note.answer else normal(eq(test, 0))
-                    self._claim(step, self._compared[key], note)
+                    same = self._compared.get((kind, left, right, answer))
+                    if same is None:
+                        test = normal(fold(kind, left, right))
+                        same = test if answer else normal(eq(test, 0))
+                        self._compared[kind, left, right, answer] = same
+                    self._claim(step, same, note)
                 case Split():
                     n = self._code.atoms.meaning(note.unknown.atom)
                     shift = self._classes[step.source].shift_of(note.unknown) if started else 0
@@ -293,11 +295,10 @@ class _Checker:
 
     def _number(self, number: Number | int, now: dict[Number, Expr]) -> Expr:
         """Return a number in terms of the shifts of the class."""
-        if isinstance(number, int):
-            return number
-        if number not in now:
+        found = number if isinstance(number, int) else now.get(number)
+        if found is None:
             raise BeyondError("boxes that CTAs share move along more than one loop")
-        return now[number]
+        return found
 
     def _reading(
         self, key: tuple[object, ...], expr: Expr, note: Evaluated | None = None

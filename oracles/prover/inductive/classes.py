@@ -108,8 +108,10 @@ class Class:
         self.defines[shift] = number
         yield eq(shift, 0)
         for beside, now in self._now.get(name, ()):
-            yield eq(shift, fold(Kind.SUB, beside, value))
-            yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
+            if value == now:
+                yield eq(shift, fold(Kind.SUB, beside, value))
+            if value <= now:
+                yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
         if isinstance(number[0], tuple):  # of a map, in whichever loops its writer and copies are
             for beside, now in dict.fromkeys(one for each in self._now.values() for one in each):
                 yield eq(shift, fold(Kind.SUB, beside, now))
@@ -169,8 +171,9 @@ class Class:
         self.facts = [f for f in dict.fromkeys(self.facts) if not isinstance(f, int)]
 
     def drop_refuted(self, shifts: Mapping[Var, Expr]) -> None:
-        """Drop the candidates that do not hold of a state with these shifts."""
-        self.facts = [f for f in self.facts if substitute(f, shifts) != 0]
+        """Drop the candidates that do not hold of a state with these shifts; with none all do."""
+        if any(shifts.values()):
+            self.facts = [f for f in self.facts if substitute(f, shifts) != 0]
 
 
 def rotation(orbit: int) -> Var:
