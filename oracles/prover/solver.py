@@ -331,12 +331,17 @@ class Sequents:
         self._known = [self._truth(one) for one in known]
         return self
 
-    def held(
-        self, goals: Iterable[Expr], steps: Iterable[tuple[bool, Expr]] = ()
-    ) -> tuple[set[Expr], bool]:
-        """Return the goals that follow from all that steps assume, and whether all claims follow.
+    def held(self, goals: Iterable[Expr]) -> set[Expr]:
+        """Return the goals that follow: those that are left when no model refutes any more."""
+        return self.held_after((), goals)[0]
 
-        Those are all asked at once.  Goals that a model refutes are dropped, until none does.
+    def held_after(
+        self, steps: Iterable[tuple[bool, Expr]], goals: Iterable[Expr]
+    ) -> tuple[set[Expr], bool]:
+        """Return the goals that follow from what steps assume, and whether all is as they claim.
+
+        That each claim follows from all before it, and goals from all of them, is asked at once;
+        then goals that a model refutes are dropped, until none does.
         """
         left = dict(enumerate(goals))
         flags = {i: z3.Bool(f"g{i}") for i in left}

@@ -439,7 +439,8 @@ class _Checker:
         asked = {g: None for g in goals.values() if not bounds.give(g)}
         if not asked:
             return False
-        held, sure = self._solver.given(given.known).held(asked, [one for one, _ in left])
+        asker = self._solver.given(given.known)
+        held, sure = asker.held_after([one for one, _ in left], asked)
         step.sure = given if sure else None
         kept = [f for f in target.facts if goals[f] not in asked or goals[f] in held]
         changed = len(kept) < len(target.facts)
