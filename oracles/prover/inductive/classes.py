@@ -25,7 +25,6 @@ from oracles.prover.reachability.path import Number
 from oracles.prover.reachability.state import Agent, Range, State, Unknown
 from oracles.prover.reachability.sync import SLOTS
 
-
 Position = tuple[int, str, int, Unknown | None]
 """What threads of a CTA have as a variable: its name and value, and which loop counts with it."""
 
