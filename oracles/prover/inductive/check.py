@@ -238,7 +238,6 @@ class _Checker:
     def _follow(self, step: Step, now: dict[Number, Expr], notes: list[Note]) -> None:
         """Add what notes assume or claim."""
         slot, started = 0, step.source >= 0
-        key: tuple[object, ...]
         for note in notes:
             match note:
                 case Evaluated():
@@ -255,14 +254,9 @@ class _Checker:
                     self._claim(step, read.found[by], note)
                 case Assigned(agent, name, expr):
                     now[agent, name] = self._valued(expr, now, agent)
-                case Tested():
-                    key = note.agent, note.expr, note.answer
-                    read = self._read.get(key) or self._reading(key, note.expr)
-                    by = tuple(map(now.get, read.of))
-                    if by not in read.found:
-                        test = self._replaced(read.expr, by)
-                        read.found[by] = test if note.answer else normal(eq(test, 0))
-                    self._claim(step, read.found[by], note)
+                case Tested(agent, expr, answer):
+                    test = self._valued(expr, now, agent)
+                    self._claim(step, test if answer else normal(eq(test, 0)), note)
                 case Compared():
                     kind, answer = note.kind, note.answer
                     left, right = self._number(note.left, now), self._number(note.right, now)
