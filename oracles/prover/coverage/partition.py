@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from itertools import product as combinations
 from math import prod
 
@@ -198,15 +198,7 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
         raise OpenError(f"{store.site.where}: {loop.name} enters its origin by {a}, from {b}")
     mapping = IndexMap(cofactor, sum(known.cofactor == cofactor for known in store.maps))
     var = mapping.var
-    gone = (loop.index.name,)
-
-    def rule(form: Poly) -> Poly:
-        if not any(gone in monomial for monomial, _ in form):
-            return form
-        left = {m: f for m, f in form if gone not in m and m != cofactor}
-        return frozenset(left.items()) | poly(fold(Kind.MUL, var, tree(frozenset({(cofactor, 1)}))))
-
-    store.units = [mapped(unit, rule) for unit in store.units]
+    store.units = [_placed(unit, loop.index.name, mapping) for unit in store.units]
     index = fold(Kind.FLOORDIV, var - b, a)
     store.conditions = [substitute(c, {loop.index: index}) for c in store.conditions]
     inside = both(fold(Kind.LE, b, var), var < a * loop.stop + b)
@@ -215,6 +207,20 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
     store.ends[mapping] = tree(poly(a * loop.stop + b))
     store.plain &= (a, b) == (1, 0)
     return mapping
+
+
+@lru_cache(maxsize=1 << 10)
+def _placed(unit: Poly, index: str, mapping: IndexMap) -> Poly:
+    """Put a mapping where an index is multiplied with its cofactor; an offset goes with it."""
+    gone, cofactor = (index,), mapping.cofactor
+    there = poly(fold(Kind.MUL, mapping.var, tree(frozenset({(cofactor, 1)}))))
+
+    def rule(form: Poly) -> Poly:
+        if not any(gone in monomial for monomial, _ in form):
+            return form
+        return frozenset((m, f) for m, f in form if gone not in m and m != cofactor) | there
+
+    return mapped(unit, rule)
 
 
 def _alone(store: Store, loop: Loop) -> IndexMap:
@@ -526,19 +532,7 @@ class _Partition:
 
     def _numbered(self, form: Poly) -> Poly:
         """Write `BLOCK + X * GRID` as one number, if tiles are dealt to CTAs in loop."""
-        if STRIDED not in self.maps:
-            return form
-        stride = tuple(sorted(((STRIDED.var.name,), STRIDE), key=repr_atom))
-        block = ((kir.BLOCK.name,),)
-
-        def rule(inner: Poly) -> Poly:
-            terms = dict(inner)
-            if terms.get(stride) == 1 and terms.get(block) == 1:
-                left = frozenset((m, f) for m, f in inner if m not in (stride, block))
-                return left | poly(NUMBER)
-            return inner
-
-        return mapped(form, rule)
+        return _as_number(form) if STRIDED in self.maps else form
 
     def _range(self, name: str) -> Product:
         """Return how many values a number has: the tiles, the CTAs, or the iterations of a loop."""
@@ -654,6 +648,21 @@ class _Partition:
             total = self._range(name)
             if chained(digits.get(poly(Var(name)), [])) != total:
                 raise self._open(f"its origins do not count through {name}")
+
+
+@lru_cache(maxsize=1 << 10)
+def _as_number(form: Poly) -> Poly:
+    stride = tuple(sorted(((STRIDED.var.name,), STRIDE), key=repr_atom))
+    block = ((kir.BLOCK.name,),)
+
+    def rule(inner: Poly) -> Poly:
+        terms = dict(inner)
+        if terms.get(stride) == 1 and terms.get(block) == 1:
+            left = frozenset((m, f) for m, f in inner if m not in (stride, block))
+            return left | poly(NUMBER)
+        return inner
+
+    return mapped(form, rule)
 
 
 def chained(parts: Iterable[tuple[Product, Product]]) -> Product | None:
