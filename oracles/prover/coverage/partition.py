@@ -59,6 +59,7 @@ from oracles.prover.arithmetic import (
     mapped,
     names,
     names_of,
+    natural,
     operands,
     poly,
     product,
@@ -110,7 +111,6 @@ class Store:
     conditions: list[Expr]
     maps: set[IndexMap] = field(default_factory=set)
     ends: dict[IndexMap, Expr] = field(default_factory=dict)
-    plain: bool = True
 
 
 def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
@@ -205,7 +205,6 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
     whole = eq((var - b) % a, 0) if a > 1 else 1
     store.conditions += [both(inside, whole)]
     store.ends[mapping] = tree(poly(a * loop.stop + b))
-    store.plain &= (a, b) == (1, 0)
     return mapping
 
 
@@ -255,7 +254,6 @@ def _peeled(store: Store) -> None:
     store.units = [mapped(unit, rule) for unit in store.units]
     store.conditions.append(eq(STRIDED.var, b))
     store.maps.add(STRIDED)
-    store.plain = False
 
 
 def _solved(store: Store, loop: Loop) -> None:
@@ -266,7 +264,6 @@ def _solved(store: Store, loop: Loop) -> None:
         raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
     store.conditions = [substitute(c, {loop.index: at}) for c in store.conditions]
     store.conditions.append(both(fold(Kind.LE, 0, at), at < loop.stop))
-    store.plain = False
 
 
 def parts(stores: list[Store]) -> tuple[dict[tuple[int, ...], list[Store]], list[Poly]]:
@@ -451,7 +448,7 @@ class _Partition:
             self._count([*used, *self._pinned(guards)])
         says = f"cannot tell that its {len(self.stores)} stores exclude each other"
         once = dict.fromkeys(map(self._once, self.groups.values(), pinned))
-        stored: list[Claim] = [(says, [[(claim,)]]) for claim in once]
+        stored: list[Claim] = [(says, [[(claim,)], [(claim, *where)]]) for claim, where in once]
         for reason, ways in (*stored, *self.claims):
             if not any(all(self.known.gives(*one) for one in way) for way in ways):
                 raise self._open(reason)
@@ -492,18 +489,22 @@ class _Partition:
                 options.setdefault(poly(end), tree(poly(end)))
         return list(options.values())[:8]
 
-    def _once(self, group: list[Store], pinned: list[Expr]) -> Expr:
-        """Return that every point of the domain is stored by one store of the group, no other."""
-        if len(group) == 1 and group[0].plain:
-            own = group[0]
-            guards = [g for g in own.site.guards if g not in pinned]
-            if not guards and own.ends == self.counts:
-                return 1
+    def _once(self, group: list[Store], pinned: list[Expr]) -> tuple[Expr, tuple[Expr, ...]]:
+        """Claim that every point of the domain is stored by one store of the group, no other.
+
+        And where: where they all ask for the domain anyway, only there.
+        """
+        domain = tuple(mapping.var < count for mapping, count in self.counts.items())
+        inside = {*map(poly, domain)}
+        own = [
+            [e for c in one.conditions if c not in pinned for e in _conjuncts(c)] for one in group
+        ]
+        apart = all(inside <= {*map(poly, some)} for some in own)
         total: Expr = 0
-        for one in group:
-            total = fold(Kind.ADD, total, _all(c for c in one.conditions if c not in pinned))
-        domain = _all(mapping.var < count for mapping, count in self.counts.items())
-        return eq(total, domain)
+        for some in own:
+            told = (e for e in some if not (_natural(e) or (apart and poly(e) in inside)))
+            total = fold(Kind.ADD, total, _all(told))
+        return (eq(total, 1), domain) if apart else (eq(total, _all(domain)), ())
 
     # --- digits ---
 
@@ -693,6 +694,24 @@ def _digits(form: Poly) -> Iterable[Atom]:
                 for part in atom:
                     if isinstance(part, frozenset):
                         yield from _digits(part)
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    match condition:
+        case Op(Kind.AND, a, b):
+            yield from _conjuncts(a)
+            yield from _conjuncts(b)
+        case _:
+            yield condition
+
+
+def _natural(condition: Expr) -> bool:
+    """Whether a condition only says that something is not negative that never is."""
+    match condition:
+        case Op(Kind.LE, 0, number):
+            return natural(poly(number))
+        case _:
+            return condition == 1
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:
