@@ -435,7 +435,7 @@ class _Partition:
                 first = first or error
             else:
                 return
-        raise first or self._open("its loops have no ends that are known")
+        raise first or self._open("how many tiles its loops count is not known")
 
     def _open(self, says: str) -> OpenError:
         return OpenError(f"{self.tensor.name}: {says}")
@@ -461,7 +461,7 @@ class _Partition:
         And the conditions on the stores of each part that are to pick one CTA for each point.
         """
         guards = [self._guards(group) for group in self.groups.values()]
-        options = [self._ends(mapping) for mapping in self.maps]
+        options = [[e for e in self._ends(m) if self._many(m, e)] for m in self.maps]
         none: list[list[Expr]] = [[] for _ in guards]
         for pinned in (none, guards) if any(guards) else (none,):
             for ends in combinations(*options):
@@ -537,32 +537,30 @@ class _Partition:
 
     def _range(self, name: str) -> Product:
         """Return how many values a number has: the tiles, the CTAs, or the iterations of a loop."""
-        count: Expr | None = None
-        if name == NUMBER.name:
-            count = self._dealt(self.counts[STRIDED])
-        elif name == kir.BLOCK.name:
-            count = kir.GRID if self.grid is None else self.grid
-        else:
-            for mapping, n in self.counts.items():
-                if mapping.var.name == name and kir.BLOCK not in variables(n):
-                    count = n
-        made = None if count is None else product(poly(count))
-        if made is None:
+        many = None
+        if name == kir.BLOCK.name:
+            many = product(poly(kir.GRID if self.grid is None else self.grid))
+        for mapping, count in self.counts.items():
+            if name == (NUMBER if mapping == STRIDED else mapping.var).name:
+                many = self._many(mapping, count)
+        if many is None:
             raise self._open(f"how many values {name} has is not known")
-        return made
+        return many
 
-    def _dealt(self, count: Expr) -> Expr:
-        """Return M where the count of a mapping is ceildiv(M - BLOCK, GRID)."""
-        if kir.BLOCK not in variables(count):
-            return count * kir.GRID
-        match count:
-            case Op(Kind.FLOORDIV, Op() as above, by) if by == kir.GRID:
-                total = tree(poly(above + kir.BLOCK - kir.GRID + 1))
-                if kir.BLOCK not in variables(total):
-                    return total
-            case _:
-                pass
-        raise self._open(f"the trip count {count} is no grid stride")
+    def _many(self, mapping: IndexMap, count: Expr) -> Product | None:
+        """Return how many values the number has that a mapping of this count stands for.
+
+        M where tiles are dealt to CTAs in a loop and the count is ceildiv(M - BLOCK, GRID).
+        """
+        if mapping == STRIDED and kir.BLOCK not in variables(count):
+            count = count * kir.GRID
+        elif mapping == STRIDED:
+            match count:
+                case Op(Kind.FLOORDIV, Op() as above, by) if by == kir.GRID:
+                    count = tree(poly(above + kir.BLOCK - kir.GRID + 1))
+                case _:
+                    pass
+        return None if kir.BLOCK in variables(count) else product(poly(count))
 
     def _size(self, read: Digit) -> Product:
         if read.size is not None:
