@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
-from typing import Self, cast
+from typing import Self
 
 import z3
 
@@ -472,7 +471,9 @@ class Known:
         return self._question([*self.facts, *more], claim)
 
     def _question(self, known: Iterable[Expr], claim: Expr) -> bool:
-        assumed = reduce(both, known, cast("Expr", 1))
+        assumed: Expr = 1
+        for one in known:
+            assumed = both(assumed, one)
         return Question(self.rlimit).follows(eq(both(assumed, eq(claim, 0)), 0))
 
     def same(self, a: Expr, b: Expr) -> bool:
