@@ -522,6 +522,7 @@ def mapped(form: Poly, rule: Callable[[Poly], Poly]) -> Poly:
     return rule(total)
 
 
+@lru_cache(maxsize=1 << 14)
 def names(form: Poly) -> frozenset[str]:
     """Return the names of all variables, those inside operations too."""
     return frozenset(name for monomial, _ in form for atom in monomial for name in names_of(atom))

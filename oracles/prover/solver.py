@@ -14,7 +14,7 @@ from typing import Self
 
 import z3
 
-from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, variables
 from oracles.prover.arithmetic import Least, poly, tree
 from oracles.prover.clock import working
 
@@ -583,16 +583,34 @@ class Known:
         self.facts = [tree(poly(fact)) for fact in facts]
         self.rlimit = rlimit
         self._least = Least(self.facts)
+        self._answers: dict[tuple[Expr, tuple[Expr, ...]], bool] = {}
 
     def gives(self, claim: Expr, *more: Expr) -> bool:
         """Whether a claim follows from the facts and from `more`."""
-        normal = tree(poly(claim))
-        if isinstance(normal, int) or self._least.holds(normal):
-            return normal != 0
+        asked = claim, more
+        if asked not in self._answers:
+            self._answers[asked] = self._follows(tree(poly(claim)), [tree(poly(e)) for e in more])
+        return self._answers[asked]
+
+    def _follows(self, claim: Expr, more: list[Expr]) -> bool:
+        if isinstance(claim, int) or self._least.holds(claim):
+            return claim != 0
+        # what shares no unknown with the claim, over others or not, is seldom needed
+        near: list[Expr] = []
+        named, left = variables(claim).union(*map(variables, more)), self.facts
+        while touched := [fact for fact in left if variables(fact) & named]:
+            near += touched
+            named = named.union(*map(variables, touched))
+            left = [fact for fact in left if fact not in near]
+        if left and self._question([*near, *more], claim):
+            return True
+        return self._question([*self.facts, *more], claim)
+
+    def _question(self, known: Iterable[Expr], claim: Expr) -> bool:
         assumed: Expr = 1
-        for fact in (*self.facts, *(tree(poly(fact)) for fact in more)):
-            assumed = both(assumed, fact)
-        return Question(self.rlimit).follows(eq(both(assumed, eq(normal, 0)), 0))
+        for one in known:
+            assumed = both(assumed, one)
+        return Question(self.rlimit).follows(eq(both(assumed, eq(claim, 0)), 0))
 
     def same(self, a: Expr, b: Expr) -> bool:
         """Whether two expressions are equal in every launch."""

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from itertools import product as combinations
 from math import prod
 
@@ -59,6 +59,7 @@ from oracles.prover.arithmetic import (
     mapped,
     names,
     names_of,
+    natural,
     operands,
     poly,
     product,
@@ -110,7 +111,6 @@ class Store:
     conditions: list[Expr]
     maps: set[IndexMap] = field(default_factory=set)
     ends: dict[IndexMap, Expr] = field(default_factory=dict)
-    plain: bool = True
 
 
 def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
@@ -198,23 +198,28 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
         raise OpenError(f"{store.site.where}: {loop.name} enters its origin by {a}, from {b}")
     mapping = IndexMap(cofactor, sum(known.cofactor == cofactor for known in store.maps))
     var = mapping.var
-    gone = (loop.index.name,)
-
-    def rule(form: Poly) -> Poly:
-        if not any(gone in monomial for monomial, _ in form):
-            return form
-        left = {m: f for m, f in form if gone not in m and m != cofactor}
-        return frozenset(left.items()) | poly(fold(Kind.MUL, var, tree(frozenset({(cofactor, 1)}))))
-
-    store.units = [mapped(unit, rule) for unit in store.units]
+    store.units = [_placed(unit, loop.index.name, mapping) for unit in store.units]
     index = fold(Kind.FLOORDIV, var - b, a)
     store.conditions = [substitute(c, {loop.index: index}) for c in store.conditions]
     inside = both(fold(Kind.LE, b, var), var < a * loop.stop + b)
     whole = eq((var - b) % a, 0) if a > 1 else 1
     store.conditions += [both(inside, whole)]
     store.ends[mapping] = tree(poly(a * loop.stop + b))
-    store.plain &= (a, b) == (1, 0)
     return mapping
+
+
+@lru_cache(maxsize=1 << 10)
+def _placed(unit: Poly, index: str, mapping: IndexMap) -> Poly:
+    """Put a mapping where an index is multiplied with its cofactor; an offset goes with it."""
+    gone, cofactor = (index,), mapping.cofactor
+    there = poly(fold(Kind.MUL, mapping.var, tree(frozenset({(cofactor, 1)}))))
+
+    def rule(form: Poly) -> Poly:
+        if not any(gone in monomial for monomial, _ in form):
+            return form
+        return frozenset((m, f) for m, f in form if gone not in m and m != cofactor) | there
+
+    return mapped(unit, rule)
 
 
 def _alone(store: Store, loop: Loop) -> IndexMap:
@@ -249,7 +254,6 @@ def _peeled(store: Store) -> None:
     store.units = [mapped(unit, rule) for unit in store.units]
     store.conditions.append(eq(STRIDED.var, b))
     store.maps.add(STRIDED)
-    store.plain = False
 
 
 def _solved(store: Store, loop: Loop) -> None:
@@ -260,7 +264,6 @@ def _solved(store: Store, loop: Loop) -> None:
         raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
     store.conditions = [substitute(c, {loop.index: at}) for c in store.conditions]
     store.conditions.append(both(fold(Kind.LE, 0, at), at < loop.stop))
-    store.plain = False
 
 
 def parts(stores: list[Store]) -> tuple[dict[tuple[int, ...], list[Store]], list[Poly]]:
@@ -432,7 +435,7 @@ class _Partition:
                 first = first or error
             else:
                 return
-        raise first or self._open("its loops have no ends that are known")
+        raise first or self._open("how many tiles its loops count is not known")
 
     def _open(self, says: str) -> OpenError:
         return OpenError(f"{self.tensor.name}: {says}")
@@ -445,7 +448,7 @@ class _Partition:
             self._count([*used, *self._pinned(guards)])
         says = f"cannot tell that its {len(self.stores)} stores exclude each other"
         once = dict.fromkeys(map(self._once, self.groups.values(), pinned))
-        stored: list[Claim] = [(says, [[(claim,)]]) for claim in once]
+        stored: list[Claim] = [(says, [[(claim,)], [(claim, *where)]]) for claim, where in once]
         for reason, ways in (*stored, *self.claims):
             if not any(all(self.known.gives(*one) for one in way) for way in ways):
                 raise self._open(reason)
@@ -458,7 +461,7 @@ class _Partition:
         And the conditions on the stores of each part that are to pick one CTA for each point.
         """
         guards = [self._guards(group) for group in self.groups.values()]
-        options = [self._ends(mapping) for mapping in self.maps]
+        options = [[e for e in self._ends(m) if self._many(m, e)] for m in self.maps]
         none: list[list[Expr]] = [[] for _ in guards]
         for pinned in (none, guards) if any(guards) else (none,):
             for ends in combinations(*options):
@@ -486,18 +489,22 @@ class _Partition:
                 options.setdefault(poly(end), tree(poly(end)))
         return list(options.values())[:8]
 
-    def _once(self, group: list[Store], pinned: list[Expr]) -> Expr:
-        """Return that every point of the domain is stored by one store of the group, no other."""
-        if len(group) == 1 and group[0].plain:
-            own = group[0]
-            guards = [g for g in own.site.guards if g not in pinned]
-            if not guards and own.ends == self.counts:
-                return 1
+    def _once(self, group: list[Store], pinned: list[Expr]) -> tuple[Expr, tuple[Expr, ...]]:
+        """Claim that every point of the domain is stored by one store of the group, no other.
+
+        And where: where they all ask for the domain anyway, only there.
+        """
+        domain = tuple(mapping.var < count for mapping, count in self.counts.items())
+        inside = {*map(poly, domain)}
+        own = [
+            [e for c in one.conditions if c not in pinned for e in _conjuncts(c)] for one in group
+        ]
+        apart = all(inside <= {*map(poly, some)} for some in own)
         total: Expr = 0
-        for one in group:
-            total = fold(Kind.ADD, total, _all(c for c in one.conditions if c not in pinned))
-        domain = _all(mapping.var < count for mapping, count in self.counts.items())
-        return eq(total, domain)
+        for some in own:
+            told = (e for e in some if not (_natural(e) or (apart and poly(e) in inside)))
+            total = fold(Kind.ADD, total, _all(told))
+        return (eq(total, 1), domain) if apart else (eq(total, _all(domain)), ())
 
     # --- digits ---
 
@@ -526,48 +533,34 @@ class _Partition:
 
     def _numbered(self, form: Poly) -> Poly:
         """Write `BLOCK + X * GRID` as one number, if tiles are dealt to CTAs in loop."""
-        if STRIDED not in self.maps:
-            return form
-        stride = tuple(sorted(((STRIDED.var.name,), STRIDE), key=repr_atom))
-        block = ((kir.BLOCK.name,),)
-
-        def rule(inner: Poly) -> Poly:
-            terms = dict(inner)
-            if terms.get(stride) == 1 and terms.get(block) == 1:
-                left = frozenset((m, f) for m, f in inner if m not in (stride, block))
-                return left | poly(NUMBER)
-            return inner
-
-        return mapped(form, rule)
+        return _as_number(form) if STRIDED in self.maps else form
 
     def _range(self, name: str) -> Product:
         """Return how many values a number has: the tiles, the CTAs, or the iterations of a loop."""
-        count: Expr | None = None
-        if name == NUMBER.name:
-            count = self._dealt(self.counts[STRIDED])
-        elif name == kir.BLOCK.name:
-            count = kir.GRID if self.grid is None else self.grid
-        else:
-            for mapping, n in self.counts.items():
-                if mapping.var.name == name and kir.BLOCK not in variables(n):
-                    count = n
-        made = None if count is None else product(poly(count))
-        if made is None:
+        many = None
+        if name == kir.BLOCK.name:
+            many = product(poly(kir.GRID if self.grid is None else self.grid))
+        for mapping, count in self.counts.items():
+            if name == (NUMBER if mapping == STRIDED else mapping.var).name:
+                many = self._many(mapping, count)
+        if many is None:
             raise self._open(f"how many values {name} has is not known")
-        return made
+        return many
 
-    def _dealt(self, count: Expr) -> Expr:
-        """Return M where the count of a mapping is ceildiv(M - BLOCK, GRID)."""
-        if kir.BLOCK not in variables(count):
-            return count * kir.GRID
-        match count:
-            case Op(Kind.FLOORDIV, Op() as above, by) if by == kir.GRID:
-                total = tree(poly(above + kir.BLOCK - kir.GRID + 1))
-                if kir.BLOCK not in variables(total):
-                    return total
-            case _:
-                pass
-        raise self._open(f"the trip count {count} is no grid stride")
+    def _many(self, mapping: IndexMap, count: Expr) -> Product | None:
+        """Return how many values the number has that a mapping of this count stands for.
+
+        M where tiles are dealt to CTAs in a loop and the count is ceildiv(M - BLOCK, GRID).
+        """
+        if mapping == STRIDED and kir.BLOCK not in variables(count):
+            count = count * kir.GRID
+        elif mapping == STRIDED:
+            match count:
+                case Op(Kind.FLOORDIV, Op() as above, by) if by == kir.GRID:
+                    count = tree(poly(above + kir.BLOCK - kir.GRID + 1))
+                case _:
+                    pass
+        return None if kir.BLOCK in variables(count) else product(poly(count))
 
     def _size(self, read: Digit) -> Product:
         if read.size is not None:
@@ -656,6 +649,21 @@ class _Partition:
                 raise self._open(f"its origins do not count through {name}")
 
 
+@lru_cache(maxsize=1 << 10)
+def _as_number(form: Poly) -> Poly:
+    stride = tuple(sorted(((STRIDED.var.name,), STRIDE), key=repr_atom))
+    block = ((kir.BLOCK.name,),)
+
+    def rule(inner: Poly) -> Poly:
+        terms = dict(inner)
+        if terms.get(stride) == 1 and terms.get(block) == 1:
+            left = frozenset((m, f) for m, f in inner if m not in (stride, block))
+            return left | poly(NUMBER)
+        return inner
+
+    return mapped(form, rule)
+
+
 def chained(parts: Iterable[tuple[Product, Product]]) -> Product | None:
     """Return the product of sizes of digits (weight, size): each weight the last times its size."""
     left = [entry for entry in parts if entry[1] != Product()]
@@ -684,6 +692,24 @@ def _digits(form: Poly) -> Iterable[Atom]:
                 for part in atom:
                     if isinstance(part, frozenset):
                         yield from _digits(part)
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    match condition:
+        case Op(Kind.AND, a, b):
+            yield from _conjuncts(a)
+            yield from _conjuncts(b)
+        case _:
+            yield condition
+
+
+def _natural(condition: Expr) -> bool:
+    """Whether a condition only says that something is not negative that never is."""
+    match condition:
+        case Op(Kind.LE, 0, number):
+            return natural(poly(number))
+        case _:
+            return condition == 1
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:

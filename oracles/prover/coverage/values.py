@@ -207,7 +207,7 @@ class _Walk:
     left: int = 0
     made: list[Var] = field(default_factory=list)
     one: bool = False
-    tell: Callable[[_Use], None] = print
+    tell: Callable[[_Use], None] | None = None
 
     def __post_init__(self) -> None:
         self.sites = every(self.kernel)
@@ -266,13 +266,14 @@ class _Walk:
             added = path if isinstance(more, int) else (*path, more)
             wanted += [(fragment, added) for fragment in makes]
         here = [kind for kind in self.threads if site.place.has(kind)]
+        tell = self.tell
         for fragment, known in wanted:
             # threads beyond those that it is dealt to have no part of it
             last = site.place.base + fragment.layout.threads
             of = (kind for kind in here if kind.warps[0] * kir.WARP < last)
             for ways in {held.get((fragment.name, kind.index), NEVER) for kind in of}:
-                if 1 not in ways:
-                    self.tell(_Use(site, fragment.name, known, ways))
+                if tell is not None and 1 not in ways:
+                    tell(_Use(site, fragment.name, known, ways))
         held |= {(fragment.name, kind.index): ALWAYS for fragment in makes for kind in here}
 
     def branch(
@@ -313,7 +314,10 @@ class _Walk:
         env: dict[Var, Expr],
         held: Held,
     ) -> None:
-        """Walk through a loop: all iterations of one launch, or one that stands for all."""
+        """Walk through a loop: all iterations of one launch, or one that stands for all.
+
+        First to see what is written, then, where uses are told of, with what was written before.
+        """
         stop, moved = substitute(stmt.stop, env), _assigned(stmt, env)
         if self.one:
             if not isinstance(stop, int):
@@ -327,7 +331,7 @@ class _Walk:
         (own,) = variables(self.anew([stmt.index], natural=True)[stmt.index])
         env |= self.anew(moved)
         here, inner = (*path, own < stop), {**env, stmt.index: own}
-        tell, self.tell = self.tell, lambda _: None
+        tell, self.tell = self.tell, None
         once = dict(held)
         self.body(stmt.body, number + 1, here, dict(inner), once)
         self.tell = tell
@@ -342,8 +346,9 @@ class _Walk:
                 out[key] = _ways(held.get(key, NEVER) | known)
             return out
 
-        entry = grown(fold(Kind.LE, 1, own), 0, own - 1)
-        self.body(stmt.body, number + 1, here, inner, entry)
+        if tell is not None:
+            entry = grown(fold(Kind.LE, 1, own), 0, own - 1)
+            self.body(stmt.body, number + 1, here, inner, entry)
         held |= grown(fold(Kind.LT, 0, stop), 0, stop - 1)
         env |= self.anew(moved)
 

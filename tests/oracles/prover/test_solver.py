@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, maximum, minimum
-from oracles.prover.solver import Sequents
+from oracles.prover.solver import Known, Sequents
 
 RLIMIT = 1_000_000
 A, B, N = Var("a"), Var("b"), Var("n")
@@ -80,3 +80,14 @@ def test_questions_do_not_mix() -> None:
 def test_contradictions_are_followed_by_anything() -> None:
     """A way that nobody can go claims nothing; whether there are others is asked elsewhere."""
     assert Sequents(RLIMIT).given([_le(1, A), _le(A, 0)]).held([eq(B, 7)])
+
+
+def test_facts_about_other_unknowns_count_where_they_contradict_each_other() -> None:
+    """Whatever is claimed then holds, of no launch; those over other unknowns count anyway."""
+    over = (Op(Kind.LT, A, N), Op(Kind.LT, N, B))
+    claim = _le(A * 3 + 6, B * 3)
+    assert Known(over, RLIMIT).gives(claim)
+    assert not Known(over[:1], RLIMIT).gives(claim)
+    assert Known([*over[:1], eq(Var("x") * 2, 1)], RLIMIT).gives(claim)
+    assert not Known(over[:1], RLIMIT).gives(claim, _le(N, B))
+    assert Known(over[:1], RLIMIT).gives(claim, *over[1:])
