@@ -194,28 +194,13 @@ class Scenes(Exact):
         return status
 
 
-class _Hashed:
-    """A place for the hash of a formula, which is worked out once."""
-
-    __slots__ = ("_hash",)
-    _hash: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtLeast(_Hashed):
+@dataclass(frozen=True, slots=True, eq=False)
+class AtLeast:
     """So many of some formulas hold; an expression holds where it is not 0."""
 
     many: int
     of: tuple[Formula, ...]
     never: bool = False
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            made = hash((self.many, self.of, self.never))
-            object.__setattr__(self, "_hash", made)
-            return made
 
 
 Formula = Expr | AtLeast
@@ -245,7 +230,7 @@ def at_least(many: int, of: Iterable[Formula]) -> Formula:
 
 
 _at_least = lru_cache(maxsize=1 << 14)(AtLeast)
-"""Makes one object of what is built again and again, so that it is compared as such."""
+"""Makes one object of what is built again and again: it is compared as such."""
 
 
 def none_of(part: Formula) -> Formula:
