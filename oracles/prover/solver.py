@@ -199,28 +199,13 @@ class Scenes(Exact):
         return status
 
 
-class _Hashed:
-    """A place for the hash of a formula, which is worked out once."""
-
-    __slots__ = ("_hash",)
-    _hash: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtLeast(_Hashed):
+@dataclass(frozen=True, slots=True, eq=False)
+class AtLeast:
     """So many of some formulas hold; an expression holds where it is not 0."""
 
     many: int
     of: tuple[Formula, ...]
     never: bool = False
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            made = hash((self.many, self.of, self.never))
-            object.__setattr__(self, "_hash", made)
-            return made
 
 
 Formula = Expr | AtLeast
@@ -250,7 +235,7 @@ def at_least(many: int, of: Iterable[Formula]) -> Formula:
 
 
 _at_least = lru_cache(maxsize=1 << 14)(AtLeast)
-"""Makes one object of what is built again and again, so that it is compared as such."""
+"""Makes one object of what is built again and again: it is compared as such."""
 
 
 def none_of(part: Formula) -> Formula:
@@ -276,23 +261,23 @@ class Possible:
         self._terms: dict[Expr, Written] = {}
         self._divided: dict[tuple[Expr, Expr], tuple[str, str, frozenset[str]]] = {}
         self._formulas: dict[Formula, Written] = {}
-        self._answers: dict[tuple[Formula, ...], Answer] = {}
+        self._answers: dict[object, Answer] = {}
         self._assert(tree(poly(fact)) for fact in facts)
 
     def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
         """Ask whether all of the formulas can hold; with some values of a model if they do."""
-        asked = tuple(formulas)
-        if asked not in self._answers:
-            self._answers[asked] = self._asked(asked, values)
-        return self._answers[asked]
+        key = asked, shown = tuple(formulas), tuple(values)
+        if key not in self._answers:
+            self._answers[key] = self._asked(asked, shown)
+        return self._answers[key]
 
-    def _asked(self, formulas: tuple[Formula, ...], values: Iterable[Expr]) -> Answer:
+    def _asked(self, formulas: Iterable[Formula], values: tuple[Expr, ...]) -> Answer:
         working("a question to z3")
         self._solver.push()
         self._assert(formulas)
         status = str(self._solver.check())
         found = {}
-        if status == "sat":
+        if status == "sat" and values:
             model = self._solver.model()
             terms = {str(expr): z3.Int(self._term(expr)[0]) for expr in values}
             found = {n: model.eval(t, model_completion=True).as_long() for n, t in terms.items()}

@@ -139,7 +139,7 @@ class Program:
         self._exists: dict[tuple[int, Vector], tuple[Expr, ...]] = {}
         self._at: dict[tuple[int, Vector, Expr], Expr] = {}
         self._lines = [number for number, _ in numbered(self.kernel)]
-        orders = (not isinstance(stmt, kir.Data) for stmt in self.kernel.walk())
+        orders = (not isinstance(stmt, kir.Data) for stmt in _walk(self.kernel.body))
         self._ranks = list(accumulate(orders))
         self._numbers: dict[Callable[[kir.Stmt | None], bool], tuple[int, ...]] = {}
         self._groups: dict[kir.AsyncKind, tuple[list[Point], list[Point]]] = {}
@@ -167,21 +167,25 @@ class Program:
         frames: tuple[Frame, ...],
         held: Mapping[Var, Expr],
     ) -> Mapping[Var, Expr]:
-        """Read a body; return what variables hold behind it."""
-        first = self._number
+        """Read a body; return what variables hold behind it.
+
+        What others execute is passed over: nothing in it is for these threads, nor moves theirs.
+        """
+        if not place.has(self.kind):
+            self._number += sum(1 for _ in _walk(body))
+            return held
+        begin = self._number
+        loops = sum(frame.index is not None for frame in frames)
         for stmt in body:
             number = self._number
             self._number += 1
-            mine = place.has(self.kind)
-            if mine and not self._follows:
-                spot = first, self._ranks[number]
+            if not self._follows:
+                spot = begin, self._ranks[number]
                 at = self._lines[number]
                 self.points.append(Point(number, stmt, at, place, frames, held, spot))
-            loops = sum(frame.index is not None for frame in frames)
             match stmt:
                 case kir.Let(var, value) | kir.Assign(var, value):
-                    if mine:
-                        held = {**held, var: normal(substitute(value, held))}
+                    held = {**held, var: normal(substitute(value, held))}
                 case kir.ForLoop():
                     held = self._loop(stmt, number, place, frames, held)
                 case kir.IfThenElse(condition, then, orelse):
@@ -251,7 +255,7 @@ class Program:
         stop = normal(substitute(stmt.stop, held))
         inner = (*frames, Frame(number, stop, index))
         loops = sum(frame.index is not None for frame in frames)
-        body, first = list(kir.walk(stmt.body)), self._number
+        body, first = list(_walk(stmt.body)), self._number
         moving = [s.var for s in body if isinstance(s, kir.Assign) and s.var in held]
         start: dict[Var, Expr] = {
             var: self._unknown(f"{var.name} in", number, loops + 1) for var in dict.fromkeys(moving)
@@ -369,6 +373,14 @@ class Program:
         for level in reversed(range(shared)):
             for by in range(1, reach + 1):
                 yield self.last(of, (*vector[:level], normal(vector[level] - by)))
+
+
+def _walk(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Stmt]:
+    """Give every statement that has a number: what a `Loop` around draws has inside has none."""
+    for stmt in body:
+        yield stmt
+        for inner in () if isinstance(stmt, kir.Loop) else kir.bodies(stmt):
+            yield from _walk(inner)
 
 
 def _assigned_apart(
@@ -611,7 +623,8 @@ class Asked:
         for reach in dict.fromkeys((1, most, *range(2, most))):
             self.reach = reach
             self.assume(given)
-            answer = self.possible.ask([*given, none_of(fine())], names)
+            shown = names if reach == most else ()
+            answer = self.possible.ask([*given, none_of(fine())], shown)
             if answer.status == "unsat":
                 return answer
             if reach == most:
