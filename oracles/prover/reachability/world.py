@@ -9,6 +9,7 @@ same threads did at earlier places precedes it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -186,11 +187,11 @@ class World:
         layout, every = self.layout, range(len(self.code.kinds))
         shared = {name for (name, _), others in layout.barriers_beside.items() if others}
         shared |= {name for (name, _), others in layout.buffers_under.items() if others}
-        shared |= {
-            site.stmt.barrier.name
-            for site in self.code.sites
-            if isinstance(site.stmt, kir.MBarrierInit) and site.loops
-        }
+        lives: Counter[str] = Counter()
+        for site in self.code.sites:
+            if isinstance(site.stmt, kir.MBarrierInit):
+                lives[site.stmt.barrier.name] += 2 if site.loops else 1
+        shared |= {name for name, many in lives.items() if many > 1}
         found: dict[tuple[int, str], set[int]] = {
             (cta, name): set(every) for cta in range(self.ctas) for name in shared
         }
