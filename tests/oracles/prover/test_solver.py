@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, maximum, minimum
-from oracles.prover.solver import Sequents
+from oracles.prover.solver import Exact, Question, Sequents
 
 RLIMIT = 1_000_000
 A, B, N = Var("a"), Var("b"), Var("n")
@@ -71,3 +71,13 @@ def test_questions_do_not_mix() -> None:
 def test_contradictions_are_followed_by_anything() -> None:
     """A way that nobody can go claims nothing; whether there are others is asked elsewhere."""
     assert Sequents(RLIMIT).given([_le(1, A), _le(A, 0)]).held([eq(B, 7)])[0]
+
+
+@pytest.mark.parametrize("sort", [Question, Exact])
+def test_what_is_used_twice_is_written_once(sort: type[Question]) -> None:
+    """Sixty sums have a text, the tree of 2**60 leaves that they are has none."""
+    total: Expr = A
+    for _ in range(60):
+        total = fold(Kind.ADD, total, total)
+    assert sort(RLIMIT).follows(_le(A, total))
+    assert not sort(RLIMIT).follows(_le(total, A))
