@@ -18,98 +18,137 @@ from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, variables
 from oracles.prover.arithmetic import Least, poly, tree
 from oracles.prover.clock import working
 
+LONG = 80
+"""Characters of a term from which on it is written once, and has a name."""
+
 
 class Question:
-    """One question to z3: expressions, the facts about them, and a work limit."""
+    """One question to z3: expressions, the facts about them, and a work limit.
+
+    Written as SMT-LIB: that is read faster than terms are made one by one.  A plain solver is asked
+    first: one for a logic takes longer to make than most questions.
+    """
 
     LOGIC = "QF_LIA"
 
     def __init__(self, rlimit: int) -> None:
-        self.solver = z3.SolverFor(self.LOGIC) if self.LOGIC else z3.SimpleSolver()
-        self.solver.set("rlimit", rlimit)
-        self._terms: dict[Expr, z3.ArithRef] = {}
+        self._solver, self._rlimit = z3.SimpleSolver(), rlimit
+        self._solver.set("rlimit", rlimit)
+        self._new: list[str] = []
+        self._count = 0
+        self._terms: dict[Expr, str] = {}
+        self._truths: dict[Expr, str] = {}
+        self._divided: dict[tuple[Expr, Expr], tuple[str, str]] = {}
 
-    def term(self, expr: Expr) -> z3.ArithRef:
-        """Return z3's term for an expression; every variable is >= 0."""
+    def _name(self, sort: str, text: str = "") -> str:
+        """Declare an unknown, or define a name for a term."""
+        self._count += 1
+        name = f"q{self._count}"
+        how = f"(define-fun {name} () {sort} {text})" if text else f"(declare-const {name} {sort})"
+        self._new.append(how)
+        return name
+
+    def _assert(self, text: str) -> None:
+        self._new.append(f"(assert {text})")
+
+    def _read(self) -> None:
+        self._solver.from_string("".join(self._new))
+        self._new.clear()
+
+    def _term(self, expr: Expr) -> str:
+        """Return the term for an expression; every variable is >= 0."""
         if expr not in self._terms:
-            self._terms[expr] = self._made(expr)
+            made = self._made(expr)
+            self._terms[expr] = made if len(made) < LONG else self._name("Int", made)
         return self._terms[expr]
 
-    def _made(self, expr: Expr) -> z3.ArithRef:
+    def _made(self, expr: Expr) -> str:
         match expr:
             case int():
-                return z3.IntVal(expr)
-            case Var(name):
-                made = z3.Int(name)
-                self.solver.add(made >= 0)
-                return made
+                return str(expr) if expr >= 0 else f"(- {-expr})"
+            case Var():
+                name = self._name("Int")
+                self._assert(f"(>= {name} 0)")
+                return name
             case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
-                return z3.If(self.truth(expr), z3.IntVal(1), z3.IntVal(0))
-            case Op(kind, left, right):
-                return self._operation(kind, left, right)
+                return f"(ite {self._truth(expr)} 1 0)"
+            case Op(Kind.FLOORDIV | Kind.MOD as kind, a, b):
+                if (a, b) not in self._divided:
+                    self._divided[a, b] = self._quotient(a, b)
+                return self._divided[a, b][kind is Kind.MOD]
+            case Op(Kind.MUL, a, b) if not (isinstance(a, int) or isinstance(b, int)):
+                return self._product(a, b)
+            case Op(Kind.MIN | Kind.MAX as kind, a, b):
+                left, right = self._term(a), self._term(b)
+                return f"(ite ({'<=' if kind is Kind.MIN else '>='} {left} {right}) {left} {right})"
+            case Op(kind, a, b):
+                return f"({kind.value} {self._term(a)} {self._term(b)})"
 
-    def truth(self, expr: Expr) -> z3.BoolRef:
-        """Return z3's term for that an expression is not 0."""
+    def _truth(self, expr: Expr) -> str:
+        """Return the term for that an expression is not 0."""
+        if expr not in self._truths:
+            made = self._compared(expr)
+            self._truths[expr] = made if len(made) < LONG else self._name("Bool", made)
+        return self._truths[expr]
+
+    def _compared(self, expr: Expr) -> str:
         match expr:
             case Op(Kind.EQ, Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND) as a, 0):
-                return z3.Not(self.truth(a))
-            case Op(Kind.LT, a, b):
-                return self.term(a) < self.term(b)
-            case Op(Kind.LE, a, b):
-                return self.term(a) <= self.term(b)
-            case Op(Kind.EQ, a, b):
-                return self.term(a) == self.term(b)
+                return f"(not {self._truth(a)})"
+            case Op(Kind.LT | Kind.LE | Kind.EQ as kind, a, b):
+                sign = "=" if kind is Kind.EQ else kind.value
+                return f"({sign} {self._term(a)} {self._term(b)})"
             case Op(Kind.AND, a, b):
-                return z3.And(self.truth(a), self.truth(b))
+                return f"(and {self._truth(a)} {self._truth(b)})"
             case _:
-                return self.term(expr) != 0
+                return f"(not (= {self._term(expr)} 0))"
 
-    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
-        a, b = self.term(left), self.term(right)
-        match kind:
-            case Kind.ADD:
-                return a + b
-            case Kind.SUB:
-                return a - b
-            case Kind.MUL:
-                if isinstance(left, int) or isinstance(right, int):
-                    return a * b
-                product = z3.FreshInt("product")
-                self.solver.add(z3.Implies(z3.And(a >= 0, b >= 0), product >= 0))
-                for of, by in ((left, right), (right, left)):
-                    if isinstance(of, Op) and of.kind is Kind.FLOORDIV and of.b == by:
-                        whole, part = self.term(of.a), self.term(by)
-                        rest = z3.And(product <= whole, whole < product + part)
-                        self.solver.add(z3.Implies(z3.And(whole >= 0, part >= 1), rest))
-                return product
-            case Kind.FLOORDIV | Kind.MOD:
-                return self._divided(kind, a, b, right)
-            case Kind.MIN:
-                return z3.If(a <= b, a, b)
-            case _:
-                return z3.If(a <= b, b, a)
+    def _product(self, left: Expr, right: Expr) -> str:
+        a, b, made = self._term(left), self._term(right), self._name("Int")
+        self._assert(f"(=> (and (>= {a} 0) (>= {b} 0)) (>= {made} 0))")
+        for of, by in ((left, right), (right, left)):
+            if isinstance(of, Op) and of.kind is Kind.FLOORDIV and of.b == by:
+                whole, part = self._term(of.a), self._term(by)
+                rest = f"(and (<= {made} {whole}) (< {whole} (+ {made} {part})))"
+                self._assert(f"(=> (and (>= {whole} 0) (>= {part} 1)) {rest})")
+        return made
 
-    def _divided(self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr) -> z3.ArithRef:
-        quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
-        if isinstance(by, int) and by > 0:
-            self.solver.add(a == quotient * by + rest, rest >= 0, rest < by)
+    def _quotient(self, left: Expr, right: Expr) -> tuple[str, str]:
+        """Return unknowns for a quotient, and for what is left."""
+        a, b = self._term(left), self._term(right)
+        quotient, rest = self._name("Int"), self._name("Int")
+        if isinstance(right, int) and right > 0:
+            whole = f"(= {a} (+ (* {b} {quotient}) {rest}))"
+            self._assert(f"(and {whole} (>= {rest} 0) (< {rest} {b}))")
         else:
-            inside = z3.And(rest >= 0, rest < b, quotient >= 0, quotient <= a)
-            self.solver.add(z3.Implies(z3.And(a >= 0, b >= 1), inside))
-        return quotient if kind is Kind.FLOORDIV else rest
+            inside = f"(and (>= {rest} 0) (< {rest} {b}) (>= {quotient} 0) (<= {quotient} {a}))"
+            self._assert(f"(=> (and (>= {a} 0) (>= {b} 1)) {inside})")
+        return quotient, rest
 
     def given(self, known: Iterable[Expr]) -> Self:
         """Assume conditions."""
-        self.solver.add([self.truth(one) for one in known])
+        for one in known:
+            self._assert(self._truth(one))
         return self
 
     def follows(self, condition: Expr) -> bool:
         """Whether a condition holds for all values, as far as z3 can tell."""
+        return self.possible([eq(condition, 0)]) == "unsat"
+
+    def possible(self, known: Iterable[Expr]) -> str:
+        """Ask whether conditions can hold together: "sat", "unsat" or "unknown"."""
         working("a question to z3")
+        self.given(known)._read()
         try:
-            return bool(self.solver.check(self.term(condition) == 0) == z3.unsat)
+            status = self._solver.check()
+            if status == z3.unknown:
+                solver = z3.SolverFor(self.LOGIC)
+                solver.set("rlimit", self._rlimit)
+                solver.add(self._solver.assertions())
+                status = solver.check()
         except z3.Z3Exception:
-            return False
+            return "unknown"
+        return str(status)
 
 
 class Exact(Question):
@@ -117,30 +156,23 @@ class Exact(Question):
 
     LOGIC = "QF_NIA"
 
-    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
-        if kind is Kind.MUL:
-            return self.term(left) * self.term(right)
-        return super()._operation(kind, left, right)
+    def _product(self, left: Expr, right: Expr) -> str:
+        return f"(* {self._term(left)} {self._term(right)})"
 
-    def _divided(self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr) -> z3.ArithRef:
-        quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
-        exact = z3.And(a == quotient * b + rest, rest >= 0, rest < b)
-        self.solver.add(z3.Implies(b >= 1, exact), z3.Implies(a >= 0, quotient >= 0))
-        return quotient if kind is Kind.FLOORDIV else rest
-
-    def possible(self, known: Iterable[Expr]) -> str:
-        """Ask whether conditions can hold together: "sat", "unsat" or "unknown"."""
-        return str(self.given(known).solver.check())
+    def _quotient(self, left: Expr, right: Expr) -> tuple[str, str]:
+        a, b = self._term(left), self._term(right)
+        quotient, rest = self._name("Int"), self._name("Int")
+        whole = f"(= {a} (+ (* {quotient} {b}) {rest}))"
+        self._assert(f"(=> (>= {b} 1) (and {whole} (>= {rest} 0) (< {rest} {b})))")
+        self._assert(f"(=> (>= {a} 0) (>= {quotient} 0))")
+        return quotient, rest
 
 
 class Scenes(Exact):
     """Which answers conditions have together, in launches that are `given` and in others.
 
-    `given` has values of some variables; `known` holds in all.  Of many questions about one thing
-    z3's plain solver is the fastest.
+    `given` has values of some variables; `known` holds in all.
     """
-
-    LOGIC = ""
 
     def __init__(
         self,
@@ -151,30 +183,35 @@ class Scenes(Exact):
     ) -> None:
         super().__init__(rlimit)
         self.given(known)
-        self._holds = [self.truth(one) for one in conditions]
-        each = ([self.term(v) == n for v, n in one.items()] for one in given)
-        self._given = z3.Or([z3.And(one) for one in each])
+        self._holds = [self._flag(self._truth(one)) for one in conditions]
+        each = ((f"(= {self._term(v)} {n})" for v, n in one.items()) for one in given)
+        self._given = self._flag(f"(or false {' '.join(_every(one) for one in each)})")
         self._model: z3.ModelRef | None = None
+
+    def _flag(self, text: str) -> str:
+        name = self._name("Bool")
+        self._assert(f"(= {name} {text})")
+        return name
 
     def another(self) -> tuple[str, list[bool]]:
         """Ask for the answers of a launch that is not given: "sat", "unsat" or "unknown"."""
-        status = self._ask([z3.Not(self._given)], keep=True)
+        status = self._ask([f"(not {self._given})"], keep=True)
         if self._model is None or status != "sat":
             return status, []
-        model = self._model
-        return status, [z3.is_true(model.eval(h, model_completion=True)) for h in self._holds]
+        found = (self._model.eval(z3.Bool(h), model_completion=True) for h in self._holds)
+        return status, [z3.is_true(one) for one in found]
 
-    def value(self, expr: Expr) -> str:
-        """Return what an expression is in the launch that was found last."""
+    def value(self, var: Var) -> str:
+        """Return what a variable is in the launch that was found last."""
         assert self._model is not None, "asked of a launch that was found"
-        return str(self._model.eval(self.term(expr), model_completion=True))
+        return str(self._model.eval(z3.Int(self._term(var)), model_completion=True))
 
-    def least(self, expr: Expr, answers: list[bool]) -> int:
-        """Return the least that an expression is where the answers are those found last."""
-        found = int(self.value(expr))
+    def least(self, var: Var, answers: list[bool]) -> int:
+        """Return the least that a variable is where the answers are those found last."""
+        found = int(self.value(var))
         scene = self._scene(answers)
-        while self._ask([*scene, self.term(expr) < found], keep=True) == "sat":
-            found = int(self.value(expr))
+        while self._ask([*scene, f"(< {self._term(var)} {found})"], keep=True) == "sat":
+            found = int(self.value(var))
         return found
 
     def among_given(self, answers: list[bool]) -> str:
@@ -183,20 +220,25 @@ class Scenes(Exact):
 
     def leave(self, answers: list[bool]) -> None:
         """Ask about these answers no more."""
-        self.solver.add(z3.Not(z3.And(self._scene(answers))))
+        self._assert(f"(not {_every(self._scene(answers))})")
 
-    def _scene(self, answers: list[bool]) -> list[z3.BoolRef]:
+    def _scene(self, answers: list[bool]) -> list[str]:
         pairs = zip(self._holds, answers, strict=True)
-        return [one if yes else z3.Not(one) for one, yes in pairs]
+        return [one if yes else f"(not {one})" for one, yes in pairs]
 
-    def _ask(self, more: list[z3.BoolRef], *, keep: bool = False) -> str:
-        self.solver.push()
-        self.solver.add(more)
-        status = str(self.solver.check())
+    def _ask(self, more: list[str], *, keep: bool = False) -> str:
+        self._read()
+        self._solver.push()
+        self._solver.from_string(f"(assert {_every(more)})")
+        status = str(self._solver.check())
         if keep:
-            self._model = self.solver.model() if status == "sat" else None
-        self.solver.pop()
+            self._model = self._solver.model() if status == "sat" else None
+        self._solver.pop()
         return status
+
+
+def _every(texts: Iterable[str]) -> str:
+    return f"(and true {' '.join(texts)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,7 +41,7 @@ from oracles.prover.sites import (
     kinds,
     unknown,
 )
-from oracles.prover.solver import Exact, Known, Sequents
+from oracles.prover.solver import Exact, Known
 from oracles.verdict import Finding
 
 
@@ -420,12 +420,10 @@ def divided(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         named: set[Var] = set().union(*map(variables, (*known, *claims)))
         known += [fold(Kind.LE, 0, v) for v in sorted(named, key=str)]
         least = Least(known)
-        claims = {claim: division for claim, division in claims.items() if not least.holds(claim)}
-        shown = Sequents(rlimit).given(known).held(claims) if claims else ()
         left += [
             division
             for claim, division in claims.items()
-            if claim not in shown and not Exact(rlimit).given(known).follows(claim)
+            if not least.holds(claim) and not Exact(rlimit).given(known).follows(claim)
         ]
     checked = sum(map(len, asked.values()))
     if not left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, maximum, minimum
-from oracles.prover.solver import Known, Sequents
+from oracles.prover.solver import Exact, Known, Question, Sequents
 
 RLIMIT = 1_000_000
 A, B, N = Var("a"), Var("b"), Var("n")
@@ -91,3 +91,13 @@ def test_facts_about_other_unknowns_count_where_they_contradict_each_other() -> 
     assert Known([*over[:1], eq(Var("x") * 2, 1)], RLIMIT).gives(claim)
     assert not Known(over[:1], RLIMIT).gives(claim, _le(N, B))
     assert Known(over[:1], RLIMIT).gives(claim, *over[1:])
+
+
+@pytest.mark.parametrize("sort", [Question, Exact])
+def test_what_is_used_twice_is_written_once(sort: type[Question]) -> None:
+    """Sixty sums have a text, the tree of 2**60 leaves that they are has none."""
+    total: Expr = A
+    for _ in range(60):
+        total = fold(Kind.ADD, total, total)
+    assert sort(RLIMIT).follows(_le(A, total))
+    assert not sort(RLIMIT).follows(_le(total, A))
