@@ -7,9 +7,20 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import TypeVar, cast
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from fuser.expr import (
+    Expr,
+    Kind,
+    Op,
+    Var,
+    ceildiv,
+    eq,
+    fold,
+    minimum,
+    substitute,
+    variables,
+)
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import function, linear, replace_tree, spread
+from oracles.prover.arithmetic import function, linear, poly, replace_tree, spread, tree
 from oracles.prover.sites import facts
 from oracles.prover.solver import Known
 
@@ -118,6 +129,62 @@ def equated(kernel: kir.Kernel) -> kir.Kernel:
     return kernel
 
 
+def ended(kernel: kir.Kernel) -> kir.Kernel:
+    """End loops where their bodies do nothing any more: `if BLOCK + t * GRID < n` is all of one.
+
+    The guard is left where it is and always holds then, so that statements keep their numbers.
+    """
+    known = Known(facts(kernel), RLIMIT)
+
+    def made(body: tuple[kir.Stmt, ...]) -> tuple[kir.Stmt, ...]:
+        return tuple(one(kir.inside(stmt, made)) for stmt in body)
+
+    def one(stmt: kir.Stmt) -> kir.Stmt:
+        match stmt:
+            case kir.ForLoop(t, stop, (*lets, kir.IfThenElse(test, _, ()) as guard)):
+                own = {s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Let | kir.Assign)}
+                if all(isinstance(s, kir.Let) for s in lets) and not variables(test) & own:
+                    end = _end(test, t, known)
+                    if end is not None:
+                        body = (*lets, replace(guard, condition=1))
+                        return replace(stmt, stop=_sooner(end, stop, known), body=body)
+            case _:
+                pass
+        return stmt
+
+    new = made(kernel.body)
+    return kernel if new == kernel.body else replace(kernel, body=new)
+
+
+def _end(test: Expr, index: Var, known: Known) -> tuple[Expr, Expr] | None:
+    """Return a and b of a condition that holds while `index < ceildiv(a, b)`, for b >= 1."""
+    match test:
+        case Op(Kind.LT, a, b):
+            left = b - a
+        case Op(Kind.LE, a, b):
+            left = b - a + 1
+        case _:
+            return None
+    first, second = (substitute(left, {index: n}) for n in (0, 1))
+    step = tree(poly(first - second))
+    if poly(left) != poly(first - index * step) or not known.gives(fold(Kind.LE, 1, step)):
+        return None
+    return tree(poly(first)), step
+
+
+def _sooner(end: tuple[Expr, Expr], stop: Expr, known: Known) -> Expr:
+    """Return the smaller one of `ceildiv(*end)` and the end of a loop."""
+    left, step = end
+    match stop:
+        case Op(Kind.FLOORDIV, a, by) if poly(by) == poly(step):
+            if known.at_most(left + step - 1, a):
+                return ceildiv(left, step)
+        case _:
+            if known.at_most(left, stop):  # a quotient is no more, and both are counts
+                return ceildiv(left, step)
+    return minimum(ceildiv(left, step), stop)
+
+
 def decided(kernel: kir.Kernel) -> kir.Kernel:
     """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch.
 
@@ -127,12 +194,13 @@ def decided(kernel: kir.Kernel) -> kir.Kernel:
     inside |= {s.var for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)}
     own = {*kernel.params, kir.BLOCK, kir.GRID} - inside
     known = Known(facts(kernel), RLIMIT)
-    alone = kir.BLOCK in own and known.gives(eq(kir.GRID, 1))
+    ours = kir.BLOCK in own and known.gives(eq(kir.GRID, 1))
+    alone: Mapping[Expr, Expr] = {kir.BLOCK: 0, kir.GRID: 1} if ours else {}
 
     @cache
     def settled(expr: Expr) -> Expr:
         if not isinstance(expr, Op):
-            return 0 if alone and expr == kir.BLOCK else expr
+            return alone.get(expr, expr)
         a, b = settled(expr.a), settled(expr.b)
         if (a, b) != (expr.a, expr.b):
             expr = fold(expr.kind, a, b)

@@ -362,7 +362,7 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
                 # where lengths depend on each other, what was found may be of lengths that do not
-                loose = judge is whole and cases(kernel, alone=True)
+                loose = judge is parts or cases(kernel, alone=True)
                 shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
                 return shown, launch
         elif not closed.reason:

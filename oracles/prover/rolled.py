@@ -22,7 +22,7 @@ from random import Random
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import function, linear, parts_of, poly, tree
-from oracles.prover.plain import RLIMIT, decided, equated, inlined, mapped
+from oracles.prover.plain import RLIMIT, decided, ended, equated, inlined, mapped
 from oracles.prover.sites import facts, fixed_grid
 from oracles.prover.solver import Known
 
@@ -56,7 +56,7 @@ class Rolled:
 @lru_cache(maxsize=8)
 def plainer(kernel: kir.Kernel) -> Rolled:
     """Return a kernel that does the same in every launch, in fewer words; `inlined` at least."""
-    found = rolled(decided(equated(inlined(kernel))))
+    found = rolled(decided(ended(equated(inlined(kernel)))))
     return replace(found, kernel=decided(found.kernel))
 
 

@@ -479,12 +479,17 @@ class Sequents:
         self._known = [self._truth(one) for one in known]
         return self
 
-    def held(
-        self, goals: Iterable[Expr], steps: Iterable[tuple[bool, Expr]] = ()
-    ) -> tuple[set[Expr], bool]:
-        """Return the goals that follow from all that steps assume, and whether all claims follow.
+    def held(self, goals: Iterable[Expr]) -> set[Expr]:
+        """Return the goals that follow: those that are left when no model refutes any more."""
+        return self.held_after((), goals)[0]
 
-        Those are all asked at once.  Goals that a model refutes are dropped, until none does.
+    def held_after(
+        self, steps: Iterable[tuple[bool, Expr]], goals: Iterable[Expr]
+    ) -> tuple[set[Expr], bool]:
+        """Return the goals that follow from what steps assume, and whether all is as they claim.
+
+        That each claim follows from all before it, and goals from all of them, is asked at once;
+        then goals that a model refutes are dropped, until none does.
         """
         left = dict(enumerate(goals))
         flags = {i: z3.Bool(f"g{i}") for i in left}
@@ -493,21 +498,27 @@ class Sequents:
         named["wrong"] = _wrong([*texts, (True, f"(and true {' '.join(named)})")])
         named["way"] = f"(and true {' '.join(text for claims, text in texts if not claims)})"
         self._read([f"(assert (= {name} {text}))" for name, text in named.items()], named)
-        sure = bool(self._check(z3.Bool("wrong")) == z3.unsat)
+        way, answer = z3.Bool("way"), self._check(z3.Bool("wrong"))
+        sure = bool(answer == z3.unsat)
+        if answer == z3.sat and z3.is_true(self._solver.model().eval(way, model_completion=True)):
+            left = self._unrefuted(left, flags)
         if not sure:
-            self._solver.add(z3.Bool("way"))
+            self._solver.add(way)
         while left and not sure:
             answer = self._check(z3.Or([z3.Not(flags[i]) for i in left]))
             if answer == z3.unsat:
                 break
-            model = self._solver.model() if answer == z3.sat else None
-            left = {
-                i: g for i, g in left.items()
-                if model is not None
-                and not z3.is_false(model.eval(flags[i], model_completion=True))
-            }  # fmt: skip
+            left = self._unrefuted(left, flags) if answer == z3.sat else {}
         self._solver.pop()
         return set(left.values()), sure
+
+    def _unrefuted(self, goals: dict[int, Expr], flags: dict[int, z3.BoolRef]) -> dict[int, Expr]:
+        """Return the goals that hold in the model that was found last."""
+        model = self._solver.model()
+        return {
+            i: goal for i, goal in goals.items()
+            if not z3.is_false(model.eval(flags[i], model_completion=True))
+        }  # fmt: skip
 
     def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
         """Return the first claim (True) that does not follow from all steps before it, if any."""

@@ -63,6 +63,13 @@ def one_way_for_few(total: Expr, *, on: int = 0) -> Walk:
     )
 
 
+def while_any(rounds: Expr, *, more: int = 0) -> Walk:
+    """Go round as often as the CTA with most tiles, and take one while there is any."""
+    there = fold(Kind.LT, kir.BLOCK + k * kir.GRID, n + more)
+    return lambda one: (kir.ForLoop(k, rounds, (kir.IfThenElse(there, one(k)),)),)
+
+
+MOST = ceildiv(n, kir.GRID)
 CHUNK, STRIDED = minimum(n - kir.BLOCK * 3, 3), ceildiv(n - kir.BLOCK, 3)
 CHUNKS, STRIDES = (eq(kir.GRID, ceildiv(n, 3)),), (eq(kir.GRID, minimum(n, 3)),)
 
@@ -77,6 +84,11 @@ def strided(use: Walk, feed: Walk) -> kir.Kernel:
     return ring(use, feed, requires=STRIDES, place=lambda at: kir.BLOCK + at * 3)
 
 
+def dealt(use: Walk, feed: Walk) -> kir.Kernel:
+    """Each of any number of CTAs has a tile in each round, while there are any."""
+    return ring(use, feed, requires=(), place=lambda at: kir.BLOCK + at * kir.GRID)
+
+
 def both(use: Walk, feed: Walk, *requires: Expr, stages: int = 2) -> kir.Kernel:
     """One CTA, and two parameters."""
     return ring(use, feed, stages=stages, requires=(ONE_CTA, *requires), params=(n, m))
@@ -88,6 +100,7 @@ def runs(*launches: tuple[int, ...]) -> tuple[Run, ...]:
 
 
 DEALT = runs((1, 1), (1, 3), (2, 4), (2, 5), (3, 8))
+ANY = runs((1, 0), (1, 3), (2, 3), (3, 4), (3, 8))
 WIDE = runs((1, 1), (2, 2), (3, 3), (3, 4), (3, 8))
 TWO = runs((1, 0, 0), (1, 1, 3), (1, 3, 1), (1, 5, 2), (1, 7, 7))
 WHY = "However the length is cut, each side takes every tile once, in order."
@@ -106,6 +119,16 @@ LITMUS: tuple[Litmus, ...] = (
            "deadlock", "strides_in_threes_and_by_parts",
            "Where n is one more than a multiple of three from it on, a CTA waits for a tile.",
            launches=runs((3, 4), (1, 1))),
+    legal("tiles_while_there_are_any", "H10 H16", dealt(while_any(MOST), while_any(n)), WHY,
+          launches=ANY),
+    broken("a_reader_without_its_guard", "H10 H16", dealt(each(MOST), while_any(MOST)),
+           "deadlock", "tiles_while_there_are_any",
+           "In the last round the CTAs that have no tile wait for one.", launches=ANY),
+    broken("a_loader_with_one_tile_more", "H10 H16",
+           dealt(while_any(MOST), while_any(MOST, more=1)), "exit deadlock",
+           "tiles_while_there_are_any",
+           "Where CTAs have none in the last round, the first of them copies one nobody reads.",
+           launches=ANY),
     legal("parts_of_a_parameter", "H10 H16", both(each(n), parted(n, m)), WHY, launches=TWO),
     broken("parts_of_a_parameter_with_a_gap", "H10 H16", both(each(n), parted(n, m, on=1)),
            "parity deadlock RAW", "parts_of_a_parameter",

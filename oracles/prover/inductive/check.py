@@ -238,7 +238,6 @@ class _Checker:
     def _follow(self, step: Step, now: dict[Number, Expr], notes: list[Note]) -> None:
         """Add what notes assume or claim."""
         slot, started = 0, step.source >= 0
-        key: tuple[object, ...]
         for note in notes:
             match note:
                 case Evaluated():
@@ -255,21 +254,18 @@ class _Checker:
                     self._claim(step, read.found[by], note)
                 case Assigned(agent, name, expr):
                     now[agent, name] = self._valued(expr, now, agent)
-                case Tested():
-                    key = note.agent, note.expr, note.answer
-                    read = self._read.get(key) or self._reading(key, note.expr)
-                    by = tuple(map(now.get, read.of))
-                    if by not in read.found:
-                        test = self._replaced(read.expr, by)
-                        read.found[by] = test if note.answer else normal(eq(test, 0))
-                    self._claim(step, read.found[by], note)
+                case Tested(agent, expr, answer):
+                    test = self._valued(expr, now, agent)
+                    self._claim(step, test if answer else normal(eq(test, 0)), note)
                 case Compared():
+                    kind, answer = note.kind, note.answer
                     left, right = self._number(note.left, now), self._number(note.right, now)
-                    key = note.kind, left, right, note.answer
-                    if key not in self._compared:
-                        test = normal(fold(note.kind, left, right))
-                        self._compared[key] = test if note.answer else normal(eq(test, 0))
-                    self._claim(step, self._compared[key], note)
+                    same = self._compared.get((kind, left, right, answer))
+                    if same is None:
+                        test = normal(fold(kind, left, right))
+                        same = test if answer else normal(eq(test, 0))
+                        self._compared[kind, left, right, answer] = same
+                    self._claim(step, same, note)
                 case Split():
                     n = self._code.atoms.meaning(note.unknown.atom)
                     shift = self._classes[step.source].shift_of(note.unknown) if started else 0
@@ -293,11 +289,10 @@ class _Checker:
 
     def _number(self, number: Number | int, now: dict[Number, Expr]) -> Expr:
         """Return a number in terms of the shifts of the class."""
-        if isinstance(number, int):
-            return number
-        if number not in now:
+        found = number if isinstance(number, int) else now.get(number)
+        if found is None:
             raise BeyondError("boxes that CTAs share move along more than one loop")
-        return now[number]
+        return found
 
     def _reading(
         self, key: tuple[object, ...], expr: Expr, note: Evaluated | None = None
@@ -438,7 +433,8 @@ class _Checker:
         asked = {g: None for g in goals.values() if not bounds.give(g)}
         if not asked:
             return False
-        held, sure = self._solver.given(given.known).held(asked, [one for one, _ in left])
+        asker = self._solver.given(given.known)
+        held, sure = asker.held_after([one for one, _ in left], asked)
         step.sure = given if sure else None
         kept = [f for f in target.facts if goals[f] not in asked or goals[f] in held]
         changed = len(kept) < len(target.facts)

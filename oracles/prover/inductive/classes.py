@@ -25,6 +25,9 @@ from oracles.prover.reachability.path import Number
 from oracles.prover.reachability.state import Agent, Range, State, Unknown
 from oracles.prover.reachability.sync import SLOTS
 
+Position = tuple[int, str, int, Unknown | None]
+"""What threads of a CTA have as a variable: its name and value, and which loop counts with it."""
+
 
 class Class:
     """The states that one stands for.
@@ -48,6 +51,7 @@ class Class:
         self._code, self._orbits, self._walk = code, orbits, walk
         self._loops: dict[Unknown, Var] = {}
         self._first: dict[int, int] = {}
+        self._places: dict[Position, Expr] = {}
         facts: list[Expr] = [eq(rotation(i), 0) for i in range(len(orbits))]
         facts += [fold(Kind.LE, 0, rotation(i)) for i in range(len(orbits))]
         facts += [eq(fold(Kind.MOD, rotation(i), o.step), 0) for i, o in enumerate(orbits)]
@@ -55,12 +59,16 @@ class Class:
         for a in state.agents:
             if a.done:
                 continue
+            i = code.programs[a.kind.index][a.at]
+            unknowns = {one.name: one.unknown for one in reversed(a.loops)}
             for name, value in sorted(a.env.items()):
-                i = code.programs[a.kind.index][a.at]
+                place = a.kind.cta, name, value, unknowns.get(name)
                 if isinstance(i, Set) and i.name == name and i.terms:
                     late.append((a, i))
+                elif place in self._places:  # that others have, too
+                    self.members[a.kind.index, name] = self._places[place]
                 else:
-                    facts += self._grouped(a, name, value)
+                    facts += self._grouped(a, place)
         for a, i in late:
             self.members[a.kind.index, i.name] = self._behind(a, i)
         self._now: dict[str, dict[tuple[Expr, int], None]] = defaultdict(dict)
@@ -72,9 +80,9 @@ class Class:
         self.facts = facts
         self._suppose()
 
-    def _grouped(self, a: Agent, name: str, value: int) -> Iterator[Expr]:
+    def _grouped(self, a: Agent, place: Position) -> Iterator[Expr]:
         """Put a variable into its group; yield what may hold of its shift."""
-        loop = next((one for one in a.loops if one.name == name), None)
+        _, name, value, unknown = place
         turned = self._turned(a, name)
         if turned is not None:
             shift, orbit = turned
@@ -82,15 +90,17 @@ class Class:
                 apart = fold(Kind.SUB, shift, rotation(orbit))
                 yield eq(shift, rotation(orbit))
                 yield eq(Op(Kind.MOD, apart, self._orbits[orbit].period), 0)
-        elif loop is not None and loop.unknown is not None:
-            shift = self._loops.setdefault(loop.unknown, Var(f"shift k{len(self._loops)}"))
+        elif unknown is not None:
+            shift = self._loops.setdefault(unknown, Var(f"shift k{len(self._loops)}"))
         else:
             shift = Var(f"shift {a.kind.index} {name}")
-        if loop is not None and loop.unknown is not None:
-            first = self._loops.setdefault(loop.unknown, shift)
+        if unknown is not None:
+            first = self._loops.setdefault(unknown, shift)
             if first != shift:  # rings that rotate by themselves, in one loop
                 yield eq(shift, first)
-        self.members[a.kind.index, name] = fold(Kind.ADD, shift, value)
+        member = self.members[a.kind.index, name] = fold(Kind.ADD, shift, value)
+        if turned is not None or unknown is not None:
+            self._places[place] = member
         self.defines.setdefault(shift, (a.kind.index, name))
         yield eq(shift, 0)
         yield fold(Kind.LE, 0, shift)
@@ -108,8 +118,10 @@ class Class:
         self.defines[shift] = number
         yield eq(shift, 0)
         for beside, now in self._now.get(name, ()):
-            yield eq(shift, fold(Kind.SUB, beside, value))
-            yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
+            if value == now:
+                yield eq(shift, fold(Kind.SUB, beside, value))
+            if value <= now:
+                yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
         if isinstance(number[0], tuple):  # of a map, in whichever loops its writer and copies are
             for beside, now in dict.fromkeys(one for each in self._now.values() for one in each):
                 yield eq(shift, fold(Kind.SUB, beside, now))
@@ -169,8 +181,9 @@ class Class:
         self.facts = [f for f in dict.fromkeys(self.facts) if not isinstance(f, int)]
 
     def drop_refuted(self, shifts: Mapping[Var, Expr]) -> None:
-        """Drop the candidates that do not hold of a state with these shifts."""
-        self.facts = [f for f in self.facts if substitute(f, shifts) != 0]
+        """Drop the candidates that do not hold of a state with these shifts; with none all do."""
+        if any(shifts.values()):
+            self.facts = [f for f in self.facts if substitute(f, shifts) != 0]
 
 
 def rotation(orbit: int) -> Var:

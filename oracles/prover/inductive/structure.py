@@ -160,6 +160,7 @@ class Shape:
         }
         self._semaphores = {k: s for k, s in state.semaphores.items() if not self._left(s)}
         self._asked = self._askable()
+        self._open = self._asked & ~self._everybody
 
     def _askable(self) -> int:
         """Return the facts that somebody may still ask about: of all that the state refers to."""
@@ -231,7 +232,9 @@ class Shape:
 
     def _facts(self, known: int, beyond: int = 0) -> int:
         """Return facts that may be asked about and that not everybody knows."""
-        left = known & self._asked & ~(self._everybody | beyond)
+        left = known & self._open
+        if beyond:
+            left &= ~beyond
         return self._turned.facts(left) if left else 0
 
     # --- the parts of a state -------------------------------------------------------------------

@@ -475,15 +475,13 @@ def assemble(
     code.atoms = Atoms(names, {}, signed(kernel), _ends(kernel, names), facts=facts)
     code.sites = every(kernel)
     code.lengths = _lengths(kernel)
+    makers = [_Assembler(code, cta, shared) for cta in range(len(fixed))]
     made: dict[tuple[int, tuple[bool, ...]], list[Instruction]] = {}
-    plain: list[dict[Expr, Expr]] = [{} for _ in fixed]
     for kind in code.kinds:
-        mine = kind.cta, tuple(site.place.has(kind) for site in code.sites)
-        if mine not in made:
-            maker = _Assembler(code, *mine, shared, plain[kind.cta])
-            maker.body(kernel.body, {}, ())
-            made[mine] = maker.out
-        code.programs.append(made[mine])
+        mine = tuple(site.place.has(kind) for site in code.sites)
+        if (kind.cta, mine) not in made:
+            made[kind.cta, mine] = makers[kind.cta].program(mine)
+        code.programs.append(made[kind.cta, mine])
     loops = [i for i in code.instructions if isinstance(i, Enter)]
     sets = [i for i in code.instructions if isinstance(i, Set)]
     code.moving = frozenset(i.name for i in loops) | frozenset(i.name for i in sets)
@@ -584,31 +582,29 @@ def _counted(stop: Expr) -> Expr:
 
 
 class _Assembler:
-    """Write the code of threads of a CTA, who execute those sites that are `mine`.
+    """Write the code of threads of a CTA."""
 
-    `plain` has what expressions are once what is known of the CTA has been put in place.
-    """
-
-    def __init__(
-        self,
-        code: Code,
-        cta: int,
-        mine: Sequence[bool],
-        shared: frozenset[str],
-        plain: dict[Expr, Expr],
-    ) -> None:
-        self.code, self.rank, self.mine = code, cta % code.kernel.cluster, mine
-        self.fixed, self.shared, self.plain = code.fixed[cta], shared, plain
-        self.out: list[Instruction] = []
-        self.here = 0
+    def __init__(self, code: Code, cta: int, shared: frozenset[str]) -> None:
+        self.code, self.shared, self.fixed = code, shared, code.fixed[cta]
+        self.rank = cta % code.kernel.cluster
         self.unknown = code.atoms.names
-        self.given: set[str] = set()
-        self.outcomes = iter(outcomes(code.kernel))
+        self.plain: dict[Expr, Expr] = {}
+        self.elections = outcomes(code.kernel)
         self.moving = {s.var.name for s in code.kernel.walk() if isinstance(s, kir.Assign)}
 
+    def program(self, mine: Sequence[bool]) -> list[Instruction]:
+        """Return the code of those who execute the sites that are `mine`."""
+        self.mine = mine
+        self.out: list[Instruction] = []
+        self.here = 0
+        self.given: set[str] = set()
+        self.outcomes = iter(self.elections)
+        self.body(self.code.kernel.body, {kir.RANK: self.rank}, ())
+        return self.out
+
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
-        rank: dict[Var, Expr] = {kir.RANK: self.rank}
-        whole = substitute(expr, {**lets, **rank})
+        """Put what is known in place: lets, the rank in the cluster, and what the CTA fixes."""
+        whole = substitute(expr, lets)
         if whole not in self.plain:
             many, plain = self.code.kernel.cluster, _fixed(whole, self.fixed)
             if many > 1:

@@ -456,8 +456,11 @@ def _allows(kernel: kir.Kernel, count: Expr, many: int) -> bool:
     names = [var.name for var in kernel.params]
     for sizes in product((FAR, 1), repeat=len(names)):
         values = {**dict(zip(names, sizes, strict=True)), str(count): many}
-        if not launches.broken(kernel, {**values, kir.GRID.name: grid(values)}):
-            return True
+        try:
+            if not launches.broken(kernel, {**values, kir.GRID.name: grid(values)}):
+                return True
+        except ZeroDivisionError:
+            continue
     return False
 
 

@@ -276,10 +276,10 @@ class Execution(Scene):
     def ways_on(self, error: ForkError | ChoiceError) -> list[State]:
         """Return the states in which a test has either answer, or a count is decided.
 
-        The one to follow first, yes or the smallest count, is last.
+        The one to follow first, yes or the smallest count, is last: this state itself.
         """
         if isinstance(error, ChoiceError):
-            answers = [(self.state.copy(), answer) for answer in (False, True)]
+            answers = [(self.state.copy(), False), (self.state, True)]
             fork = object()
             for way, (other, answer) in enumerate(answers):
                 other.chosen[error.test] = answer
@@ -287,7 +287,8 @@ class Execution(Scene):
             return [other for other, _ in answers]
         least = self.known_of(error.unknown).low
         exact = (Range(value, exact=True) for value in range(error.value - 1, least - 1, -1))
-        ranges = [(self.state.copy(), known) for known in (Range(error.value), *exact)]
+        *others, last = (Range(error.value), *exact)
+        ranges = [*((self.state.copy(), known) for known in others), (self.state, last)]
         fork = object()
         for way, (other, known) in enumerate(ranges):
             other.ranges[error.unknown] = known
@@ -511,7 +512,7 @@ def _comes(kernel: kir.Kernel, site: Site, cta: Expr) -> bool:
 
 STATES = 10_000
 """States that are looked at before giving up."""
-UNPLACED = 500
+UNPLACED = 200
 """States of a CTA of which nothing is known, before it is followed in each of its places."""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""

@@ -138,7 +138,7 @@ MAPS = "map "
 ONES = sum(1 << FACTS * i for i in range(4096))
 """That an event happened, for every event there may be."""
 EVERY_FACT = ONES * ANY
-"""All facts: without some of them it is a mask, and faster than a negative one."""
+"""All facts of those events: without some it is a mask, and a faster one than a negative number."""
 
 Where = tuple[int, str, int]
 """A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
@@ -682,7 +682,7 @@ class State:
         """
         facts = 0b1111 << FACTS * event
         if self.used & facts:
-            keep = EVERY_FACT ^ facts
+            keep = EVERY_FACT ^ facts if self.used <= EVERY_FACT else ~facts
             keep_only(Phase, self.phases.values(), keep)
             keep_only(Generation, self.barriers.values(), keep)
             keep_only(Semaphore, self.semaphores.values(), keep)

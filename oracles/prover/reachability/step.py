@@ -276,7 +276,7 @@ class Access:
                     sure = how is not Share.MAYBE
                 if level is not Overlap.NEVER:
                     past = known[level] >> FACTS * entry.event
-                    if self.proxy or not past & 1:
+                    if self.proxy or not past & 1:  # else it is ordered, and needs no fence
                         self._order(entry, other, past, sure=sure)
         step.findings.ask(asked)
         event = self._keep()

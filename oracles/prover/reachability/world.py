@@ -442,12 +442,10 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
             total, of = linear(expr)
             parts = dict(of)
             for part, times in of.items():
-                match part:
-                    case Op(Kind.MOD, _, by) if 0 < -times <= parts.get(by, 0) and lows.get(by, 0):
-                        parts[by] += times  # a remainder is less than what it is by
-                        total -= parts.pop(part)
-                    case _:
-                        pass
+                whole = part.b if isinstance(part, Op) and part.kind is Kind.MOD else None
+                if whole is not None and 0 < -times <= parts.get(whole, 0) and lows.get(whole):
+                    parts[whole] += times  # a remainder is less than what it is by
+                    total -= parts.pop(part)
             for part, times in parts.items():
                 low = _lowest(part, lows)
                 if times and (low is None or times < 0):
@@ -628,7 +626,6 @@ class Layout:
         self._positive = positive(kernel)
         self._pairs: dict[tuple[int, int], Pair] = {}
         self._named: dict[Do, tuple[list[str], list[str]]] = {}
-        self._bounds: dict[Do, list[Var]] = {}
         self._empty: dict[tuple[object, ...], Expr | None] = {}
         self._boxes: dict[tuple[object, ...], Where] = {}
         spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -695,11 +692,8 @@ class Layout:
 
         Then it has no element.
         """
-        if do not in self._bounds:
-            self._bounds[do] = sorted(
-                {v for e in (*do.origin, *do.limit) for v in variables(e)}, key=str
-            )
-        key = do, *(a.env.get(var.name) for var in self._bounds[do])
+        ends = (*do.origin, *do.limit)
+        key = do, *(a.env.get(v.name) for e in ends for v in variables(e))
         if key not in self._empty:
             known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items()}
             sides = list(zip(do.origin, do.limit, strict=True))
@@ -758,9 +752,8 @@ class Layout:
         return Pair(how, alike, still, one.strides(other, self._positive))
 
     def alike(self, one: Where, other: Where) -> bool:
-        """Whether two boxes move along one loop, in the same steps."""
-        pair = self._pairs.get((one[2], other[2]))
-        return pair.alike if pair else self.regions[one[2]].alike(self.regions[other[2]])
+        """Whether two boxes that may overlap move along one loop, in the same steps."""
+        return self._pairs[one[2], other[2]].alike
 
     def now(self, do: Do, a: Agent) -> tuple[int, ...]:
         """Return where a rolling box is now."""
@@ -791,7 +784,6 @@ class Accesses:
         self._overlaps = _overlaps(code.kinds[: self._kinds], code.kernel.threads)
         self.spreads = {site.index: ordinary(site, layout.storage) for site in code.sites}
         self._operands: dict[tuple[int, str], Spread] = {}
-        self._known: dict[tuple[int, int, bool, bool, int], dict[tuple[int, int], Overlap]] = {}
         self._levels: dict[tuple[User, User, int], Overlap] = {}
         self._holders: dict[int, frozenset[int]] = {}
         self._writers: dict[tuple[int, int], int] = {}
@@ -816,20 +808,14 @@ class Accesses:
 
     def _level(self, first: User, second: User, apart: int) -> Overlap:
         (one, agent, name), (two, other, called) = first, second
-        left, right = self._operands.get((one, name)), self._operands.get((two, called))
-        key = one, two, left is not None, right is not None, apart
-        found = self._known.get(key)
-        if found is None:
-            a, b = left or self.spreads[one], right or self.spreads[two]
-            if a is None or b is None:
-                return Overlap.ANY
-            found = self._overlaps.between(a, b, apart)
-            if one == two and a.matrix:
-                found = each_by_one(found)
-            self._known[key] = found
+        a = self._operands.get((one, name)) or self.spreads[one]
+        b = self._operands.get((two, called)) or self.spreads[two]
         many = self._kinds
-        if agent // many != other // many:
+        if a is None or b is None or agent // many != other // many:
             return Overlap.ANY
+        found = self._overlaps.between(a, b, apart)
+        if one == two and a.matrix:
+            found = each_by_one(found)
         return found.get((agent % many, other % many), Overlap.NEVER)
 
     def collide(self, site: Site, agent: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from litmus.tensor_maps import rewritten, ring
@@ -11,7 +12,7 @@ from sample import some
 
 from fuser.cookbook import recipes
 from fuser.cookbook.ring import k
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, minimum
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, minimum
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.schedule.matmul_params import MatmulParams
@@ -19,7 +20,7 @@ from fuzz.cases.case import Case, compiled
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.subjects import find
 from oracles.prover.inductive import check
-from oracles.prover.inductive.classes import normal, solved
+from oracles.prover.inductive.classes import Bounds, normal, solved
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import canonical, fixpoint
 from oracles.prover.reachability.canonical import Rotation
@@ -170,6 +171,61 @@ def _value(expr: object, x: int, y: int) -> int:
             return found
         case _:
             raise AssertionError(expr)
+
+
+def _grid(expr: Expr) -> list[int]:
+    return [_value(expr, x, y) for x in range(-4, 5) for y in range(-4, 5)]
+
+
+SUMS = [X, Y, X + Y, X - Y, 2 * X - 3 * Y, (X + 5) % 3, X // 2 - Y]
+CONDITIONS = [
+    normal(fold(kind, left, right))
+    for kind in (Kind.LE, Kind.LT, Kind.EQ)
+    for total in SUMS
+    for left, right in ((total, 1), (-2, total), (total, 0))
+]
+
+
+def test_conditions_keep_what_they_say_in_their_one_spelling() -> None:
+    """And two that say the same of one sum have one."""
+    for kind in (Kind.LE, Kind.LT, Kind.EQ):
+        for a in SUMS:
+            for b in (-3, 0, 1, Y, 2 * X):
+                assert _grid(normal(fold(kind, a, b))) == _grid(fold(kind, a, b))
+    assert normal(Op(Kind.LT, 2 * X, 2 * Y + 5)) == normal(fold(Kind.LE, X, Y + 2))
+    assert normal(eq(fold(Kind.LE, X, Y), 0)) == normal(Op(Kind.LT, Y, X))
+
+
+def test_what_is_plain_follows() -> None:
+    """Whatever values there are for which the facts hold, the condition does."""
+    where = {one: {n for n, holds in enumerate(_grid(one)) if holds} for one in CONDITIONS}
+    given = 0
+    for one, other in combinations(CONDITIONS, 2):
+        bounds = Bounds().know([one, other])
+        for goal in CONDITIONS[::2]:
+            if bounds.give(goal):
+                given += 1
+                assert where[one] & where[other] <= where[goal], (one, other, goal)
+    assert given > len(CONDITIONS) ** 2
+
+
+@pytest.mark.parametrize(
+    ("facts", "goal", "plain"),
+    [
+        ((X <= Y, X >= 0), Y >= 0, True),
+        ((X + 13 <= Y, X >= 0), Y >= 13, True),
+        ((X + 13 <= Y, X >= 0), Y >= 14, False),
+        ((X <= 3, Y >= 0), X - 2 * Y <= 3, True),
+        ((eq(X, 3),), X <= 3, True),
+        ((eq(X, 3),), eq(X, 4), False),
+        ((eq(X % 2, 0),), eq(X % 2, 0), True),
+        ((both(X <= Y, Y <= 2),), X <= 2, True),
+        ((), X <= X + 1, True),
+    ],
+)
+def test_facts_are_added_up(facts: tuple[Expr, ...], goal: Expr, *, plain: bool) -> None:
+    """One about several unknowns, and what is known of each alone."""
+    assert Bounds().know(map(normal, facts)).give(normal(goal)) is plain
 
 
 def test_equations_are_solved_in_turn() -> None:
