@@ -261,10 +261,11 @@ class _Unroller:
                 step = self.step(Op.CP_ARRIVE, stmt, event, accesses)
                 step.flag, step.grants = int(stmt.noinc), self.copies
             case kir.MBarrierWaitParity():
+                parity = value(stmt.parity, self.values)  # worked out for the one try, too
                 if not stmt.retry:
                     return
                 step = self.step(Op.WAIT, stmt, event, accesses)
-                step.flag, step.reach = value(stmt.parity, self.values), stmt.scope
+                step.flag, step.reach = parity, stmt.scope
                 if step.flag not in (0, 1):
                     says = f"parity {step.flag}, neither 0 nor 1"
                     raise Defect(Rule.BOUNDS, "bounds", self.where, says)

@@ -78,6 +78,8 @@ def required_grid(kernel: kir.Kernel) -> Function | None:
 
 LARGEST = 1 << 24
 """Largest value that is tried for a parameter."""
+SMALL = 24
+"""Values of a parameter that are tried one by one, since what is wanted need not grow with it."""
 Wanted = tuple[Expr, int]
 """An expression over a launch, such as the end of a loop, and what it is to be."""
 
@@ -202,6 +204,9 @@ class Search:
             if at({**params, var.name: params[var.name] // unit * unit}) == count:
                 return {}
             most = range(LARGEST // unit)
+            small = (n for n in range(SMALL) if at({**params, var.name: n * unit}) == count)
+            if (least := next(small, None)) is not None:
+                return {var.name: least * unit}
             low = bisect_left(most, count, key=lambda n: at({**params, var.name: n * unit}))
             if at({**params, var.name: low * unit}) == count:
                 return {var.name: low * unit}

@@ -481,7 +481,10 @@ def _refuted(
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         reason += _independent(kernel)
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
-    return Verdict(ORACLE, Status.FAIL, closed.checked, (*_byte_counts(kernel, trips), *findings))
+    shown = ((kir.GRID.name, launch.grid), *launch.params.items())
+    found = (*_byte_counts(kernel, trips), *findings)
+    found = tuple(replace(f, launch=shown) if f.severity == "error" else f for f in found)
+    return Verdict(ORACLE, Status.FAIL, closed.checked, found)
 
 
 def _independent(kernel: kir.Kernel) -> str:

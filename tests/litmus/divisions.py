@@ -57,11 +57,10 @@ def only(test: Expr, *body: kir.Stmt) -> kir.IfThenElse:
     return kir.IfThenElse(test, body)
 
 
-def waits(parity: Expr) -> Body:
-    """Arrive at a barrier, and wait for the phase."""
-    return kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(BAR, 0),)), kir.MBarrierWaitParity(
-        BAR, 0, parity
-    )
+def waits(parity: Expr, *, retry: bool = True) -> Body:
+    """Arrive at a barrier, and wait for the phase, or try once."""
+    wait = kir.MBarrierWaitParity(BAR, 0, parity, retry=retry)
+    return kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(BAR, 0),)), wait
 
 
 PLACES: dict[str, Body] = {
@@ -69,12 +68,13 @@ PLACES: dict[str, Body] = {
     "a_limit": (kir.Load(X, kir.Box(X1, (0, 0), TILE, (4 + ZERO, 32)), 4),),
     "a_slot": (store(kir.Slot(S, ZERO), X), load(X, kir.Slot(S, 0))),
     "a_parity": waits(ZERO),
+    "a_single_try": waits(ZERO, retry=False),
     "a_condition": (only(n // m < 3, JOIN),),
     "the_end_of_a_loop": (kir.ForLoop(k, n // m, (JOIN,)),),
     "a_let": (kir.Let(q, n // m),),
 }
 """Where a kernel divides by `m`."""
-UNDECIDED = "a_limit", "a_slot", "a_parity"
+UNDECIDED = "a_limit", "a_slot", "a_parity", "a_single_try"
 """Where the prover does not follow a parameter: what divides by at least 1 there is unknown."""
 
 

@@ -52,6 +52,14 @@ def test_nested_loops_are_reached_together(t: int, k: int) -> None:
     assert (found.trips["t"], found.trips["k"]) == (t, k)
 
 
+def test_a_rest_of_a_number_is_reached_by_a_small_one() -> None:
+    """What does not grow with a parameter is not bisected: the middle of all numbers fits, too."""
+    body = (kir.ForLoop(k, n % 3, (load(fragment("x"), box(XN, k)),)),)
+    found = launches.example(litmus_kernel(body, tensors=(XN, YN), requires=(n >= 1,)), {"k": 2})
+    assert found is not None
+    assert found.params["n"] == 2
+
+
 def test_a_grid_that_is_required_is_kept() -> None:
     """CTAs that share a tile are all launched; a cluster is whole."""
     splits = {launch.params["splits"] for launch in launches.small(split_k())}

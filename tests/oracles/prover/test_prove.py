@@ -24,6 +24,7 @@ from fuser.kernel.ir import LaunchSequence
 from fuzz.kernels.matmul import sync_mutants
 from fuzz.kernels.subjects import find
 from fuzz.mutation import operators
+from oracles.explorer.explore import Launch, explore
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.prove import Memory, nameless_key, prove, witness, witness_trips
 from oracles.prover.reachability import fixpoint
@@ -442,6 +443,19 @@ def test_a_proof_crosses_few_files(kernel: kir.Kernel) -> None:
     assert "oracles/prover/reachability/fixpoint.py" in files
     assert "oracles/prover/inductive/check.py" in files
     assert len(files) <= FILES
+
+
+@pytest.mark.parametrize(
+    "name", ["two_tiles_a_turn_of_five_slots 125", "turns_joined_in_parts_of_a_period 0"]
+)
+def test_a_launch_that_shows_it_is_named(name: str) -> None:
+    """Late, or among many CTAs: the explorer finds nothing in small launches, and there it does."""
+    kernel = find(f"of tests/litmus/suite.py:{name}").kernel
+    verdict = prove(kernel)
+    named = {found.launch for found in verdict.findings if found.severity == "error"}
+    (launch,) = ({**dict(one)} for one in named)
+    grid = launch.pop(kir.GRID.name)
+    assert explore(kernel, Launch(grid, launch)).status is Status.FAIL
 
 
 def test_byte_counts_are_told_beside_a_last_arriving_cta() -> None:
