@@ -394,6 +394,9 @@ class Execution(Scene):
         if self.state.ended >= 0:
             return
         waits = [s for s in sites if isinstance(s.stmt, kir.GridDependencyWait)]
+        if not sites:
+            self.findings.doubts("nothing is executed, so nobody waits for the launches before")
+            return
         given = {*kernel.params, kir.GRID, *(loop.index for s in waits for loop in s.loops)}
         if all(variables(test) <= given for s in waits for test in s.conditions):
             says = "no thread waits for the launches before this one, which may end before they do"

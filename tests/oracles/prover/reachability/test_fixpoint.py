@@ -417,3 +417,9 @@ def test_a_launch_that_divides_by_nothing_is_passed_over() -> None:
     found = showing(kernel(body, barriers=(BAR,), tensors=(X1, Y1)), 0, policy="default")
     assert found is not None
     assert found.params == {"n": 1}
+
+
+def test_a_dependent_kernel_without_statements_is_left_open() -> None:
+    """Nobody waits for the launches before, and there is no line to show."""
+    closed = judge(replace(kernel((), tensors=(), params=()), dependent=True))
+    assert closed.reason.endswith("nothing is executed, so nobody waits for the launches before")
