@@ -7,18 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import TypeVar, cast
 
-from fuser.expr import (
-    Expr,
-    Kind,
-    Op,
-    Var,
-    ceildiv,
-    eq,
-    fold,
-    minimum,
-    substitute,
-    variables,
-)
+from fuser.expr import Expr, Kind, Op, Var, ceildiv, eq, fold, minimum, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import function, linear, poly, replace_tree, spread, tree
 from oracles.prover.sites import facts

@@ -22,23 +22,14 @@ LONG = 80
 """Characters of a term from which on it is written once, and has a name."""
 
 
-class Question:
-    """One question to z3: expressions, the facts about them, and a work limit.
-
-    Written as SMT-LIB: that is read faster than terms are made one by one.  A plain solver is asked
-    first: one for a logic takes longer to make than most questions.
-    """
-
-    LOGIC = "QF_LIA"
+class _Text:
+    """What is asked of one plain solver, as SMT-LIB: read faster than terms are made one by one."""
 
     def __init__(self, rlimit: int) -> None:
-        self._solver, self._rlimit = z3.SimpleSolver(), rlimit
+        self._solver = z3.SimpleSolver()
         self._solver.set("rlimit", rlimit)
         self._new: list[str] = []
         self._count = 0
-        self._terms: dict[Expr, str] = {}
-        self._truths: dict[Expr, str] = {}
-        self._divided: dict[tuple[Expr, Expr], tuple[str, str]] = {}
 
     def _name(self, sort: str, text: str = "") -> str:
         """Declare an unknown, or define a name for a term."""
@@ -47,6 +38,22 @@ class Question:
         how = f"(define-fun {name} () {sort} {text})" if text else f"(declare-const {name} {sort})"
         self._new.append(how)
         return name
+
+
+class Question(_Text):
+    """One question to z3: expressions, the facts about them, and a work limit.
+
+    A plain solver is asked first: one for a logic takes longer to make than most questions.
+    """
+
+    LOGIC = "QF_LIA"
+
+    def __init__(self, rlimit: int) -> None:
+        super().__init__(rlimit)
+        self._rlimit = rlimit
+        self._terms: dict[Expr, str] = {}
+        self._truths: dict[Expr, str] = {}
+        self._divided: dict[tuple[Expr, Expr], tuple[str, str]] = {}
 
     def _assert(self, text: str) -> None:
         self._new.append(f"(assert {text})")
@@ -289,17 +296,11 @@ Written = tuple[str, frozenset[str]]
 """A term in SMT-LIB, and what is known of the unknowns in it."""
 
 
-class Possible:
-    """Whether formulas can hold together, beside what holds in every launch.
-
-    Written as SMT-LIB, each formula once: that is read faster than terms are made one by one.
-    """
+class Possible(_Text):
+    """Whether formulas can hold together, beside what holds in every launch; each written once."""
 
     def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
-        self._solver = z3.SimpleSolver()
-        self._solver.set("rlimit", rlimit)
-        self._new: list[str] = []
-        self._count = 0
+        super().__init__(rlimit)
         self._terms: dict[Expr, Written] = {}
         self._divided: dict[tuple[Expr, Expr], tuple[str, str, frozenset[str]]] = {}
         self._formulas: dict[Formula, Written] = {}
@@ -332,14 +333,6 @@ class Possible:
         claims = (f"(assert {text})" for text in (*said, *(text for text, _ in written)))
         self._solver.from_string("".join((*self._new, *claims)))
         self._new.clear()
-
-    def _name(self, sort: str, text: str = "") -> str:
-        """Declare an unknown, or define a name for a term."""
-        self._count += 1
-        name = f"x{self._count}"
-        how = f"(define-fun {name} () {sort} {text})" if text else f"(declare-const {name} {sort})"
-        self._new.append(how)
-        return name
 
     def _holds(self, part: Formula) -> Written:
         if part not in self._formulas:

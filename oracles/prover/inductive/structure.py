@@ -149,6 +149,7 @@ class Shape:
         self._world, self._turned, self._state = world, turned, state
         self._event, self._slot = turned.event, turned.slot
         self._everybody = known_to_all(state.agents)
+        self._together: dict[tuple[int, ...], int] = {}
         # what a thread of its CTA knows to be over is asked about no more
         known: dict[int, int] = defaultdict(int)
         for a in state.agents:
@@ -219,13 +220,18 @@ class Shape:
 
         That of the last is missed by whoever uses the barrier, that of the one before by waits.
         """
-        world, agents = self._world, self._state.agents
         for end, came, by in (
-            (phase.end, phase.came, world.users),
-            (phase.previous, phase.earlier, world.waiters),
+            (phase.end, phase.came, self._world.users),
+            (phase.previous, phase.earlier, self._world.waiters),
         ):
-            known = known_to_all(agents[index] for index in by.get(where[:2], ()))
+            known = self._known_by(by.get(where[:2], ()))
             yield (-1, ()) if end < 0 or known >> FACTS * end & 1 else (end, came)
+
+    def _known_by(self, agents: tuple[int, ...]) -> int:
+        """Return what all threads out of some know, who are the same at all slots of a barrier."""
+        if agents not in self._together:
+            self._together[agents] = known_to_all(self._state.agents[index] for index in agents)
+        return self._together[agents]
 
     def _events(self, events: Iterable[int]) -> frozenset[int]:
         return frozenset(map(self._event, events)) if events else frozenset()
@@ -256,8 +262,7 @@ class Shape:
         for where, phase in state.phases.items():
             if where[:2] in self._world.users:
                 at, ends = self._slot(where, "phase")
-                waiters = self._world.waiters.get(where[:2], ())
-                seen = known_to_all(state.agents[index] for index in waiters)
+                seen = self._known_by(self._world.waiters.get(where[:2], ()))
                 out[f"phase of {at}"] = (
                     phase.arrivals, self._event(phase.init), phase.pending,
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),

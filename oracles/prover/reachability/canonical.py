@@ -121,6 +121,7 @@ class Form:
         world, state = scene.world, scene.state
         self._scene, self._abstraction, self._world = scene, abstraction, world
         self._everybody = state.known_to_all(state.agents)
+        self._together: dict[tuple[int, ...], int] = {}
         self._ends = dict(self._asked_ends())
         state.sweep(self._everybody, self._ends.values())
         self._live = state.live
@@ -244,9 +245,8 @@ class Form:
         out = []
         for where, phase in state.phases.items():
             if where[:2] in self._world.users:
-                waiters = self._world.waiters.get(where[:2], ())
                 # what a wait on the barrier can tell nobody any more
-                resolved = state.known_to_all(state.agents[index] for index in waiters)
+                resolved = self._known_by(self._world.waiters.get(where[:2], ()))
                 self._where, self._mask = where, self._asked & ~resolved
                 out.append((self._to.where(where, "phase"), key_of(phase, self)))
         self._mask = self._asked
@@ -273,9 +273,15 @@ class Form:
                 ("end", phase.end, phase.came, users),
                 ("previous", phase.previous, phase.earlier, waiters),
             ):
-                asking = (state.agents[index] for index in by.get(where[:2], ()))
-                if end >= 0 and not knows(state.known_to_all(asking), end):
+                if end >= 0 and not knows(self._known_by(by.get(where[:2], ())), end):
                     yield (where, which), (end, *came)
+
+    def _known_by(self, agents: tuple[int, ...]) -> int:
+        """Return what all threads out of some know, who are the same at all slots of a barrier."""
+        if agents not in self._together:
+            state = self._scene.state
+            self._together[agents] = state.known_to_all(state.agents[index] for index in agents)
+        return self._together[agents]
 
     def ends(self, phase: Phase) -> tuple[object, ...]:
         """Return the ends of the last phases that somebody may ask about, and what came in them."""

@@ -20,14 +20,7 @@ from typing import NamedTuple
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
-from oracles.prover.reachability.code import (
-    Branch,
-    Code,
-    Do,
-    Enter,
-    Set,
-    reaches,
-)
+from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import MAPS, Agent, Where
 from oracles.prover.sites import (
