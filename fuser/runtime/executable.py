@@ -20,6 +20,7 @@ from fuser.pipeline import Program, build
 from fuser.runtime.binding import Binding, bind
 from fuser.runtime.call import Spec, extents_of, intermediate_spec, refuse, shape_of, with_parts
 from fuser.runtime.classify import classify
+from fuser.runtime.explain import Explanation, explain
 from fuser.runtime.launch import Argument, BoundKernel, load_function
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.scratch import scratch
@@ -111,6 +112,13 @@ class Executable:
         with self._lock:
             call.launch(inputs, outputs)
         return outputs
+
+    def explain(self, *inputs: Argument, extents: Mapping[str, int] | None = None) -> Explanation:
+        """Say which kernels such a call launches, why, and the bytes that each moves."""
+        device = self._check_arguments(inputs)
+        sms = torch.cuda.get_device_properties(device).multi_processor_count
+        shapes = (_spec(arg) if isinstance(arg, torch.Tensor) else None for arg in inputs)
+        return explain(self.fusion, *shapes, params=self.params, extents=extents, sms=sms)
 
     def host_cost(self, *inputs: Argument, repeats: int = 2000) -> tuple[float, float]:
         """Measure host microseconds of one call, and of the bare launch of its first kernel."""

@@ -36,10 +36,14 @@ from fuser.schedule.shape_class import Choices
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A fusion that one kernel computes, and the loop axes of that kernel."""
+    """A fusion that one kernel computes, and the loop axes of that kernel.
+
+    `why` says of each intermediate that it stores why no later kernel computes it itself.
+    """
 
     fusion: Fusion
     domain: Domain
+    why: tuple[str, ...] = ()
 
 
 def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView, ...]:
@@ -64,6 +68,7 @@ class _Cutting:
         self.fusion, self.choices = fusion, choices
         self.made: dict[str, Segment] = {}
         self.done: list[Segment] = []
+        self.why: dict[str, str] = {}
 
     def run(self) -> Iterator[Segment]:
         self.left = _groups(self.fusion)
@@ -88,7 +93,8 @@ class _Cutting:
         for tv in stored:
             held = accumulator(tv) if tv.op == "mma" else arithmetic(tv.dtype)
             held = DType.F32 if held is DType.F16 else held
-            given[tv] = self._stored(tv, held, "_sum", _place(tv, 1))
+            why = "a kernel that computes with it would compute it again for its other tiles"
+            given[tv] = self._stored(tv, held, "_sum", _place(tv, 1), why)
         known = {**given, **ended}
         for product in _products(outputs, self.choices.empty, known):
             for side, arg in enumerate(tensor_args(product)):
@@ -96,15 +102,21 @@ class _Cutting:
                     continue
                 if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
-                    given[arg] = self._stored(arg, arg.dtype, f"_operand{place.word}", place)
+                    why = f"{product} multiplies it, and reads its operands from memory"
+                    word = f"_operand{place.word}"
+                    given[arg] = self._stored(arg, arg.dtype, word, place, why)
         for product in _products(outputs, self.choices.empty, known):
             if product.name in self.choices.apart:
                 held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
-                given[product] = self._stored(product, held, "_sum", _place(product, 1))
+                why = "its axes suit no tile of the other products that results are computed from"
+                given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
         part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
         (domain,) = domains(part)
         assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
-        self.done.append(Segment(part, domain))
+        said = tuple(
+            f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
+        )
+        self.done.append(Segment(part, domain, said))
 
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
@@ -120,6 +132,7 @@ class _Cutting:
 
     def _begin(self, target: TensorView) -> None:
         """Compute parts of reductions, with results of the same products that are still to do."""
+        self.why[target.name] = "the kernel of the product leaves a part of each tile, another ends"
         axes, mine = frame(self.fusion, target), set(under(target, self.choices.empty))
         alike = {
             tv.name: tv
@@ -157,10 +170,13 @@ class _Cutting:
             return False
         return not any(tv.op in ("mma", "iota") or reduced_axes(tv) for tv in ancestry(operand))
 
-    def _stored(self, tv: TensorView, dtype: DType, suffix: str, place: _Place) -> TensorView:
+    def _stored(
+        self, tv: TensorView, dtype: DType, suffix: str, place: _Place, why: str
+    ) -> TensorView:
         """Compute a tensor into an intermediate, once, and return the input that reads it."""
         name = tv.name + suffix
         if name not in self.made:
+            self.why[name] = why
             made = _same(tv, name, dtype) if tv.name in self.choices.empty else tv
             target = _renamed(made, name, dtype, place)
             self._compute((target,))

@@ -1,0 +1,209 @@
+"""What a fusion becomes, in words: its kernels, why it is cut there, and the bytes that they move.
+
+Needs no GPU: the same decisions as those of a call, from shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from fuser.arch import SM_90A
+from fuser.errors import FusionError
+from fuser.fusion.ir import Fusion, Symbol, TensorView, call, show_shape
+from fuser.fusion.mma_axes import roles
+from fuser.fusion.ops import OPS, Form
+from fuser.runtime.call import Spec, extents_of, output_spec, shape_of, with_parts
+from fuser.runtime.classify import classify
+from fuser.schedule.segment import Segment, segments
+from fuser.schedule.shape_class import Params
+
+Shape = Sequence[int] | Spec | None
+"""Of an input: its extents if it is row-major, or all that a call says; None of a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kernel of a fusion.
+
+    `ops` are the operations that it computes, in order, as the user wrote them; `again` those of
+    them that a kernel before has computed, too.  `reads` and `writes` are bytes by tensor, each
+    once; `flops` those of products.  `why` says of what it stores for later kernels why it does.
+    """
+
+    name: str
+    params: Params
+    ops: tuple[str, ...]
+    again: tuple[str, ...]
+    reads: Mapping[str, int]
+    writes: Mapping[str, int]
+    flops: int
+    why: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it moves at least: those of every tensor it reads or writes, once."""
+        return sum(self.reads.values()) + sum(self.writes.values())
+
+    def lines(self) -> Iterable[str]:
+        """Yield what a person reads about it."""
+        tile = "x".join(map(str, self.params.tile))
+        yield f"{self.name}: {type(self.params).__name__} {self.params.family}, tile {tile}"
+        yield from (f"  {op}" for op in self.ops)
+        yield f"  reads {_tensors(self.reads)}; writes {_tensors(self.writes)}"
+        if self.flops:
+            yield f"  {self.flops / 1e9:.3g} GFLOP of products"
+        if self.again:
+            yield f"  computed again: {', '.join(self.again)}"
+        yield from (f"  {why}" for why in self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The kernels of a fusion for some shapes; `least` are the bytes of its inputs and outputs."""
+
+    parts: tuple[Part, ...]
+    least: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all kernels move at least."""
+        return sum(part.nbytes for part in self.parts)
+
+    def __str__(self) -> str:
+        many = "1 kernel" if len(self.parts) == 1 else f"{len(self.parts)} kernels"
+        ratio = f"{self.nbytes / self.least:.2f}" if self.least else "-"
+        head = (
+            f"{many}; {_size(self.nbytes)} moved, {ratio} of the {_size(self.least)} that inputs "
+            "and outputs have"
+        )
+        return "\n".join([head, *(line for part in self.parts for line in part.lines())])
+
+
+def explain(
+    fusion: Fusion,
+    *shapes: Shape,
+    params: Params | None = None,
+    extents: Mapping[str, int] | None = None,
+    sms: int = SM_90A.sms,
+) -> Explanation:
+    """Say which kernels compute a fusion, by which schedule each, and what they read and write.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What to compute.
+    *shapes : sequence of int, Spec or None
+        Of each input, in the order of `fusion.inputs`; None for a number.
+    params : optional
+        As of `Executable`; None asks the heuristics.
+    extents : mapping, optional
+        Values of extents that no input has, by name.
+    sms : int
+        Streaming multiprocessors of the device.
+
+    Raises
+    ------
+    FusionError
+        If the shapes do not fit the definition.
+    ScheduleError
+        If the params cannot serve them.
+    """
+    specs = _specs(fusion, shapes)
+    cut = classify(fusion, params, specs, extents, sms)
+    found = segments(fusion, cut.choices)
+    kernels = zip((one.domain for one in found), cut.schedules, strict=True)
+    values = with_parts(kernels, extents_of(fusion, specs, extents))
+    done: set[str] = set()
+    parts = tuple(
+        _part(f"kernel {n}", segment, schedule, specs, values, done)
+        for n, (segment, schedule) in enumerate(zip(found, cut.schedules, strict=True))
+    )
+    used = {tv.name for segment in found for tv in segment.fusion.inputs}
+    given = sum(_distinct(spec) for name, spec in specs.items() if name in used)
+    return Explanation(parts, given + sum(output_spec(tv, values).nbytes for tv in fusion.outputs))
+
+
+def _part(
+    name: str,
+    segment: Segment,
+    schedule: Params,
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+    done: set[str],
+) -> Part:
+    """Describe a kernel; `done` has the tensors that those before have computed, and gets its."""
+    inner = segment.fusion
+    made = [tv for tv in inner.tensors if tv.op != "input"]
+    heavy = [tv for tv in made if OPS[tv.op].form not in (Form.SHAPE, Form.FACTORY)]
+    again = tuple(tv.held for tv in heavy if tv.held in done)
+    done |= {tv.held for tv in heavy if not tv.parts}  # who ends what another began repeats nothing
+
+    def size(tv: TensorView) -> int:
+        spec = specs.get(tv.name)
+        return prod(shape_of(tv, values)) * tv.dtype.nbytes if spec is None else _distinct(spec)
+
+    products = (tv for tv in made if tv.op == "mma")
+    return Part(
+        name,
+        schedule,
+        tuple(_op(tv) for tv in heavy),
+        again,
+        {access.tv.name: size(access.tv) for access in segment.domain.reads},
+        {access.tv.name: size(access.tv) for access in segment.domain.writes},
+        sum(_flops(tv, values) for tv in products),
+        segment.why,
+    )
+
+
+def _op(tv: TensorView) -> str:
+    return f"{tv} {tv.dtype} {show_shape(tv.logical)} = {call(tv)}"
+
+
+def _flops(product: TensorView, values: Mapping[Symbol, int]) -> int:
+    """Return two for each element of an operand that meets one of the other."""
+    extents = (axis.extent for axis in roles(product))
+    return 2 * prod(values[e] if isinstance(e, Symbol) else e for e in extents)
+
+
+def _specs(fusion: Fusion, shapes: Sequence[Shape]) -> dict[str, Spec]:
+    if len(shapes) != len(fusion.inputs):
+        names = ", ".join(arg.name for arg in fusion.inputs)
+        raise FusionError(
+            f"explain: got {len(shapes)} shapes, the fusion takes {len(fusion.inputs)}; give those "
+            f"of {names}"
+        )
+    out = {}
+    for n, (arg, given) in enumerate(zip(fusion.inputs, shapes, strict=True), start=1):
+        if not isinstance(arg, TensorView):
+            continue
+        if given is None:
+            raise FusionError(f"explain({arg}): it is a tensor; give its shape")
+        if not isinstance(given, Spec):
+            given = _dense(arg, tuple(given), n << 32)
+        out[arg.name] = given
+    return out
+
+
+def _dense(tv: TensorView, shape: tuple[int, ...], address: int) -> Spec:
+    """Return the spec of an input without gaps, in its stride order."""
+    strides = [0] * len(shape)
+    span = 1
+    for axis in sorted(range(len(shape)), key=lambda a: tv.stride_order[a] if a < tv.rank else 0):
+        strides[axis] = span
+        span *= max(shape[axis], 1)
+    return Spec(shape, tuple(strides), address, tv.dtype)
+
+
+def _distinct(spec: Spec) -> int:
+    """Return the bytes of the elements that lie at places of their own."""
+    return prod(n for n, s in zip(spec.shape, spec.strides, strict=True) if s) * spec.dtype.nbytes
+
+
+def _tensors(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {_size(n)}" for name, n in sizes.items()) or "nothing"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.4g} MB" if nbytes >= 1e5 else f"{nbytes / 1e3:.4g} kB"
