@@ -54,7 +54,7 @@ class DType(Enum):
 
     @property
     def is_f8(self) -> bool:
-        """Whether it is a float of 8 bits, which is moved and multiplied, but not computed in."""
+        """Whether it is a float of 8 bits: moved, cast and multiplied, but not computed in."""
         return self in (DType.F8E4M3, DType.F8E5M2)
 
     @classmethod

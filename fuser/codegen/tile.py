@@ -244,6 +244,6 @@ def _spelled(stmt: kir.Compute, op: str, packed: frozenset[kir.Fragment]) -> str
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)
-    if op == "cast" and dst.dtype in HALVES and not (dst in packed and narrow):
+    if op == "cast" and (dst.dtype in HALVES or dst.dtype.is_f8) and not (dst in packed and narrow):
         return f"math::round_to_{dst.dtype.name}"
     return f"math::to<{REGISTER[dst.dtype]}>"

@@ -19,6 +19,19 @@ template <> __device__ __forceinline__ double infinity<double>() { return __long
 template <class To, class From> __device__ __forceinline__ To to(From x) { return To(x); }
 template <> __device__ __forceinline__ bool to<bool, float>(float x) { return x != 0.0f; }
 template <> __device__ __forceinline__ bool to<bool, double>(double x) { return x != 0.0; }
+// Floats of 8 bits, each of which f16 holds.  Source: PTX ISA, "cvt" (.f16x2.e4m3x2 and .e5m2x2).
+template <class To> __device__ __forceinline__ To to(e4m3 x) {
+  uint32 y;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(static_cast<unsigned short>(x)));
+  return to<To, float>(types::Packs<f16>::low(y));
+}
+template <class To> __device__ __forceinline__ To to(e5m2 x) {
+  uint32 y;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(y) : "h"(static_cast<unsigned short>(x)));
+  return to<To, float>(types::Packs<f16>::low(y));
+}
+template <> __device__ __forceinline__ e4m3 to<e4m3>(e4m3 x) { return x; }
+template <> __device__ __forceinline__ e5m2 to<e5m2>(e5m2 x) { return x; }
 
 template <class T> __device__ __forceinline__ float round_to_bf16(T x) {
   bf16 y;
@@ -46,6 +59,28 @@ template <> __device__ __forceinline__ float round_to_bf16<int64>(int64 x) { ret
 template <> __device__ __forceinline__ float round_to_f16<int64>(int64 x) { return round_to_f16(odd(x)); }
 template <> __device__ __forceinline__ float round_to_bf16<int>(int x) { return round_to_bf16(odd(int64(x))); }
 template <> __device__ __forceinline__ float round_to_f16<int>(int x) { return round_to_f16(odd(int64(x))); }
+
+// Beyond the largest number the instruction gives that number; as torch has it, f8e5m2 then has inf.
+// Source: PTX ISA, "cvt" (.e4m3x2 and .e5m2x2, .satfinite).
+__device__ __forceinline__ e4m3 to_e4m3(float x) {
+  unsigned short y;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(0.0f), "f"(x));
+  return e4m3(y & 0xff);
+}
+__device__ __forceinline__ e5m2 to_e5m2(float x) {
+  unsigned short y;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(0.0f), "f"(x));
+  // Half way from 57344 to 65536, and to even: 61440 is inf.
+  return e5m2(x >= 61440.0f ? 0x7c : x <= -61440.0f ? 0xfc : y & 0xff);
+}
+template <class T> __device__ __forceinline__ e4m3 round_to_f8e4m3(T x) { return to_e4m3(to<float>(x)); }
+template <class T> __device__ __forceinline__ e5m2 round_to_f8e5m2(T x) { return to_e5m2(to<float>(x)); }
+template <> __device__ __forceinline__ e4m3 round_to_f8e4m3<double>(double x) { return to_e4m3(odd(x)); }
+template <> __device__ __forceinline__ e5m2 round_to_f8e5m2<double>(double x) { return to_e5m2(odd(x)); }
+template <> __device__ __forceinline__ e4m3 round_to_f8e4m3<int64>(int64 x) { return to_e4m3(odd(x)); }
+template <> __device__ __forceinline__ e5m2 round_to_f8e5m2<int64>(int64 x) { return to_e5m2(odd(x)); }
+template <> __device__ __forceinline__ e4m3 round_to_f8e4m3<int>(int x) { return to_e4m3(odd(int64(x))); }
+template <> __device__ __forceinline__ e5m2 round_to_f8e5m2<int>(int x) { return to_e5m2(odd(int64(x))); }
 
 // --- integers of indices -------------------------------------------------------------------------
 

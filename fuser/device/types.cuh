@@ -9,7 +9,7 @@ typedef unsigned long long uint64;
 struct __align__(2) bf16 { unsigned short bits; };
 struct __align__(2) f16 { unsigned short bits; };
 typedef signed char int8;
-// Floats of 8 bits are only moved and multiplied: a register holds the bits.
+// Floats of 8 bits are only moved, cast and multiplied: a register holds the bits.
 enum e4m3 : unsigned char {};
 enum e5m2 : unsigned char {};
 

@@ -26,8 +26,9 @@ The numeric contract
   (K / 8 + 8) * 2**-10 times the sum of the magnitudes.
 - Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
   f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-13.
-- i8 is copied, cast and multiplied by `mma`, f8e4m3 and f8e5m2 are copied and multiplied; nothing
-  else is computed in them.
+- i8, f8e4m3 and f8e5m2 are copied, cast and multiplied by `mma`; nothing else is computed in them.
+  A cast to f8 rounds to nearest even; what is then beyond the largest number becomes inf in f8e5m2
+  and, as there is no inf, the largest number, 448, in f8e4m3 (torch has it so since 2.12).
 - `sum` and `mean` add n numbers in f32 (f64 for f64, i64 for integers and bool) in any order, each
   addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of the
   magnitudes; a sum that could not lose a bit in any order is exact, one that could overflow in
@@ -89,7 +90,7 @@ MMA = frozenset({DType.F32, DType.F16, DType.BF16, DType.I8}) | F8
 """Operand types of `mma`; what it gives is said by `product_dtype`."""
 MOVED = ALL | {DType.I8} | F8
 """Types that operations which only move elements take."""
-CASTS = ALL | {DType.I8}
+CASTS = ALL | {DType.I8} | F8
 """Types that can be cast to each other."""
 
 

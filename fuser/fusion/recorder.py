@@ -315,7 +315,7 @@ class Recorder:
         for tv in tensors:
             if tv.dtype.is_f8 and op != "set":
                 why = f"{tv} is {tv.dtype}, which is multiplied by matmul and copied by set only"
-                refuse(call, f"{why}; pass a tensor of f16 or bf16")
+                refuse(call, f"{why}; cast it to f16 or bf16")
         valued = args
         if spec.rule is Rule.SELECT:
             valued = args[1:]

@@ -13,7 +13,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.runtime.executable import Executable
 from fuser.schedule.params import Mechanism, PointwiseParams
-from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16
+from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16, together
 
 ELEMENTS = 1 << 28
 PROBE = 1 << 12
@@ -43,10 +43,11 @@ class Pointwise(Row):
         """Return numbers in [-1, 1]."""
         return tuple(random_bf16(*shape) for shape in self.shapes)
 
-    def error(self, given: Tensors, out: torch.Tensor) -> float:
+    def error(self, given: Tensors, outs: Tensors) -> float:
         """Compare the beginning with torch in f64."""
+        (out,) = outs
         few = [t.double() if t.numel() < 1 << 20 else t[:PROBE].double() for t in given]
-        want = self.form(*few)
+        (want,) = together(self.form(*few))
         return float((out[: len(want)].double() - want).abs().max())
 
     def candidates(self) -> dict[str, PointwiseParams]:
@@ -77,9 +78,9 @@ class Pointwise(Row):
             )
         return out
 
-    def peers(self, out: torch.Tensor, *, compiled: bool) -> Peers:
+    def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch, and copies of as many bytes."""
-        return super().peers(out, compiled=compiled) | _copies(self.nbytes)
+        return super().peers(outs, compiled=compiled) | _copies(self.nbytes)
 
 
 def rows() -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,8 +17,10 @@ from fuser.fusion.ir import Fusion
 from fuser.schedule.matmul_heuristic import STACKED, columns_of_share
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
-from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16
+from fuzz.bench.row import Peers, Row, Tensors, random_bf16, together
 from fuzz.kernels.fusions import begin, residual
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
 
 WAYS: tuple[tuple[Meet, int], ...] = (
     ("vectorized", 8),
@@ -72,13 +75,13 @@ class Product(Row):
             found.append(random_bf16(n) if self.extra == "bias" else random_bf16(m, n))
         return tuple(found)
 
-    def error(self, given: Tensors, out: torch.Tensor) -> float:
+    def error(self, given: Tensors, outs: Tensors) -> float:
         """Compare some rows with torch in f64, as part of the largest."""
-        few = 16
+        (out,), few = outs, 16
         x, *rest = given
         if self.extra == "residual":
             rest[-1] = rest[-1][:few]
-        want = self.form(x[:few].double(), *(t.double() for t in rest))
+        (want,) = together(self.form(x[:few].double(), *(t.double() for t in rest)))
         return float((out[:few].double() - want).abs().max() / want.abs().max())
 
     def candidates(self) -> dict[str, MatmulParams]:
@@ -168,11 +171,11 @@ class Product(Row):
                 out[f"{rows_}x{cols} s{params.stages} {meet} x{splits}"] = params
         return out
 
-    def peers(self, out: torch.Tensor, *, compiled: bool) -> Peers:
+    def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch, Triton for plain products, torch.compile for all others."""
         if self.products == 1 and not self.extra and not self.prologue:
-            return super().peers(out, compiled=False) | _triton(out)
-        found = super().peers(out, compiled=compiled)
+            return super().peers(outs, compiled=False) | _triton(outs[0])
+        found = super().peers(outs, compiled=compiled)
         if compiled:
             mode = "max-autotune-no-cudagraphs"
             found["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
@@ -242,7 +245,7 @@ def _triton(out: torch.Tensor) -> Peers:
 # --- fusions, and what they are in torch --------------------------------------------------------
 
 
-ACTIVATIONS: dict[str, Form] = {
+ACTIVATIONS: dict[str, Activation] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
     "silu": functional.silu,
@@ -263,7 +266,9 @@ def _biased(op: str) -> Fusion:
     return fd.fusion()
 
 
-def _torch_biased(act: Form, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _torch_biased(
+    act: Activation, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
     return act(functional.linear(x, w, bias))
 
 
@@ -296,5 +301,5 @@ def _computed(op: str, dtype: torch.dtype) -> Fusion:
     return fd.fusion()
 
 
-def _torch_computed(act: Form, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def _torch_computed(act: Activation, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return functional.linear(act(x).to(w.dtype), w)

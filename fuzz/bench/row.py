@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
@@ -23,7 +24,7 @@ from fuser.runtime.executable import Executable
 from fuser.schedule.shape_class import Params
 
 Tensors = tuple[torch.Tensor, ...]
-Form = Callable[..., torch.Tensor]
+Form = Callable[..., "torch.Tensor | Tensors"]
 Peers = dict[str, Callable[..., object]]
 
 L2_BYTES = 60_000_000
@@ -41,8 +42,8 @@ ROOF = "copy"
 class Row(ABC):
     """One case, of a kind that says what goes in, who else computes it, and how far off one is.
 
-    `name` is its number in the table; `fusion` makes our fusion, of one output; `form` is the same
-    in torch, on inputs in the order of the fusion's.
+    `name` is its number in the table; `fusion` makes our fusion; `form` is the same in torch, on
+    inputs in the order of the fusion's.
     """
 
     name: str
@@ -76,20 +77,26 @@ class Row(ABC):
         """Make random inputs on the device."""
 
     @abstractmethod
-    def error(self, given: Tensors, out: torch.Tensor) -> float:
-        """Return how far an output is off, given the inputs."""
+    def error(self, given: Tensors, outs: Tensors) -> float:
+        """Return how far outputs are off at most, given the inputs."""
 
     @abstractmethod
     def candidates(self) -> Mapping[str, Params]:
         """Return schedules worth trying, by name; the best is reported beside the default."""
 
-    def peers(self, out: torch.Tensor, *, compiled: bool) -> Peers:
-        """Return who else computes it into `out`: torch, and torch.compile where it is asked."""
-        del out
+    def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
+        """Return who else computes it into `outs`: torch, and torch.compile where it is asked."""
+        del outs
         peers: Peers = {"torch": self.form}
         if compiled:
+            torch.compiler.reset()  # it compiles a function for 8 shapes, then no more
             peers["compile"] = torch.compile(self.form, dynamic=False)
         return peers
+
+
+def together(outs: torch.Tensor | Tensors) -> Tensors:
+    """Return what a form gives as several outputs, also where it is one."""
+    return (outs,) if isinstance(outs, torch.Tensor) else tuple(outs)
 
 
 def random_bf16(*shape: int) -> torch.Tensor:
@@ -97,12 +104,22 @@ def random_bf16(*shape: int) -> torch.Tensor:
     return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
 
 
+def warm(row: Row, *, compiled: bool) -> None:
+    """Compile what a row needs, for all processes that share the caches on disk."""
+    given = row.inputs()
+    outs = tuple(torch.empty_like(out) for out in together(row.form(*given)))
+    for call in row.peers(outs, compiled=compiled).values():
+        call(*given)
+    with suppress(ScheduleError):
+        Executable(row.fusion())(*given)
+
+
 def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
     """Time all peers of a row; medians in microseconds by name.  What is off too far is refused."""
     count = max(2, min(8, 2 * L2_BYTES // row.nbytes + 1))
     sets = [row.inputs() for _ in range(count)]
-    out = torch.empty_like(row.form(*sets[0]))
-    peers = row.peers(out, compiled=compiled)
+    outs = tuple(torch.empty_like(out) for out in together(row.form(*sets[0])))
+    peers = row.peers(outs, compiled=compiled)
     fusion = row.fusion()
     tried: dict[str, Params | None] = {DEFAULT: None}
     if tune:
@@ -110,13 +127,13 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
     for name, params in tried.items():
         run = Executable(fusion, params)
         try:
-            run(*sets[0], out=[out])
+            run(*sets[0], out=outs)
         except ScheduleError:
             continue
-        off = row.error(sets[0], out)
+        off = row.error(sets[0], outs)
         if not off <= row.tolerance:
             raise click.ClickException(f"{row.name} by {name}: off by {off:.3g}; not timed")
-        peers[name] = lambda *given, run=run: run(*given, out=[out])
+        peers[name] = lambda *given, run=run: run(*given, out=outs)
     return side_by_side(peers, sets)
 
 

@@ -34,6 +34,7 @@ FEATURES = (
     "several outputs",
     "permuted outputs",
     "16 bits",
+    "8 bits",
     "f64",
     "integers",
     "bool",
@@ -42,6 +43,8 @@ FEATURES = (
 
 LARGEST = 1 << 20
 """Bound of the magnitudes of an exact fusion; f32 holds integers up to 2**24."""
+F8_EXACT = 8
+"""Up to here f8e5m2, and f8e4m3, have every integer."""
 LARGEST_EXTENT = 1 << 16
 """No axis of a case is longer."""
 
@@ -242,6 +245,10 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
     args: list[tuple[TensorView | Scalar | bool | int | float, int]] = [(a, draft.size[a.name])]
     if op == "cast":
         dtype = draw(st.sampled_from(draft.dtypes()))
+        if draft.allows("8 bits") and not (draft.exact and draft.size[a.name] > F8_EXACT):
+            # Nothing else takes floats of 8 bits, so they are cast on at once.
+            through = draw(st.sampled_from((None, DType.F8E4M3, DType.F8E5M2)))
+            a = a if through is None else ops.cast(a, through)
         return draft.add(ops.cast(a, dtype), 1 if dtype is DType.BOOL else args[0][1])
     if op in ("floor_div", "remainder") and a.dtype.is_int:
         args.append(_divisor(draw, draft, a))

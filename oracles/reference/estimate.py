@@ -78,7 +78,12 @@ Function = Callable[..., torch.Tensor]
 
 
 def nearest(value: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """Round f64 values to a float dtype, to nearest even, overflow to inf; the result is f64."""
+    """Round f64 values to a float dtype, to nearest even, overflow to inf; the result is f64.
+
+    f8e4m3 has no inf, and its largest number in its place; torch before 2.12 has NaN there.
+    """
+    if dtype is DType.F8E4M3:
+        value = value.clamp(-448.0, 448.0)
     if dtype in (DType.F16, DType.BF16):
         value = value.to(torch.float32)
     return value.to(TORCH[dtype]).to(torch.float64)
@@ -191,6 +196,26 @@ def convert(arg: Estimate, dtype: DType) -> Estimate:
         slack = torch.where(twice & arg.value.isfinite(), arg.value.abs() * EPS[DType.F32], ZERO)
         arg = replace(arg, error=arg.error + slack)
     return replace(rounded(arg, dtype), dtype=held)
+
+
+def cut_to_8_bits(arg: Estimate, dtype: DType) -> Estimate:
+    """Round to a float of 8 bits, to nearest even; what lies beyond all numbers has no bound.
+
+    The estimate holds the numbers in f32.  Where it is open whether a number lies beyond (inf in
+    f8e5m2), the result is undecided.
+    """
+    source = arg if arg.dtype.is_float else convert(arg, DType.F64)
+    # Straight from f64 or by way of f32, which can round a tie twice: both are right.
+    twice = (nearest(source.value, DType.F32) != source.value) & source.value.isfinite()
+    slack = torch.where(twice, source.value.abs() * EPS[DType.F32], ZERO)
+    source = replace(source, error=source.error + slack)
+    held = [nearest(end, dtype) for end in (source.value, source.low(), source.high())]
+    value, low, high = held
+    outside = [~end.isfinite() for end in held]
+    open_ = source.value.isfinite() & ((outside[0] != outside[1]) | (outside[0] != outside[2]))
+    error = torch.maximum((high - value).abs(), (low - value).abs())
+    error = torch.where(value.isfinite() & ~open_, error, ZERO)
+    return Estimate(DType.F32, value, error, arg.undecided | open_)
 
 
 def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
 from fuser.fusion.ir import AttrValue, IterDomain, IterType
-from oracles.reference.estimate import Estimate, contractible, convert, rounded
+from oracles.reference.estimate import Estimate, contractible, convert, cut_to_8_bits, rounded
 from oracles.reference.evaluate import Expected, estimate_of, expected_of
 from oracles.reference.rows import ROWS, times
 from oracles.reference.sums import Partials, multiply_sum
@@ -466,7 +466,7 @@ class _Errors(TorchDispatchMode):
         estimate = x.estimate if isinstance(x, Bounded) else estimate_of(x, _dtype(x))
         into = DType.of(dtype)
         if into.is_f8:
-            raise Unbounded(f"a cast to {into}")
+            return cut_to_8_bits(estimate, into)
         if into in (DType.F16, DType.BF16):
             return replace(rounded(convert(estimate, DType.F32), into), dtype=DType.F32)
         return convert(estimate, self._arithmetic.held(dtype) if into.is_float else into)

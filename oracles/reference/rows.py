@@ -23,6 +23,7 @@ from oracles.reference.estimate import (
     contractible,
     convert,
     corners,
+    cut_to_8_bits,
     rounded,
     steps,
     unsure,
@@ -348,6 +349,8 @@ def _cast(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
     if tv.dtype in (DType.F16, DType.BF16) and x.dtype is DType.F32:
         return replace(rounded(x, tv.dtype), dtype=DType.F32)
+    if tv.dtype.is_f8:
+        return cut_to_8_bits(x, tv.dtype)
     return convert(x, tv.dtype)
 
 

@@ -203,17 +203,9 @@ REFUSALS: dict[str, tuple[Say, str]] = {
     ),
     "add of f8": (
         lambda fd, x: fd.ops.add(x["f8e4m3"], x["f32"]),
-        "which is multiplied by matmul and copied by set only; pass a tensor of f16 or bf16",
+        "which is multiplied by matmul and copied by set only; cast it to f16 or bf16",
     ),
     "add of i8": (lambda fd, x: fd.ops.add(x["i8"], x["i8"]), "operands are i8; cast to one of"),
-    "cast of f8": (
-        lambda fd, x: fd.ops.cast(x["f8e4m3"], "f32"),
-        "f8e4m3 is multiplied and copied, not converted; use bf16 or f16",
-    ),
-    "cast to f8": (
-        lambda fd, x: fd.ops.cast(x["f32"], "f8e5m2"),
-        "f8e5m2 is multiplied and copied, not converted; use bf16 or f16",
-    ),
     "full of i8": (
         lambda fd, x: fd.ops.full([4], 1, "i8"),
         "no i8 is made from nothing; pass a tensor, or use i32 or bf16",

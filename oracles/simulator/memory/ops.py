@@ -88,6 +88,27 @@ def decode(dtype: DType, raw: Array) -> Array:
     return raw.astype(REGISTER[dtype], copy=False)
 
 
+def f8_bits(dtype: DType, x: Array) -> Array:
+    """Round numbers to a float of 8 bits, to nearest even, and return the bit patterns.
+
+    Beyond the largest number lies inf, or where there is no inf, nothing.
+    Source: PTX ISA, "cvt" (.satfinite), whose saturation of f8e5m2 a `cast` does not have.
+    """
+    numbers = (E4M3 if dtype is DType.F8E4M3 else E5M2)[:128]
+    numbers = numbers[np.isfinite(numbers)].astype(np.float64)
+    count = numbers.size
+    numbers = np.append(numbers, 2 * numbers[count - 1] - numbers[count - 2])
+    size = np.abs(np.asarray(x, np.float64))
+    if dtype is DType.F8E4M3:
+        size = np.minimum(size, numbers[count - 1])
+    above = np.clip(np.searchsorted(numbers, size), 1, count)
+    low, high = numbers[above - 1], numbers[above]
+    up = (size - low > high - size) | ((size - low == high - size) & (above % 2 == 0))
+    bits = np.where(size >= high, above, np.where(up, above, above - 1))
+    bits = np.where(np.isnan(size), 127, bits)
+    return (bits + np.where(np.signbit(x), 128, 0)).astype(np.uint8)
+
+
 def round_to(dtype: DType, x: Array) -> Array:
     """Round registers to what a store to memory of `dtype` keeps, still in register form."""
     if dtype in (DType.F16, DType.BF16):
@@ -126,6 +147,8 @@ def total(dtype: DType, product: Array, before: Array | None) -> Array:
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
     """Return a `known` `op(*args)` as registers of `dtype`; a number is an array of no axes."""
+    if op == "cast" and dtype.is_f8:
+        return f8_bits(dtype, args[0])
     if op == "cast":
         return round_to(dtype, _to_register(dtype, args[0]))
     if op == "promote":

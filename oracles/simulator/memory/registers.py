@@ -51,7 +51,9 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
             case kir.Fragment():
                 if arg.layout != dst.layout:
                     raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
-                args.append(register(agent, arg))
+                mine = register(agent, arg)
+                bits = stmt.op == "cast" and arg.dtype.is_f8
+                args.append(ops.factor(arg.dtype, mine) if bits else mine)
             case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):

@@ -2,27 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from io import StringIO
 
 import pytest
+import torch
 from click.testing import CliRunner
 from rich.console import Console
 
-from fuzz.bench import pointwise, products, reductions
+from fuzz.bench import norms, pointwise, products, reductions, shapes
 from fuzz.bench.__main__ import main
-from fuzz.bench.row import DEFAULT, table
+from fuzz.bench.row import DEFAULT, table, together
+from oracles.reference.evaluate import evaluate
 
 ROWS = [*pointwise.rows(), *products.rows(), *reductions.rows()]
+NORMS = norms.rows()
 
 
 def test_every_row_has_its_name_its_fusion_and_candidates() -> None:
     """`--only` picks by name; a candidate that cannot be made would fail on the device only."""
-    names = [row.name for row in ROWS]
+    names = [row.name for row in [*ROWS, *NORMS]]
     assert len(set(names)) == len(names)
     for row in ROWS:
         assert len(row.fusion().outputs) == 1, row.name
         assert row.candidates(), row.name
         assert row.roof_us > 1, row.name
+
+
+@pytest.mark.parametrize("row", NORMS, ids=lambda row: row.name)
+def test_normalizations_are_what_torch_says(row: norms.Norm) -> None:
+    """The fusion that is timed computes what its peers do: the reference on a few rows."""
+    small = replace(row, shape=(8, 24))
+    torch.manual_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "randn", partial(_on_cpu, torch.randn))
+        given = small.inputs()
+    made = evaluate(small.fusion(), list(given))
+    wanted = together(small.form(*(t.double() for t in given)))
+    for ours, want in zip(made, wanted, strict=True):
+        off = (ours.value.double() - want.double()).abs().max()
+        assert off <= small.tolerance * want.double().abs().max()
+    assert row.nbytes > 1e8
+
+
+def _on_cpu(
+    make: Callable[..., torch.Tensor], *shape: int, dtype: torch.dtype, device: str
+) -> torch.Tensor:
+    assert device == "cuda"
+    return make(*shape, dtype=dtype)
+
+
+def test_shapes_are_drawn_of_every_kind_and_again_by_their_seed() -> None:
+    """A sweep can be repeated; rows are odd now and then, and none is too large."""
+    drawn = list(shapes.rows(30, seed=3))
+    assert [row.says for row in drawn] == [row.says for row in shapes.rows(30, seed=3)]
+    assert [row.says for row in drawn] != [row.says for row in shapes.rows(30, seed=4)]
+    assert len(drawn) == 30 * len(shapes.KINDS)
+    cols = [int(row.says.split(" x ")[1].split()[0].strip(",")) for row in drawn]
+    assert 0.2 < sum(n % 2 for n in cols) / len(cols) < 0.5
+    times = {row.name: {"torch": 2.0, DEFAULT: 1.0 + n % 2} for n, row in enumerate(drawn)}
+    text = StringIO()
+    Console(file=text, width=200).print(shapes.summary(times, drawn))
+    assert text.getvalue().count("1.414") == len(shapes.KINDS)
 
 
 def test_the_table_compares_the_best_of_ours_with_the_best_peer() -> None:

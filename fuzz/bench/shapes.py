@@ -1,0 +1,137 @@
+"""Rows of shapes drawn at random, between those of the tables: no heuristic was fitted to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import exp, log
+from statistics import geometric_mean, quantiles
+
+import torch
+from rich.table import Table
+from torch.nn import functional
+
+from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ir import Fusion
+from fuser.schedule.shape_class import Params
+from fuzz.bench import norms, reductions
+from fuzz.bench.row import DEFAULT, Row, Tensors, random_bf16, together
+
+ROWS, COLS = (16, 200_000), (16, 130_000)
+"""Least and most rows and columns; both are drawn with all sizes alike likely, on a log scale."""
+ODD = 1 / 3
+"""Share of odd rows; the others are multiples of 8."""
+MOST_BYTES = 2 << 30
+"""Largest matrix."""
+WORST = 5
+"""Shapes that are named in the summary of a kind."""
+
+
+@dataclass(frozen=True)
+class Broadcast(Row):
+    """A row of `silu(x + bias) + r`, bf16."""
+
+    shape: tuple[int, int]
+    tolerance = 0.05
+
+    @property
+    def says(self) -> str:
+        """What it computes."""
+        return f"silu(x + bias) + r, {self.shape[0]} x {self.shape[1]}"
+
+    @property
+    def nbytes(self) -> int:
+        """Those of the three matrices."""
+        return 6 * self.shape[0] * self.shape[1]
+
+    def inputs(self) -> Tensors:
+        """Return numbers in [-1, 1]."""
+        return random_bf16(*self.shape), random_bf16(self.shape[1]), random_bf16(*self.shape)
+
+    def error(self, given: Tensors, outs: Tensors) -> float:
+        """Compare all with torch in f32."""
+        (want,) = together(self.form(*(t.float() for t in given)))
+        return float((outs[0].float() - want).abs().max())
+
+    def candidates(self) -> dict[str, Params]:
+        """Return schedules worth trying: the default alone."""
+        return {}
+
+
+def rows(count: int, seed: int) -> Iterator[Row]:
+    """Yield so many rows of each kind; their names begin with that of the kind."""
+    for kind, make in KINDS.items():
+        rng = random.Random(f"{seed} {kind}")
+        yield from (make(f"{kind}{n}", _shape(rng)) for n in range(count))
+
+
+def _shape(rng: random.Random) -> tuple[int, int]:
+    while True:
+        many, long = (int(exp(rng.uniform(log(low), log(high)))) for low, high in (ROWS, COLS))
+        long = long | 1 if rng.random() < ODD else long // 8 * 8
+        if 2 * many * long <= MOST_BYTES:
+            return many, long
+
+
+def summary(measured: Mapping[str, Mapping[str, float]], every: Sequence[Row]) -> Table:
+    """Return per kind how the default compares with the best peer, and the worst shapes."""
+    shown = Table("kind", "shapes", "geometric mean", "5th percentile", "worst")
+    shown.title = "Time of the best peer by that of the default schedule, shapes drawn at random"
+    for kind in KINDS:
+        mine = [row for row in every if row.name.rstrip("0123456789") == kind]
+        ratios = {row.says: _ratio(measured[row.name]) for row in mine if row.name in measured}
+        if not ratios:
+            continue
+        low = quantiles(ratios.values(), n=20)[0] if len(ratios) > 1 else min(ratios.values())
+        worst = sorted(ratios.items(), key=lambda pair: pair[1])[:WORST]
+        shown.add_row(
+            kind,
+            str(len(ratios)),
+            f"{geometric_mean(ratios.values()):.3f}",
+            f"{low:.3f}",
+            "\n".join(f"{ratio:.2f} {says}" for says, ratio in worst),
+        )
+    return shown
+
+
+def _ratio(times: Mapping[str, float]) -> float:
+    """Return the best peer's time by the default's; 0 if that was refused."""
+    peers = [t for name, t in times.items() if not name.startswith("ours")]
+    return min(peers) / times[DEFAULT] if DEFAULT in times else 1e-3
+
+
+def _reduction(dims: tuple[int, ...], name: str, shape: tuple[int, int]) -> Row:
+    return reductions.row(name, shape, dims, "sum")
+
+
+def _normal(kind: str, name: str, shape: tuple[int, int]) -> Row:
+    return replace(norms.row(name, kind, shape, torch.bfloat16), tuned=False)
+
+
+def _broadcast(name: str, shape: tuple[int, int]) -> Row:
+    return Broadcast(name, _fusion, _torch, shape)
+
+
+def _fusion() -> Fusion:
+    fd = FusionDefinition()
+    x, bias = fd.define_tensor([-1, -1], "bf16"), fd.define_tensor([-1], "bf16")
+    r = fd.define_tensor([-1, -1], "bf16")
+    biased = fd.ops.add(x, fd.ops.broadcast(bias, [True, False]))
+    fd.add_output(fd.ops.add(fd.ops.silu(biased), r))
+    return fd.fusion()
+
+
+def _torch(x: torch.Tensor, bias: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    return functional.silu(x + bias) + r
+
+
+KINDS: dict[str, Callable[[str, tuple[int, int]], Row]] = {
+    "rowsum": partial(_reduction, (1,)),
+    "colsum": partial(_reduction, (0,)),
+    "pointwise": _broadcast,
+    "softmax": partial(_normal, "softmax"),
+    "layernorm": partial(_normal, "layer_norm"),
+}
+"""Kinds of rows that are drawn, by name."""
