@@ -84,7 +84,7 @@ def summary(measured: Mapping[str, Mapping[str, float]], every: Sequence[Row]) -
         ratios = {row.says: _ratio(measured[row.name]) for row in mine if row.name in measured}
         if not ratios:
             continue
-        low = quantiles(ratios.values(), n=20)[0] if len(ratios) > 1 else min(ratios.values())
+        low = quantiles([*ratios.values()] * 2, n=20, method="inclusive")[0]
         worst = sorted(ratios.items(), key=lambda pair: pair[1])[:WORST]
         shown.add_row(
             kind,
