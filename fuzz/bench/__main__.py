@@ -48,8 +48,8 @@ def main(
         raise click.BadParameter(f"{only!r} names no row; pick from {names}", param_hint="--only")
     if workers > 1:
         names = [row.name for row in chosen]
-        for wrong in compile_ahead(names, drawn, seed, workers, compiled=not no_compile):
-            console.print(wrong)
+        for complaint in compile_ahead(names, drawn, seed, workers, compiled=not no_compile):
+            console.print(complaint)
     measured: dict[str, dict[str, float]] = {}
     off = 0
     for row in chosen:
