@@ -47,8 +47,8 @@ def main(
         names = ", ".join(row.name for row in every)
         raise click.BadParameter(f"{only!r} names no row; pick from {names}", param_hint="--only")
     if workers > 1:
-        names = [row.name for row in chosen]
-        for complaint in compile_ahead(names, drawn, seed, workers, compiled=not no_compile):
+        every_name = [row.name for row in chosen]
+        for complaint in compile_ahead(every_name, drawn, seed, workers, compiled=not no_compile):
             console.print(complaint)
     measured: dict[str, dict[str, float]] = {}
     off = 0
