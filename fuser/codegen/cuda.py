@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, spell
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
-from fuser.codegen.registers import Path, Registers, count, plan
+from fuser.codegen.registers import Path, Registers, count, kept, plan
 from fuser.codegen.roles import SECOND, merged
 from fuser.codegen.sync import last_arriving, sync_line
 from fuser.codegen.tile import slot, tile_line
@@ -197,7 +197,9 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             yield f"{pad}{product_line(stmt, writer.registers)}"
             continue
         if isinstance(stmt, kir.Data):
-            yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers)}"
+            reduces = isinstance(stmt, kir.Reduce)
+            packed = kept(writer.registers, body, path) if reduces else ()
+            yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers, packed)}"
             continue
         match stmt:
             case kir.ForLoop(index, stop, inner):

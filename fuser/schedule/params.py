@@ -38,6 +38,10 @@ MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
 
 
+MAX_HELD = 128
+"""Elements of a row that a thread holds, at most: 16-bit ones are packed, 64 registers."""
+
+
 class Checked:
     """Params that refuse a value out of its range, or two that contradict each other."""
 
@@ -227,6 +231,83 @@ class ReductionParams(PointwiseParams):
         """Return what a kernel without reductions takes of it."""
         names = (field.name for field in fields(PointwiseParams))
         return PointwiseParams(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class NormParams(PointwiseParams):
+    """Schedule of a fusion that reduces rows and broadcasts the results back: a softmax, a norm.
+
+    One kernel reads every input once and has whole rows in registers; kernels of another kind take
+    the default.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows of a CTA at a time, and its columns: at least as many as a row has elements.
+    lanes : int
+        Threads that share a row: 1, 2, 4, 8, 16 or whole warps; those of a CTA are a multiple.
+    recompute : bool
+        Compute from the inputs again what was computed before a reduction, rather than keep it in
+        registers.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    lanes: int = 32
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        self.check_ints("vector warps stages prefetch lanes", use=4)
+        self.check_tile("rows and columns", use=(1, 2048))
+        rows, cols = self.tile
+        if self.vector not in (1, 2, 4, 8, 16):
+            self.refuse("vector", "need 1, 2, 4, 8 or 16 elements; use 8")
+        if not 1 <= self.warps <= 32:
+            self.refuse("warps", "need 1..32 warps; use 8")
+        threads = 32 * self.warps
+        whole = self.lanes in (1, 2, 4, 8, 16) or (self.lanes > 0 and self.lanes % 32 == 0)
+        if not whole or threads % self.lanes:
+            self.refuse(
+                "lanes warps",
+                "threads of a row are 1, 2, 4, 8, 16 or whole warps, and those of a CTA a multiple "
+                f"of them; use lanes={min(32, threads)}",
+            )
+        groups, step = threads // self.lanes, self.lanes * self.vector
+        if rows % groups:
+            self.refuse(
+                "tile lanes warps",
+                f"{threads} threads are {groups} times {self.lanes}, which take rows in turn; use "
+                f"{rows + -rows % groups} rows",
+            )
+        if cols % step:
+            self.refuse(
+                "tile vector lanes",
+                f"{self.lanes} threads take {self.vector} elements of a row at a time; use "
+                f"{cols + -cols % step} columns",
+            )
+        if rows * cols // threads > MAX_HELD:
+            self.refuse(
+                "tile warps",
+                f"{rows * cols // threads} elements per thread, at most {MAX_HELD} fit its "
+                "registers; use more warps or a smaller tile",
+            )
+        if self.ctas_per_sm is not None and not (
+            isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
+        ):
+            self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
+        if (self.load, self.store) != ("direct", "direct"):
+            self.refuse("load store", 'rows are read and written by threads; use "direct"')
+        if (self.stages, self.prefetch, self.warp_specialized) != (1, 0, False):
+            self.refuse("stages prefetch warp_specialized", "direct loads have no ring; use none")
+
+    @property
+    def family(self) -> str:
+        """Name of the schedule family; rows of reports."""
+        return "norm/direct"
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:
