@@ -87,7 +87,7 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
     yield 'extern "C" __global__ void'
     if kernel.cluster > 1:
         yield f"__cluster_dims__({kernel.cluster}, 1, 1)"
-    yield f"__launch_bounds__({kernel.threads}, 1)"
+    yield f"__launch_bounds__({kernel.threads}, {kernel.resident})"
     yield f"{kernel.name}("
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"

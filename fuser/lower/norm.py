@@ -33,6 +33,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Deal rows to neighbouring threads."""
         super().__post_init__()
         self.whole = self._layout(rows=True, cols=True)
+        self.rows = self.tiling.domain.rows
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -40,28 +41,34 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         domain, math = self.tiling.domain, self.math
+        late = self._late()
+        copied = self._copied()
         for access in domain.reads:
-            self._load_once(access)
-        done = 0
+            if access in copied:
+                self._copy(access, copied[access])
+            elif access not in late:
+                self._load_once(access)
         for level in self._levels():
-            if done and self.params.recompute:
-                self._forget()
             self._reduce(level)
-            done += 1
-        if done and self.params.recompute:
-            self._forget()
+            if self.params.recompute:
+                self._forget()
+        for access in late:
+            self._load_once(access)
         for access in domain.writes:
             box = self._row(access)
             result = self._spread(math.value(access.tv, access.coords), self._boxed(box))
             math.math.append(kir.Store(box, result, self._width_of(access)))
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, self.tiling.walked)
         once, again = self._hoisted(tuple(math.math))
-        body = (*once, kir.ForLoop(TRIP, TRIPS, (*origins, *again)))
+        request = kir.CircularBuffer(self.params.stages, self.params.prefetch)
+        ring = request if self.copies else None
+        body = (*once, kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring))
         made = self._kernel(body)
         along = self.extents[-1]
         fits = (along >= 1, self._fits(along))
         return Lowered(
-            replace(made, requires=fits), Numbers(self.extents, self._tiles(), self._grid())
+            replace(made, requires=fits, resident=self.params.resident),
+            Numbers(self.extents, self._tiles(), self._grid())
         )
 
     def _fits(self, along: Expr) -> Expr:
@@ -114,6 +121,57 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         box = self._row(access)
         self.math.math.append(kir.Load(frag, box, self._width_of(access)))
         self.math.done[access.tv, access.coords] = frag
+
+    def _copied(self) -> dict[Access, int]:
+        """Return the inputs that cp.async brings, and how many elements at a time.
+
+        ScheduleError if there are none.
+
+        Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+        """
+        if self.params.load != "cp_async":
+            return {}
+        found: dict[Access, int] = {}
+        for access in self.tiling.domain.reads:
+            width, nbytes = self._width_of(access), access.tv.dtype.nbytes
+            whole = self._walked(access.coords) == self.whole
+            columns = {axis for axis in access.coords if axis is not None} <= {*self.rows}
+            if whole and not columns and width * nbytes >= 4 and 16 % nbytes == 0:
+                found[access] = width
+        if not found:
+            self.params.refuse(
+                "load vector",
+                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of "
+                'multiples of that, or a vector of it; use load="direct"',
+            )
+        return found
+
+    def _copy(self, access: Access, width: int) -> None:
+        """Copy rows into a ring; every thread what it will have of them."""
+        dtype = access.tv.dtype
+        slot = kir.Slot(self.buffer(f"S_{access.name}", dtype, self.whole.shape), 0)
+        engine = kir.Engine.CP_ASYNC
+        self.copies.append(kir.Copy(slot, self._row(access), engine, self.whole, width))
+        frag = self.math.fragment(f"r_{access.name}", dtype, self.whole)
+        most = min(self.params.vector, 16 // dtype.nbytes)
+        self.math.math.append(kir.Load(frag, slot, most))
+        self.math.done[access.tv, access.coords] = frag
+
+    def _late(self) -> list[Access]:
+        """Return the columns that only results need: no registers are held for them until then.
+
+        A persistent CTA loads them once, before all rows.
+        """
+        if self.params.ctas_per_sm is not None:
+            return []
+        domain = self.tiling.domain
+        needed = {key for one in domain.reductions for key in domain.needs(one)}
+        return [
+            access
+            for access in domain.reads
+            if (access.tv, access.coords) not in needed
+            and {axis for axis in access.coords if axis is not None} <= {*self.rows}
+        ]
 
     def _hoisted(self, body: Body) -> tuple[Body, Body]:
         """Part what is the same for every tile from the rest: loads of columns, and their math."""

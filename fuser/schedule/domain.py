@@ -87,6 +87,11 @@ class Domain:
         _, _, below = sources([(reduction.source, reduction.walked)])
         return below
 
+    def needs(self, reduction: Reduction) -> list[Key]:
+        """Return the inputs that one reduces element by element."""
+        found, _, _ = sources([(reduction.source, reduction.walked)])
+        return found
+
     @property
     def leaves(self) -> tuple[Access, ...]:
         """What is reduced, each once."""

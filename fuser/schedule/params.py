@@ -8,8 +8,9 @@ from typing import Literal, NoReturn, get_args
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Meet as Meet
 
-Mechanism = Literal["direct", "tma"]
-"""How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
+Mechanism = Literal["direct", "tma", "cp_async"]
+"""How tiles cross between global memory and the CTA: ordinary accesses, the TMA engine, or copies
+by each thread that run on while it computes (whole rows only)."""
 
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
@@ -21,7 +22,7 @@ Residency = Literal["ticket", "co-resident"]
 or the launch runs all CTAs at once, or none."""
 Partial = Literal["f32", "f16", "bf16"]
 """Type of sums on their way from one CTA to another."""
-MECHANISM: tuple[Mechanism, ...] = get_args(Mechanism)
+MECHANISM: tuple[Mechanism, ...] = ("direct", "tma")
 PROLOGUE: tuple[Prologue, ...] = get_args(Prologue)
 MEET: tuple[Meet, ...] = get_args(Meet)
 RESIDENCY: tuple[Residency, ...] = get_args(Residency)
@@ -249,6 +250,11 @@ class NormParams(PointwiseParams):
     recompute : bool
         Compute from the inputs again what was computed before a reduction, rather than keep it in
         registers.
+    resident : int
+        CTAs, 1..32, that an SM is to have registers for at once.
+    load : {"direct", "cp_async"}
+        Mechanism of the inputs that have whole rows; by cp.async those of the next `prefetch` tiles
+        are on their way while one is computed, in rings of `stages` slots.
 
     Raises
     ------
@@ -258,10 +264,11 @@ class NormParams(PointwiseParams):
 
     lanes: int = 32
     recompute: bool = False
+    resident: int = 1
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
-        self.check_ints("vector warps stages prefetch lanes", use=4)
+        self.check_ints("vector warps stages prefetch lanes resident", use=4)
         self.check_tile("rows and columns", use=(1, 2048))
         rows, cols = self.tile
         if self.vector not in (1, 2, 4, 8, 16):
@@ -299,15 +306,25 @@ class NormParams(PointwiseParams):
             isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
         ):
             self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
-        if (self.load, self.store) != ("direct", "direct"):
-            self.refuse("load store", 'rows are read and written by threads; use "direct"')
-        if (self.stages, self.prefetch, self.warp_specialized) != (1, 0, False):
-            self.refuse("stages prefetch warp_specialized", "direct loads have no ring; use none")
+        most = min(32, 2048 // threads)
+        if not 1 <= self.resident <= most:
+            self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")
+        self.check_word("load", ("direct", "cp_async"), "unknown mechanism")
+        self.check_word("store", ("direct",), "unknown mechanism")
+        self.check_stages()
+        most = self.stages - 1
+        if not 0 <= self.prefetch <= most:
+            self.refuse("stages prefetch", f"prefetch must be 0..{most}; use prefetch={most}")
+        if self.warp_specialized:
+            self.refuse("warp_specialized", "all warps have rows; use warp_specialized=False")
+        if self.load == "direct" and self.stages != 1:
+            why = 'direct loads have no ring; use stages=1, or load="cp_async"'
+            self.refuse("load stages", why)
 
     @property
     def family(self) -> str:
         """Name of the schedule family; rows of reports."""
-        return "norm/direct"
+        return "norm-direct/direct" if self.load == "direct" else "norm-cp_async/direct"
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:

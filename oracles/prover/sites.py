@@ -694,7 +694,7 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
         nbytes = 0 if tile.buffer.swizzle else tile.buffer.dtype.nbytes
     else:
         name, shape, nbytes = tile.tensor.name, tile.shape, 0
-    first = layout.deal is kir.Deal.ROWS and not isinstance(site.stmt, kir.Load)
+    first = layout.deal is kir.Deal.ROWS and isinstance(site.stmt, kir.Store | kir.AtomicAdd)
     return Spread(name, layout, shape, site.place.base, matrix, nbytes=nbytes, first=first)
 
 
