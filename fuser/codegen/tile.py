@@ -280,6 +280,10 @@ def _spelled(stmt: kir.Compute, op: str, packed: frozenset[kir.Fragment]) -> str
     A packed fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
     """
     dst = stmt.dst
+    if op == "div" and dst.layout.deal is kir.Deal.ROWS:
+        _, by = stmt.args
+        if isinstance(by, kir.Fragment) and by.layout.shape[-1] < dst.layout.shape[-1]:
+            return "math::div_by"
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)

@@ -34,6 +34,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         super().__post_init__()
         self.whole = self._layout(rows=True, cols=True)
         self.rows = self.tiling.domain.rows
+        self.holds = self.params.hold and self.params.ctas_per_sm is not None
+        self.slots: dict[Access, kir.Slot] = {}
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -152,9 +154,15 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         slot = kir.Slot(self.buffer(f"S_{access.name}", dtype, self.whole.shape), 0)
         engine = kir.Engine.CP_ASYNC
         self.copies.append(kir.Copy(slot, self._row(access), engine, self.whole, width))
+        self.slots[access] = slot
+        self._fetch(access)
+
+    def _fetch(self, access: Access) -> None:
+        """Load rows from their slot."""
+        dtype = access.tv.dtype
         frag = self.math.fragment(f"r_{access.name}", dtype, self.whole)
         most = min(self.params.vector, 16 // dtype.nbytes)
-        self.math.math.append(kir.Load(frag, slot, most))
+        self.math.math.append(kir.Load(frag, self.slots[access], most))
         self.math.done[access.tv, access.coords] = frag
 
     def _late(self) -> list[Access]:
@@ -162,7 +170,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
         A persistent CTA loads them once, before all rows.
         """
-        if self.params.ctas_per_sm is not None:
+        if self.holds:
             return []
         domain = self.tiling.domain
         needed = {key for one in domain.reductions for key in domain.needs(one)}
@@ -182,7 +190,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         for stmt in body:
             match stmt:
                 case kir.Load(dst, kir.Box() as box) if moving.isdisjoint(box.origin):
-                    same = self.params.ctas_per_sm is not None
+                    same = self.holds
                 case kir.Compute(dst, _, args) if dst.dtype is not DType.BOOL:
                     parts = [arg for arg in args if isinstance(arg, kir.Fragment)]
                     same = bool(parts) and fixed.issuperset(parts)
@@ -201,6 +209,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             for key, frag in self.math.done.items()
             if frag in kept or frag.layout != self.whole
         }
+        if self.params.reload:
+            for access in self.slots:
+                self._fetch(access)
 
     # --- reductions -------------------------------------------------------------------------
 

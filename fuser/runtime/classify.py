@@ -28,7 +28,7 @@ from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summe
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import row_refusal
-from fuser.schedule.norm_heuristic import fits_registers
+from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
@@ -103,7 +103,14 @@ class _Call:
             ):
                 return schedule, shapes
         schedule = self.chosen(segment)
-        return schedule, self.shapes(segment, schedule)
+        shapes = self.shapes(segment, schedule)
+        if segment.domain.rows and not isinstance(self.params, NormParams):
+            domain = segment.domain
+            aligned = row_alignment(domain, shapes)
+            loops = loops_of(domain, self.values)
+            schedule = default_norm_params(domain, loops, aligned=aligned, ring=aligned >= 4)
+            shapes = self.shapes(segment, schedule)
+        return schedule, shapes
 
     def asked(self, segment: Segment, choices: Choices) -> Choices:
         """Add what a segment with products asks for, so that its operands suit TMA and one tile."""

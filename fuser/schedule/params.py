@@ -250,6 +250,12 @@ class NormParams(PointwiseParams):
     recompute : bool
         Compute from the inputs again what was computed before a reduction, rather than keep it in
         registers.
+    reload : bool
+        And load them again from the slots of their rings, which hold them until the results are
+        there; ``load="cp_async"`` and ``recompute=True``.
+    hold : bool
+        Hold columns, such as weights, in registers for all rows of a persistent CTA, rather than
+        load them again for each.
     resident : int
         CTAs, 1..32, that an SM is to have registers for at once.
     load : {"direct", "cp_async"}
@@ -265,6 +271,8 @@ class NormParams(PointwiseParams):
     lanes: int = 32
     recompute: bool = False
     resident: int = 1
+    reload: bool = False
+    hold: bool = True
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -306,6 +314,9 @@ class NormParams(PointwiseParams):
             isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
         ):
             self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
+        if self.reload and (self.load, self.recompute) != ("cp_async", True):
+            why = 'only slots of rings are loaded again, for what is computed again; use load='
+            self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:
             self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")
