@@ -19,6 +19,7 @@ from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
 from fuser.lower.ampere import AmpereLowering
 from fuser.lower.hopper import HopperLowering
+from fuser.lower.norm import NormLowering
 from fuser.lower.reduction import ReductionLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
@@ -33,7 +34,9 @@ from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
-from fuser.schedule.params import PointwiseParams, ReductionParams, TensorCoreParams
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
+from fuser.schedule.norm import norm_tiling
+from fuser.schedule.norm_heuristic import default_norm_params
 from fuser.schedule.pointwise import Tiling, default_params, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
@@ -123,6 +126,8 @@ def build(
         tiles = tiled(domain, schedule)
         lowering: Lowering[Any, Any]
         match tiles, schedule:
+            case ReductionTiling(), NormParams():
+                lowering = NormLowering(f"norm{n}", tiles, schedule, shape_class)
             case ReductionTiling(), PointwiseParams():
                 lowering = ReductionLowering(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
@@ -161,6 +166,12 @@ def chosen(
         if not isinstance(params, MatmulParams | AmpereParams):
             params = default_matmul_params(segment.fusion, segment.domain, loops, sms)
         return shared(segment.domain, params, loops, sms)
+    if segment.domain.rows:
+        if isinstance(params, NormParams):
+            return params
+        return default_norm_params(segment.domain, loops)
+    if isinstance(params, NormParams):
+        params = None
     if isinstance(params, ReductionParams) and not segment.domain.reductions:
         return params.pointwise()
     if isinstance(params, PointwiseParams):
@@ -174,6 +185,8 @@ def tiled(domain: Domain, params: Params) -> Loops:
     """Return the axes of a kernel."""
     if isinstance(params, TensorCoreParams):
         return matmul_tiling(domain, params)
+    if isinstance(params, NormParams):
+        return norm_tiling(domain, params)
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, spell
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
-from fuser.codegen.registers import Path, Registers, count, plan
+from fuser.codegen.registers import Path, Registers, count, kept, plan
 from fuser.codegen.roles import SECOND, merged
 from fuser.codegen.sync import last_arriving, sync_line
 from fuser.codegen.tile import slot, tile_line
@@ -87,7 +87,7 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
     yield 'extern "C" __global__ void'
     if kernel.cluster > 1:
         yield f"__cluster_dims__({kernel.cluster}, 1, 1)"
-    yield f"__launch_bounds__({kernel.threads}, 1)"
+    yield f"__launch_bounds__({kernel.threads}, {kernel.resident})"
     yield f"{kernel.name}("
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"
@@ -197,7 +197,9 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             yield f"{pad}{product_line(stmt, writer.registers)}"
             continue
         if isinstance(stmt, kir.Data):
-            yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers)}"
+            reduces = isinstance(stmt, kir.Reduce)
+            packed = kept(writer.registers, body, path) if reduces else ()
+            yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers, packed)}"
             continue
         match stmt:
             case kir.ForLoop(index, stop, inner):

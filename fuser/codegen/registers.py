@@ -8,7 +8,7 @@ not hand its value on; different roles have registers of their own.
 A fragment in strips, or in each warp, of a 16-bit type is held packed, two elements in a 32-bit
 register as tensor cores want them, where nobody can tell: all its values come from loads and
 computes, and go to products or to memory of its type, which round them just so.  Any other 16-bit
-fragment is held in f32.  Sums that tensor cores add up in f16 come packed from them, and whatever
+fragment is held in f32, but one in `Deal.ROWS` that is only loaded, from memory of its type.  Sums that tensor cores add up in f16 come packed from them, and whatever
 type operands of `Mma` have, their registers are words of 32 bits.
 """
 
@@ -41,13 +41,17 @@ class Registers:
 
     def visible(self, path: Path) -> tuple[kir.Fragment, ...]:
         """Return the pinned fragments that are declared where the statement at `path` stands."""
+        return tuple(f for f in self.within(path) if f in self.pinned)
+
+    def within(self, path: Path) -> tuple[kir.Fragment, ...]:
+        """Return the fragments that are declared where the statement at `path` stands."""
         found = [
             frag
             for at, frags in sorted(self.declared.items())
             for frag in frags
             if at[:-1] == path[: len(at) - 1] and at[-1] <= path[len(at) - 1]
         ]
-        return tuple(f for f in dict.fromkeys(found) if f in self.pinned)
+        return tuple(dict.fromkeys(found))
 
 
 def plan(kernel: kir.Kernel) -> Registers:
@@ -70,6 +74,16 @@ def plan(kernel: kir.Kernel) -> Registers:
     products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
     pinned = frozenset(f for stmt in products for f in _touched(stmt))
     return Registers(declared, names, packed, pinned)
+
+
+def kept(
+    registers: Registers, body: tuple[kir.Stmt, ...], path: Path
+) -> tuple[kir.Fragment, ...]:
+    """Return what is to stay packed behind a reduction of rows: what the body still uses."""
+    behind = body[path[-1] + 1 :]
+    later = {frag for stmt in behind for inner in kir.walk((stmt,)) for frag in used(inner)}
+    packs = (f for f in registers.within(path) if f in registers.packed and f in later)
+    return tuple(f for f in packs if f.layout.deal is kir.Deal.ROWS)
 
 
 def count(layout: kir.Layout) -> int:
@@ -191,6 +205,12 @@ def _are_words(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
 def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.dtype not in (DType.F16, DType.BF16) or frag.layout.deal is kir.Deal.ROUND:
         return False
+    if frag.layout.deal is kir.Deal.ROWS:
+        return not frag.layout.registers % 2 and all(
+            isinstance(stmt, kir.Load) and _lies_as(frag, stmt.src)
+            for stmt in statements
+            if frag in made(stmt)
+        )
     for stmt in statements:
         if frag in made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
             return False
@@ -206,3 +226,10 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
             case _:
                 return False
     return True
+
+
+def _lies_as(frag: kir.Fragment, place: kir.Box | kir.Slot) -> bool:
+    """Tell whether memory has elements of a fragment's type."""
+    return frag.dtype is (
+        place.tensor.dtype if isinstance(place, kir.Box) else place.buffer.dtype
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from fuser.codegen.expr import REGISTER, literal, map_slot, spell
 from fuser.codegen.registers import Registers
@@ -18,8 +19,16 @@ HALVES = (DType.F16, DType.BF16)
 """Types that matrix instructions move and a register holds in f32."""
 
 
-def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
-    """Write a statement that moves or computes tiles; ScheduleError if no instruction does it."""
+def tile_line(
+    stmt: kir.Data,
+    kernel: kir.Kernel,
+    registers: Registers,
+    pinned: tuple[kir.Fragment, ...] = (),
+) -> str:
+    """Write a statement that moves or computes tiles; ScheduleError if no instruction does it.
+
+    The assembler is to keep `pinned` fragments as they are, packed, and not what they become.
+    """
     names, packed = registers.names, registers.packed
     match stmt:
         case kir.Load(dst, kir.Slot() as src, _, _, True):
@@ -44,7 +53,7 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             if src in packed:
                 held = dst.buffer.dtype if isinstance(dst, kir.Slot) else dst.tensor.dtype
                 _unchanged(stmt, src, held)
-            which = f"{layout(stmt, src.layout)}, {width}, {_varies(src, dst)}"
+            which = f"{_stored(stmt, src.layout)}, {width}, {_varies(src, dst)}"
             verb = (
                 f"store_packed<{src.dtype.cuda}, {which}>" if src in packed else f"store<{which}>"
             )
@@ -55,12 +64,12 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
                 raise ScheduleError(f"`{line(stmt)}`: no instruction adds {word}; use i32")
             if src in packed:
                 _unchanged(stmt, src, DType.F32)
-            which = layout(stmt, src.layout)
+            which = _stored(stmt, src.layout)
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
         case kir.Draw(dst, counter, atomic):
             return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
         case kir.Compute(dst, op, args):
-            words = ", ".join(_operand(arg, registers) for arg in args)
+            words = ", ".join(_operand(arg, registers, dst.layout) for arg in args)
             verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
             value = f"[&](int i) {{ return {_spelled(stmt, op, packed)}({words}); }}"
             return f"tile::{verb}({names[dst]}, {value});"
@@ -71,6 +80,15 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             if src in packed:
                 return f"tile::slice_packed<{which}>({names[dst]}, {names[src]});"
             return f"tile::slice<{which}>({names[dst]}, {names[src]});"
+        case kir.Reduce(dst, src, op) if dst.layout.deal is kir.Deal.ROWS:
+            value = f"[&](int i) {{ return {_operand(src, registers, src.layout)}; }}"
+            lanes = f"{src.layout.alike}, {dst.layout.alike // src.layout.alike}"
+            which = f"{layout(stmt, dst.layout)}, {src.layout.per_row}, {lanes}"
+            kept = "".join(f", {registers.names[frag]}" for frag in pinned)
+            put = f"math::{op}(a, b)"
+            pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
+            how = f"[]({pair}) {{ return {put}; }}"
+            return f"reduce::rows<{which}>({names[dst]}, {value}, {how}{kept});"
         case kir.Reduce(dst, src, op):
             which = layout(stmt, dst.layout)
             how = "along" if dst.layout.folded > 1 else "down"
@@ -131,6 +149,14 @@ def layout(stmt: kir.Stmt, dealt: kir.Layout) -> str:
             return f"tile::Strips<{down}, {across}, {dealt.threads}{_vector(dealt)}>"
         case kir.Deal.EACH_WARP:
             return f"tile::EachWarp<{down}, {across}{_vector(dealt)}>"
+        case kir.Deal.ROWS:
+            share = f"{dealt.across}, {dealt.alike}"
+            return f"tile::Rows<{down}, {across}, {dealt.vector}, {dealt.threads}, {share}>"
+
+
+def _stored(stmt: kir.Stmt, dealt: kir.Layout) -> str:
+    """Write the type of a layout with which the first thread that holds an element has it."""
+    return layout(stmt, dealt) if dealt.alike == 1 else f"tile::First<{layout(stmt, dealt)}>"
 
 
 def _vector(dealt: kir.Layout) -> str:
@@ -223,16 +249,29 @@ def _coordinates(
     return ", ".join(spell(at[axis]) for axis in map_of(kernel, box, ref).axes)
 
 
-def _operand(arg: kir.Fragment | kir.ScalarParam | kir.Literal, registers: Registers) -> str:
+def _operand(
+    arg: kir.Fragment | kir.ScalarParam | kir.Literal, registers: Registers, whole: kir.Layout
+) -> str:
     match arg:
         case kir.Fragment() if arg in registers.packed:
-            return f"types::one_of<{arg.dtype.cuda}>({registers.names[arg]}, i)"
+            at = _element(arg.layout, whole)
+            return f"types::one_of<{arg.dtype.cuda}>({registers.names[arg]}, {at})"
         case kir.Fragment():
-            return f"{registers.names[arg]}[i]"
+            return f"{registers.names[arg]}[{_element(arg.layout, whole)}]"
         case kir.ScalarParam(name):
             return name
         case kir.Literal(value, dtype):
             return literal(value, dtype)
+
+
+def _element(part: kir.Layout, whole: kir.Layout) -> str:
+    """Write which register of a part, a row or a column say, belongs to register i of a tile."""
+    if part == whole:
+        return "i"
+    row = f"i / {whole.per_row}" if prod(part.shape[:-1]) > 1 else ""
+    if part.shape[-1] == 1:
+        return row or "0"
+    return f"i % {whole.per_row}"
 
 
 def _spelled(stmt: kir.Compute, op: str, packed: frozenset[kir.Fragment]) -> str:
@@ -241,6 +280,10 @@ def _spelled(stmt: kir.Compute, op: str, packed: frozenset[kir.Fragment]) -> str
     A packed fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
     """
     dst = stmt.dst
+    if op == "div" and dst.layout.deal is kir.Deal.ROWS:
+        _, by = stmt.args
+        if isinstance(by, kir.Fragment) and by.layout.shape[-1] < dst.layout.shape[-1]:
+            return "math::div_by"
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)

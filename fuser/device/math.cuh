@@ -127,6 +127,19 @@ template <> __device__ __forceinline__ int mul(int a, int b) { return int(uint32
 template <> __device__ __forceinline__ int64 mul(int64 a, int64 b) { return int64(uint64(a) * uint64(b)); }
 template <> __device__ __forceinline__ bool mul(bool a, bool b) { return a && b; }
 template <class T> __device__ __forceinline__ T div(T a, T b) { return a / b; }
+
+// The same for many a of one b, whose reciprocal is made once: a quotient and one step of Newton's, rounded as by a
+// division but where the quotient is subnormal.  Far b are scaled, so that neither it nor its reciprocal is; what
+// is no number then (of infinities, of 0) is as the first step has it.
+// Source: P. Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", theorem 7.
+template <class T> __device__ __forceinline__ T div_by(T a, T b) { return a / b; }
+template <> __device__ __forceinline__ float div_by(float a, float b) {
+  const float size = fabsf(b);
+  const float scale = size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
+  const float y = b * scale, r = 1.0f / y, x = a * scale, q = x * r;
+  const float left = fmaf(-q, y, x);
+  return fabsf(left) < __int_as_float(0x7f800000) ? fmaf(left, r, q) : q;
+}
 template <class T> __device__ __forceinline__ T neg(T x) { return -x; }
 template <> __device__ __forceinline__ int neg(int x) { return int(0u - uint32(x)); }
 template <> __device__ __forceinline__ int64 neg(int64 x) { return int64(0ull - uint64(x)); }

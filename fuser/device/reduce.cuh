@@ -59,6 +59,36 @@ __device__ __forceinline__ void along(R (&dst)[D::kRegisters], const R (&src)[D:
   }
 }
 
+// Let the assembler forget what it made of packed elements, so that it keeps these and not twice as many others.
+template <int N> __device__ __forceinline__ void keep(uint32 (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i]));
+}
+
+// D: the layout of what is left of each row; a thread has PER_ROW elements of one, then LANES lanes, STEP
+// apart, put theirs together, so that all have the same bits.  Four chains a row: additions wait for each other.
+template <class D, int PER_ROW, int STEP, int LANES, class R, class S, class F, class... Packed>
+__device__ __forceinline__ void rows(R (&dst)[D::kRegisters], S src, F op, Packed&... kept) {
+  constexpr int kChains = PER_ROW % 4 == 0 ? 4 : PER_ROW % 2 == 0 ? 2 : 1;
+#pragma unroll
+  for (int r = 0; r < D::kRegisters; ++r) {
+    R x[kChains];
+#pragma unroll
+    for (int i = 0; i < PER_ROW; ++i) {
+      const R y = src(r * PER_ROW + i);
+      x[i % kChains] = i < kChains ? y : op(x[i % kChains], y);
+    }
+#pragma unroll
+    for (int half = kChains / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int i = 0; i < half; ++i) x[i] = op(x[i], x[i + half]);
+#pragma unroll
+    for (int lane = 1; lane < LANES; lane *= 2) x[0] = op(x[0], R(__shfl_xor_sync(0xffffffffu, x[0], STEP * lane)));
+    dst[r] = x[0];
+  }
+  (keep(kept), ...);
+}
+
 // S: the layout of all rows; a thread holds the same columns of each.
 template <class D, class S, class R, class F>
 __device__ __forceinline__ void down(R (&dst)[D::kRegisters], const R (&src)[S::kRegisters], F op) {

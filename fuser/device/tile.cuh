@@ -54,6 +54,32 @@ template <int ROWS, int COLS, int VEC = 2> struct EachWarp {
   __device__ static __forceinline__ bool holds(int, int) { return true; }
 };
 
+// ACROSS neighbouring threads share a row, ALIKE neighbours each hold the same of it; groups of them take rows
+// in turn, and each has a tile of one row whole.
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE> struct Rows {
+  static constexpr int kVec = VEC;
+  static constexpr int kGroups = THREADS / ACROSS;
+  static constexpr int kHolders = ACROSS / ALIKE;
+  static constexpr int kPerRow = COLS / (VEC * kHolders);
+  static constexpr int kVectors = (ROWS == 1 ? 1 : ROWS / kGroups) * kPerRow;
+  static constexpr int kRegisters = kVectors * VEC;
+  __device__ static __forceinline__ int row(int v, int tid) {
+    return ROWS == 1 ? 0 : v / kPerRow * kGroups + (kGroups == 1 ? 0 : uint32(tid) / ACROSS);
+  }
+  __device__ static __forceinline__ int col(int v, int tid) {
+    return (v % kPerRow * kHolders + (kHolders == 1 ? 0 : uint32(tid) % ACROSS / ALIKE)) * VEC;
+  }
+  __device__ static __forceinline__ bool holds(int, int) { return true; }
+  __device__ static __forceinline__ bool first(int tid) {
+    return uint32(tid) % ALIKE == 0 && (ROWS > 1 || uint32(tid) < ACROSS);
+  }
+};
+
+// The same, where only the first thread that holds an element counts.
+template <class L> struct First : L {
+  __device__ static __forceinline__ bool holds(int, int tid) { return L::first(tid); }
+};
+
 // A tile of global memory; UNIT: neighbours along a row are neighbours in memory.
 template <class T, bool UNIT> struct Box {
   T* base;

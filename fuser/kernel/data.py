@@ -213,7 +213,8 @@ class Store:
     """Ordinary stores of a tile from registers, `width` elements per access.
 
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
-    are not written.  Values are rounded to the destination's dtype.
+    are not written.  Values are rounded to the destination's dtype.  Where several threads hold an
+    element, in `Deal.ROWS`, the first of them stores it.
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.
@@ -290,7 +291,8 @@ class Mma:
 class Compute:
     """`dst = op(*args)`, element by element; an op of the fusion's table, `promote` or `cast`.
 
-    `promote` changes the register type without rounding to 16 bits, `cast` rounds.
+    `promote` changes the register type without rounding to 16 bits, `cast` rounds.  In `Deal.ROWS`
+    an argument may have one row, or one column, for all of `dst` (`Layout.spreads`).
     """
 
     dst: Fragment
@@ -327,9 +329,13 @@ class Reduce:
 
     Where the layout of `dst` is that of `src`, folded: neighbours along its rows, so many at a
     time, in a fixed order.  Else `dst` has one row and `src` several: down each column.
+    In `Deal.ROWS`, the same rows and threads: an element of `dst` is all that the threads which
+    hold it have of its row, first what each holds, then among lanes.
     Needs:  whole warps.  Along rows: neighbours that are put together lie in one warp (in
             `Deal.ROUND` a power of two of vectors, 32 at most; in `Deal.STRIPS` a whole row).
-            Down columns: every thread holds whole columns (`Deal.ROUND`).
+            Down columns: every thread holds whole columns (`Deal.ROUND`).  In `Deal.ROWS`: as many
+            threads of a row hold the same in `dst` as in `src`, or more, a power of two up to 32;
+            `dst` has an element of a row for each of the others.
 
     Source: PTX ISA, "shfl.sync".
     """

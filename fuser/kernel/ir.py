@@ -285,6 +285,8 @@ class Kernel:
         this one starts, such as weights.
     maps : tuple of TensorMaps
         Tensor maps that it writes; the launch lends memory for them.
+    resident : int
+        CTAs that an SM is to have registers for at once: what the assembler may not use.
     """
 
     name: str
@@ -308,6 +310,7 @@ class Kernel:
     early: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
     maps: tuple[TensorMaps, ...] = ()
+    resident: int = 1
 
     @property
     def smem_bytes(self) -> int:

@@ -114,6 +114,7 @@ class Deal(Enum):
     ROUND = "round"
     STRIPS = "strips"
     EACH_WARP = "each_warp"
+    ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,14 @@ class Layout:
     multiple of 8 x 4 `vector`, element (r, c) in lane `(r % 8) * 4 + c // vector % 4`; `vector` is
     the elements in 4 bytes.
 
+    `Deal.ROWS`: `across` neighbouring threads share a row, of which `alike` neighbours each hold the
+    same.  The threads are so `groups = threads // across`, which take rows in turn, a single row
+    each.  Row-major element (r, c) is of vector `v = c // vector` of its row, held by the threads
+    `(r % groups) * across + (v % holders) * alike`, up to `alike` of them, where `holders = across
+    // alike`, as register `(r // groups * (columns // vector) + v) // holders * vector + c %
+    vector`.  Rows are a multiple of the groups, or one, which every group holds; columns one of
+    `holders * vector`.  A store is by the first thread that holds an element.
+
     A `folded` tile has an element for so many neighbours along the rows of a wider one, which is
     dealt in this way, and each lies where the first of them does.  Every vector holds the first of
     one such group at most.
@@ -147,6 +156,18 @@ class Layout:
     threads: int
     deal: Deal = Deal.ROUND
     folded: int = 1
+    across: int = 0
+    alike: int = 1
+
+    @property
+    def holders(self) -> int:
+        """Threads with parts of a row of their own, in `Deal.ROWS`."""
+        return self.across // self.alike
+
+    @property
+    def per_row(self) -> int:
+        """Registers that a thread has of each of its rows, in `Deal.ROWS`."""
+        return self.shape[-1] // self.holders
 
     @property
     def wide(self) -> Layout:
@@ -162,10 +183,31 @@ class Layout:
             return wide.registers // share
         if self.deal is Deal.EACH_WARP:
             return prod(self.shape) // 32
+        if self.deal is Deal.ROWS:
+            rows = prod(self.shape[:-1])
+            return (1 if rows == 1 else rows // (self.threads // self.across)) * self.per_row
         if self.deal is Deal.STRIPS:
             strips = -(-(prod(self.shape[:-1]) // 16) // (self.threads // 32))
             return strips * self.shape[-1] // 2
         return -(-prod(self.shape) // (self.vector * self.threads)) * self.vector
+
+    def spreads(self, part: Layout) -> bool:
+        """Whether every thread has what a row, a column or one element of `part` says of this tile.
+
+        Both in `Deal.ROWS`, `part` of one row or one column, or both, and else as this.
+        """
+        if self.deal is not Deal.ROWS or part.deal is not Deal.ROWS:
+            return False
+        if (self.threads, self.across) != (part.threads, part.across) or part.folded > 1:
+            return False
+        if len(self.shape) != len(part.shape):
+            return False
+        rows, cols = prod(part.shape[:-1]) == 1, part.shape[-1] == 1
+        same = (part.vector, part.alike) == (self.vector, self.alike)
+        return (rows or part.shape[:-1] == self.shape[:-1]) and (
+            (cols and part.alike == part.across)
+            or (same and part.shape[-1] == self.shape[-1] and rows)
+        )
 
 
 @dataclass(frozen=True, slots=True)

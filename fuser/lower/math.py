@@ -34,7 +34,7 @@ class Arithmetic:
     `position` returns the axis of a tile and its first coordinate, for a loop axis; it raises if it
     has none.  `done` is what is known: a tensor as walked, and the fragment that holds it; `math`
     are the statements so far, `scalars` those that are used, by name; `prefix` is that of the names
-    of tensors in registers.
+    of tensors in registers.  With `layouts` what a tensor is dealt by depends on how it is walked.
     """
 
     layout: kir.Layout
@@ -43,10 +43,11 @@ class Arithmetic:
     math: list[kir.Stmt] = field(default_factory=list)
     scalars: dict[str, kir.ScalarParam] = field(default_factory=dict)
     prefix: str = "r"
+    layouts: Callable[[Coords], kir.Layout] | None = None
 
-    def fragment(self, name: str, dtype: DType) -> kir.Fragment:
+    def fragment(self, name: str, dtype: DType, like: kir.Layout | None = None) -> kir.Fragment:
         """Return a tile in registers."""
-        return kir.Fragment(name, dtype, self.layout)
+        return kir.Fragment(name, dtype, like or self.layout)
 
     def value(self, tv: TensorView, coords: Coords) -> kir.Fragment:
         """Compute `tv` where its axes walk the loop axes `coords`; once."""
@@ -67,14 +68,15 @@ class Arithmetic:
 
     def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
         spec = OPS[tv.op]
-        args = self._operands(tv, coords)
+        layout = self.layouts(coords) if self.layouts else self.layout
+        args = self._operands(tv, coords, layout)
         if spec.form in (Form.SHAPE, Form.REDUCTION):  # of axes of extent 1: nothing to reduce
             (moved,) = args
             assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
             return moved
         name = f"{self.prefix}_{tv.name}"
         taken = sum(1 for other, _ in self.done if other is tv)
-        frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype)
+        frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype, layout)
         if tv.op == "iota":
             return self._iota(frag, tv, coords, args)
         op = "promote" if tv.op == "full" else tv.op
@@ -91,9 +93,9 @@ class Arithmetic:
             self.math.append(kir.Compute(frag, "promote", (args[0],)))
             return frag
         kernel_axis, origin = where_
-        index = self.fragment(f"{frag.name}_i", DType.I64)
-        where = self.fragment(f"{frag.name}_x", tv.dtype)
-        step = self.fragment(f"{frag.name}_d", tv.dtype)
+        index = self.fragment(f"{frag.name}_i", DType.I64, frag.layout)
+        where = self.fragment(f"{frag.name}_x", tv.dtype, frag.layout)
+        step = self.fragment(f"{frag.name}_d", tv.dtype, frag.layout)
         self.math += [
             kir.Coordinate(index, kernel_axis, origin),
             kir.Compute(where, "promote", (index,)),
@@ -102,7 +104,7 @@ class Arithmetic:
         ]
         return frag
 
-    def _operands(self, tv: TensorView, coords: Coords) -> list[Operand]:
+    def _operands(self, tv: TensorView, coords: Coords, layout: kir.Layout) -> list[Operand]:
         walked = {n: (arg, axes) for n, arg, axes in arguments(tv, coords)}
         out: list[Operand] = []
         for n, (arg, dtype) in enumerate(zip(tv.args, operand_dtypes(tv), strict=True)):
@@ -111,7 +113,7 @@ class Arithmetic:
                     out.append(kir.Literal(value, dtype))
                 case Scalar(name, own):
                     scalar = self.scalars.setdefault(name, kir.ScalarParam(name, own))
-                    out.append(scalar if own is dtype else self.promoted(scalar, dtype))
+                    out.append(scalar if own is dtype else self.promoted(scalar, dtype, layout))
                 case TensorView():
                     frag = self.done[walked[n]]
                     shape_op = OPS[tv.op].form is Form.SHAPE
@@ -124,10 +126,13 @@ class Arithmetic:
         same = arithmetic(arg.dtype) is arithmetic(dtype)
         return arg if same else self.promoted(arg, dtype)
 
-    def promoted(self, arg: kir.Fragment | kir.ScalarParam, dtype: DType) -> kir.Fragment:
+    def promoted(
+        self, arg: kir.Fragment | kir.ScalarParam, dtype: DType, like: kir.Layout | None = None
+    ) -> kir.Fragment:
         """Return a fragment of a type, in its registers; it is not rounded to 16 bits."""
+        layout = like or (arg.layout if isinstance(arg, kir.Fragment) else self.layout)
         count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
-        frag = self.fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)
+        frag = self.fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype, layout)
         self.math.append(kir.Compute(frag, "promote", (arg,)))
         return frag
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import prod
 
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, names, reads, touches, writes
@@ -73,7 +74,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a refill of a slot, issued in the same role, after ordinary reads by many threads;
     - ordinary writes of a slot by many threads after one thread has awaited the engine's reads, or
       after ordinary reads by many;
-    - a read of a slot that cp.async of many threads filled, after each has awaited its own;
+    - a read of a slot that cp.async of many threads filled, after each has awaited its own, unless
+      each reads what it has copied itself, and nobody else does;
     - the release of a turn, after ordinary reads and writes of workspaces by many threads.
 
     Waits for turns and syncs of CTAs join the threads themselves, by the barrier of their role.
@@ -87,7 +89,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     state = Open()
     number = 0
     workspaces = frozenset(kernel.workspaces)
-    everyone = _Joiner(drained, workspaces, 0, kernel.threads)
+    own = _own(kernel)
+    everyone = _Joiner(drained, workspaces, 0, kernel.threads, own)
     for stmt in kernel.body:
         if not isinstance(stmt, kir.Role):
             body, state = everyone.walk((stmt,), state)
@@ -97,7 +100,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
             out.append(kir.BlockSync(0, kernel.threads))
             state = Open()
         number += 1
-        role = _Joiner(drained, workspaces, number, stmt.warps * kir.WARP)
+        role = _Joiner(drained, workspaces, number, stmt.warps * kir.WARP, own)
         inner, _ = role.walk(stmt.body, Open())
         out.append(replace(stmt, body=inner))
     return replace(kernel, body=tuple(out))
@@ -109,6 +112,7 @@ class _Joiner:
     workspaces: frozenset[str]
     barrier: int
     threads: int
+    own: frozenset[str]
 
     def _join(self) -> kir.BlockSync:
         return kir.BlockSync(self.barrier, self.threads)
@@ -177,7 +181,9 @@ class _Joiner:
             case kir.BlockSync() | kir.ClusterWait() | kir.BlockSerializeWait() | kir.GridSync():
                 return state.joined()
             case kir.CpAsync():
-                return replace(state, copied=state.copied | names(writes(stmt)))
+                return replace(state, copied=state.copied | (names(writes(stmt)) - self.own))
+            case kir.Load(_, kir.Slot(buffer)) if buffer.name in self.own:
+                return state
             case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, keep):
                 left = state.copied if keep else frozenset[str]()
                 return replace(state, written=state.written | state.copied, copied=left)
@@ -196,6 +202,45 @@ class _Joiner:
                     read=state.read | names(reads(stmt)),
                     shared=state.shared | (touches(stmt) & self.workspaces),
                 )
+
+
+def _own(kernel: kir.Kernel) -> frozenset[str]:
+    """Return the buffers of which every thread reads what it has copied itself, and nothing else.
+
+    Those that are only filled by cp.async and read by loads, all under one layout in which each
+    element has one thread.
+    """
+    dealt: dict[str, set[kir.Layout | None]] = {}
+    for stmt in kernel.walk():
+        for slot in (*reads(stmt), *writes(stmt)):
+            layout = None
+            match stmt:
+                case kir.CpAsync(_, _, layout) if stmt.dst.buffer.shape == layout.shape:
+                    pass
+                case kir.Load(dst) if not stmt.matrix and slot.cta is None:
+                    layout = dst.layout if slot.buffer.shape == dst.layout.shape else None
+                case _:
+                    pass
+            dealt.setdefault(slot.buffer.name, set()).add(layout)
+    places = {b.name: b for b in kernel.buffers}
+    return frozenset(
+        name
+        for name, layouts in dealt.items()
+        if len(layouts) == 1
+        and all(layout is not None and _one_each(layout) for layout in layouts)
+        and not any(
+            places[name].shares(other) for other in kernel.buffers if other.name != name
+        )
+    )
+
+
+def _one_each(layout: kir.Layout) -> bool:
+    """Whether every element has one thread."""
+    if layout.deal is kir.Deal.ROWS:
+        return layout.alike == 1 and (
+            layout.across == layout.threads or prod(layout.shape[:-1]) > 1
+        )
+    return layout.deal is not kir.Deal.EACH_WARP
 
 
 def _joins(body: Body) -> int:

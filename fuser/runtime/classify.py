@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
 
 from fuser.arch import SM_90A
 from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, tensor_args
@@ -27,7 +27,9 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import PointwiseParams, TensorCoreParams
+from fuser.schedule.norm import row_refusal
+from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
+from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
@@ -51,6 +53,8 @@ def classify(
     choices = Choices(empty=_empty(fusion, plain))
     choices = replace(choices, parts=begun_by_products(fusion, choices))
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
+    if not isinstance(params, PointwiseParams) or isinstance(params, NormParams):
+        choices = replace(choices, rows=_of_rows(fusion, choices))
     while True:
         cut = segments(fusion, choices)
         call = _Call(params, sms, plain, specs)
@@ -87,6 +91,7 @@ class _Call:
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
         asked = isinstance(self.params, PointwiseParams) or bool(segment.domain.products)
+        asked = (asked and not isinstance(self.params, NormParams)) or bool(segment.domain.rows)
         if segment.domain.reductions and not asked:
             schedule = self.chosen(segment, by_tma=True)
             shapes = self.shapes(segment, schedule)
@@ -98,11 +103,20 @@ class _Call:
             ):
                 return schedule, shapes
         schedule = self.chosen(segment)
-        return schedule, self.shapes(segment, schedule)
+        shapes = self.shapes(segment, schedule)
+        if segment.domain.rows and not isinstance(self.params, NormParams):
+            domain = segment.domain
+            aligned = row_alignment(domain, shapes)
+            loops = loops_of(domain, self.values)
+            schedule = default_norm_params(domain, loops, aligned=aligned, ring=aligned >= 4)
+            shapes = self.shapes(segment, schedule)
+        return schedule, shapes
 
     def asked(self, segment: Segment, choices: Choices) -> Choices:
         """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
         domain = segment.domain
+        if domain.rows and self.too_long(segment):
+            return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
         if not domain.products:
             return choices
         apart = frozenset(product.tv.name for product in strangers(domain))
@@ -137,6 +151,27 @@ class _Call:
                         copied.add(arg.held)
         return replace(choices, copied=choices.copied | copied)
 
+    def too_long(self, segment: Segment) -> bool:
+        """Whether no kernel can have whole rows of a domain at a time, or does not want to.
+
+        ScheduleError if the params given have too few columns for rows that it could have.
+        """
+        domain = segment.domain
+        if row_refusal(domain) is not None:
+            return True
+        loops = loops_of(domain, self.values)
+        columns = prod(loops[axis] for axis in domain.rows)
+        if isinstance(self.params, NormParams):
+            if columns > self.params.tile[1]:
+                rows, lanes = self.params.tile[0], self.params.lanes * self.params.vector
+                self.params.refuse(
+                    "tile",
+                    f"rows of {columns} elements, tiles have {self.params.tile[1]} columns; use "
+                    f"tile=({rows}, {columns + -columns % lanes})",
+                )
+            return False
+        return not fits_registers(domain, columns)
+
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
         domain = segment.domain
         aligned: dict[str, int] = {}
@@ -166,7 +201,8 @@ class _Call:
             if outer and (common == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             aligned[access.name] = max(1, common // nbytes)
-        return ShapeClass(tuple(aligned.items()), frozenset(tma))
+        whole = isinstance(schedule, NormParams) and extents[-1] == schedule.tile[1]
+        return ShapeClass(tuple(aligned.items()), frozenset(tma), whole)
 
 
 def _in_registers(
@@ -181,6 +217,15 @@ def _in_registers(
         for segment in cut
         if segment.domain.products
     )
+
+
+def _of_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:
+    """Return the reductions that may stay in the kernel of what they are broadcast back to.
+
+    Not those of which CTAs are asked to put their parts together.
+    """
+    reductions = (tv for tv in fusion.tensors if reduced_axes(tv) and tv.meet is None)
+    return frozenset(tv.name for tv in reductions) - choices.empty
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:

@@ -3,7 +3,9 @@
 Outputs whose axes match are computed by one kernel.  Its axes are those of the first of them; a
 tensor is reached by walking the definitions backwards, so that one input may be read in several
 ways (`x[:, None] + x[None, :]` reads x twice).  Matrix products and reductions end the walk; the
-axes that they sum over are loop axes of their own.  Neighbouring axes are then merged wherever
+axes that they sum over are loop axes of their own.  But a reduction whose result is broadcast back
+along the axes that it reduces walks them as its users do, where that is asked for: what it reduces
+is then read once, for both (a softmax, a layer norm).  Neighbouring axes are then merged wherever
 every tensor allows it, by what the definition promises about strides.
 """
 
@@ -67,7 +69,8 @@ class Domain:
     `extents` are those before merging, slowest first, those that are summed over last; never empty
     (a scalar has one axis of extent 1).  `merged` are groups of neighbouring ones; each is one axis
     of the kernel.  `reads` are inputs as read, operands of products among them, and `inputs` those
-    of them that outputs are computed from element by element.
+    of them that outputs are computed from element by element.  `rows` are the axes that all its
+    reductions reduce and their users walk: the kernel has whole rows at a time.
     """
 
     extents: tuple[Extent, ...]
@@ -77,6 +80,17 @@ class Domain:
     products: tuple[Product, ...] = ()
     inputs: tuple[Access, ...] = ()
     reductions: tuple[Reduction, ...] = ()
+    rows: tuple[int, ...] = ()
+
+    def under(self, reduction: Reduction) -> list[Key]:
+        """Return the reductions that one reduces, element by element."""
+        _, _, below = sources([(reduction.source, reduction.walked)])
+        return below
+
+    def needs(self, reduction: Reduction) -> list[Key]:
+        """Return the inputs that one reduces element by element."""
+        found, _, _ = sources([(reduction.source, reduction.walked)])
+        return found
 
     @property
     def leaves(self) -> tuple[Access, ...]:
@@ -84,13 +98,51 @@ class Domain:
         return tuple(dict.fromkeys(leaf for one in self.reductions for leaf in one.leaves))
 
 
-def domains(fusion: Fusion) -> list[Domain]:
-    """Return one Domain per group of outputs with the same axes; each becomes a kernel."""
-    return [_domain(extents, writes) for extents, writes in groups(fusion)]
+NONE = frozenset[str]()
+Group = tuple[tuple[Extent, ...], list[Access]]
+"""The loop axes of a kernel's results, and these."""
 
 
-def groups(fusion: Fusion) -> list[tuple[tuple[Extent, ...], list[Access]]]:
-    """Return the loop axes of each kernel's results, and these."""
+def domains(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Domain]:
+    """Return one Domain per group of outputs with the same axes; each becomes a kernel.
+
+    Of the reductions of these names a kernel may have whole `rows` at a time.
+    """
+    return [_domain(extents, writes, rows) for extents, writes in groups(fusion, rows)]
+
+
+def groups(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Group]:
+    """Return the loop axes of each kernel's results, and these.
+
+    What there is one of for each row belongs to the results for which the same rows are reduced.
+    """
+    found = _alike(fusion)
+    if not rows:
+        return found
+    for extents, writes in [*found]:
+        whole = whole_rows(extents, writes, rows)
+        if whole is None or whole.extents != extents or (extents, writes) not in found:
+            continue
+        kept = [n for n in range(len(extents)) if n not in whole.axes]
+        for other in [*found]:
+            parts = any(one.tv.parts for one in other[1])
+            if parts or other[0] != tuple(extents[n] for n in kept):
+                continue
+            mine = [
+                Access(one.tv, tuple(None if c is None else kept[c] for c in one.coords), one.name)
+                for one in other[1]
+            ]
+            both = whole_rows(extents, [*writes, *mine], rows)
+            alone = whole_rows(extents, mine, rows, whole.axes)
+            if both is None or alone is None or not alone.held & whole.held:
+                continue
+            if not {*both.apart} - {*whole.apart}:
+                found.remove(other)
+                writes += mine
+    return found
+
+
+def _alike(fusion: Fusion) -> list[Group]:
     left = list(fusion.outputs)
     out = []
     while left:
@@ -108,7 +160,135 @@ def groups(fusion: Fusion) -> list[tuple[tuple[Extent, ...], list[Access]]]:
     return out
 
 
-def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
+@dataclass(frozen=True, slots=True)
+class WholeRows:
+    """Reductions of a kernel, of which it has whole rows at a time.
+
+    `axes` are the loop axes that they reduce and that their users walk, of those of `extents`;
+    `held` are the reductions, `apart` those that it computes with but cannot hold.
+    """
+
+    axes: tuple[int, ...]
+    extents: tuple[Extent, ...]
+    held: frozenset[TensorView]
+    apart: tuple[TensorView, ...]
+
+    def following(self, key: Key) -> list[Key]:
+        """Return from what a tensor is computed, what is reduced among it."""
+        tv, coords = key
+        if tv.op == "mma" or tv in self.apart:
+            return []
+        if tv in self.held:
+            return [self.reduced(key)]
+        return [(arg, walked) for _, arg, walked in arguments(tv, coords)]
+
+    def reduced(self, key: Key) -> Key:
+        """Return what a reduction reduces, as its users walk it."""
+        ((_, source, kept),) = arguments(*key)
+        walked = list(kept)
+        for nth, axis in enumerate(reduced_axes(key[0])):
+            walked[axis] = self.axes[nth]
+        return source, tuple(walked)
+
+
+def whole_rows(
+    extents: tuple[Extent, ...],
+    writes: list[Access],
+    names: frozenset[str],
+    axes: tuple[int, ...] | None = None,
+) -> WholeRows | None:
+    """Return which reductions of some results a kernel can hold; None if there are none.
+
+    Those of these `names` that have all loop axes but some, and reduce as many axes of these
+    extents: the innermost, or the `axes` that are given.  Where the results have only rows, it is
+    what they reduce, as long as another reduction of that is broadcast back.
+    """
+    results = [(access.tv, access.coords) for access in writes]
+    _, products, reductions = sources(results)
+    named = [(tv, coords) for tv, coords in reductions if tv.held in names]
+    if products or not named:
+        return None
+    ways = [(_without(coords, len(extents)), _reduced_of(tv)) for tv, coords in named]
+    inner = [
+        some for some, mine in ways if some and tuple(extents[n] for n in some) == mine
+    ]
+    appended = not inner and axes is None
+    if axes is None:
+        axes = max(inner, default=())
+    if appended:
+        first = next((mine for some, mine in ways if not some), ())
+        axes = tuple(range(len(extents), len(extents) + len(first)))
+        extents = (*extents, *first)
+    if not axes:
+        return None
+    wanted, kept = tuple(extents[n] for n in axes), _without(axes, len(extents))
+    apart: dict[TensorView, None] = {}
+    while True:
+        held: dict[TensorView, None] = {}
+        refused: dict[TensorView, None] = {}
+        nested = False
+        whole = WholeRows(axes, extents, frozenset(), tuple(apart))
+        left, found = [(key, False) for key in results], set[tuple[Key, bool]]()
+        while left:
+            key, within = left.pop()
+            tv, coords = key
+            if (key, within) in found:
+                continue
+            found.add((key, within))
+            if tv.op == "mma":
+                return None
+            if not reduced_axes(tv) or tv in apart:
+                left += [(arg, within) for arg in whole.following(key)]
+                continue
+            walked = tuple(sorted(c for c in coords if c is not None))
+            if tv.held in names and walked == kept and _reduced_of(tv) == wanted:
+                nested |= within
+                held[tv] = None
+                left.append((whole.reduced(key), True))
+            else:
+                refused[tv] = None
+        if not refused:
+            break
+        apart |= refused
+    if not held or (appended and not nested):  # a plain reduction
+        return None
+    return WholeRows(axes, extents, frozenset(held), tuple(apart))
+
+
+def _without(some: Coords, rank: int) -> tuple[int, ...]:
+    return tuple(n for n in range(rank) if n not in some)
+
+
+def _reduced_of(tv: TensorView) -> tuple[Extent, ...]:
+    (source,) = tensor_args(tv)
+    return tuple(source.logical[axis].extent for axis in reduced_axes(tv))
+
+
+def _of_rows(writes: list[Access], whole: WholeRows) -> Domain:
+    """Return the domain of a kernel that has whole rows at a time."""
+    results = [(access.tv, access.coords) for access in writes]
+    every = sorted(reached(results, whole.following), key=_order)
+    reads = _named([key for key in every if key[0].op == "input"], set())
+    known = {(access.tv, access.coords): access for access in reads}
+    folds = []
+    for key in every:
+        if key[0] in whole.held:
+            source = whole.reduced(key)
+            leaves, _, _ = sources([source])
+            folds.append(Reduction(*key, *source, tuple(known[leaf] for leaf in leaves)))
+    pinned = _index_axes([key for key in every if key[0].op == "iota"])
+    merged = _merge(len(whole.extents), reads, writes, pinned, whole.axes)
+    return Domain(
+        whole.extents, tuple(reads), tuple(writes), merged, (), tuple(reads), tuple(folds),
+        whole.axes,
+    )  # fmt: skip
+
+
+def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[str]) -> Domain:
+    whole = whole_rows(extents, writes, rows) if rows else None
+    if whole is not None:
+        assert not whole.apart, "the cut has computed these before"
+        return _of_rows(writes, whole)
     results = [(access.tv, access.coords) for access in writes]
     inputs, products, reductions = sources(results)
     operands, extents = _operands(products, extents)
@@ -290,14 +470,18 @@ def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
 
 
 def _merge(
-    rank: int, reads: list[Access], writes: list[Access], pinned: set[int]
+    rank: int,
+    reads: list[Access],
+    writes: list[Access],
+    pinned: set[int],
+    rows: tuple[int, ...] = (),
 ) -> tuple[tuple[int, ...], ...]:
     if rank == 0:
         return ((0,),)
     groups = [[0]]
     for axis in range(1, rank):
         slow = groups[-1][-1]
-        legal = axis not in pinned and slow not in pinned
+        legal = axis not in pinned and slow not in pinned and (slow in rows) == (axis in rows)
         if legal and all(_mergeable(a, slow, axis) for a in (*reads, *writes)):
             groups[-1].append(axis)
         else:

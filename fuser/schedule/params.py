@@ -8,8 +8,9 @@ from typing import Literal, NoReturn, get_args
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Meet as Meet
 
-Mechanism = Literal["direct", "tma"]
-"""How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
+Mechanism = Literal["direct", "tma", "cp_async"]
+"""How tiles cross between global memory and the CTA: ordinary accesses, the TMA engine, or copies
+by each thread that run on while it computes (whole rows only)."""
 
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
@@ -21,7 +22,7 @@ Residency = Literal["ticket", "co-resident"]
 or the launch runs all CTAs at once, or none."""
 Partial = Literal["f32", "f16", "bf16"]
 """Type of sums on their way from one CTA to another."""
-MECHANISM: tuple[Mechanism, ...] = get_args(Mechanism)
+MECHANISM: tuple[Mechanism, ...] = ("direct", "tma")
 PROLOGUE: tuple[Prologue, ...] = get_args(Prologue)
 MEET: tuple[Meet, ...] = get_args(Meet)
 RESIDENCY: tuple[Residency, ...] = get_args(Residency)
@@ -36,6 +37,10 @@ MAX_REDUCTION_SPLITS = 256
 reduced."""
 MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
+
+
+MAX_HELD = 128
+"""Elements of a row that a thread holds, at most: 16-bit ones are packed, 64 registers."""
 
 
 class Checked:
@@ -227,6 +232,110 @@ class ReductionParams(PointwiseParams):
         """Return what a kernel without reductions takes of it."""
         names = (field.name for field in fields(PointwiseParams))
         return PointwiseParams(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class NormParams(PointwiseParams):
+    """Schedule of a fusion that reduces rows and broadcasts the results back: a softmax, a norm.
+
+    One kernel reads every input once and has whole rows in registers; kernels of another kind take
+    the default.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows of a CTA at a time, and its columns: at least as many as a row has elements.
+    lanes : int
+        Threads that share a row: 1, 2, 4, 8, 16 or whole warps; those of a CTA are a multiple.
+    recompute : bool
+        Compute from the inputs again what was computed before a reduction, rather than keep it in
+        registers.
+    reload : bool
+        And load them again from the slots of their rings, which hold them until the results are
+        there; ``load="cp_async"`` and ``recompute=True``.
+    hold : bool
+        Hold columns, such as weights, in registers for all rows of a persistent CTA, rather than
+        load them again for each.
+    resident : int
+        CTAs, 1..32, that an SM is to have registers for at once.
+    load : {"direct", "cp_async"}
+        Mechanism of the inputs that have whole rows; by cp.async those of the next `prefetch` tiles
+        are on their way while one is computed, in rings of `stages` slots.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    lanes: int = 32
+    recompute: bool = False
+    resident: int = 1
+    reload: bool = False
+    hold: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        self.check_ints("vector warps stages prefetch lanes resident", use=4)
+        self.check_tile("rows and columns", use=(1, 2048))
+        rows, cols = self.tile
+        if self.vector not in (1, 2, 4, 8, 16):
+            self.refuse("vector", "need 1, 2, 4, 8 or 16 elements; use 8")
+        if not 1 <= self.warps <= 32:
+            self.refuse("warps", "need 1..32 warps; use 8")
+        threads = 32 * self.warps
+        whole = self.lanes in (1, 2, 4, 8, 16) or (self.lanes > 0 and self.lanes % 32 == 0)
+        if not whole or threads % self.lanes:
+            self.refuse(
+                "lanes warps",
+                "threads of a row are 1, 2, 4, 8, 16 or whole warps, and those of a CTA a multiple "
+                f"of them; use lanes={min(32, threads)}",
+            )
+        groups, step = threads // self.lanes, self.lanes * self.vector
+        if rows % groups:
+            self.refuse(
+                "tile lanes warps",
+                f"{threads} threads are {groups} times {self.lanes}, which take rows in turn; use "
+                f"{rows + -rows % groups} rows",
+            )
+        if cols % step:
+            self.refuse(
+                "tile vector lanes",
+                f"{self.lanes} threads take {self.vector} elements of a row at a time; use "
+                f"{cols + -cols % step} columns",
+            )
+        if rows * cols // threads > MAX_HELD:
+            self.refuse(
+                "tile warps",
+                f"{rows * cols // threads} elements per thread, at most {MAX_HELD} fit its "
+                "registers; use more warps or a smaller tile",
+            )
+        if self.ctas_per_sm is not None and not (
+            isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
+        ):
+            self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
+        if self.reload and (self.load, self.recompute) != ("cp_async", True):
+            why = 'only slots of rings are loaded again, for what is computed again; use load='
+            self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
+        most = min(32, 2048 // threads)
+        if not 1 <= self.resident <= most:
+            self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")
+        self.check_word("load", ("direct", "cp_async"), "unknown mechanism")
+        self.check_word("store", ("direct",), "unknown mechanism")
+        self.check_stages()
+        most = self.stages - 1
+        if not 0 <= self.prefetch <= most:
+            self.refuse("stages prefetch", f"prefetch must be 0..{most}; use prefetch={most}")
+        if self.warp_specialized:
+            self.refuse("warp_specialized", "all warps have rows; use warp_specialized=False")
+        if self.load == "direct" and self.stages != 1:
+            why = 'direct loads have no ring; use stages=1, or load="cp_async"'
+            self.refuse("load stages", why)
+
+    @property
+    def family(self) -> str:
+        """Name of the schedule family; rows of reports."""
+        return "norm-direct/direct" if self.load == "direct" else "norm-cp_async/direct"
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:

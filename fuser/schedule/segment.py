@@ -30,7 +30,7 @@ from fuser.fusion.ir import (
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.domain import Domain, domains, groups, sources
+from fuser.schedule.domain import Domain, domains, groups, sources, whole_rows
 from fuser.schedule.shape_class import Choices
 
 
@@ -71,7 +71,7 @@ class _Cutting:
         self.why: dict[str, str] = {}
 
     def run(self) -> Iterator[Segment]:
-        self.left = _groups(self.fusion)
+        self.left = _groups(self.fusion, self.choices.rows)
         live = {tv for out in self.fusion.outputs for tv in ancestry(out)}
         self.parts = [
             parts_of(tv)
@@ -111,7 +111,7 @@ class _Cutting:
                 why = "its axes suit no tile of the other products that results are computed from"
                 given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
         part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
-        (domain,) = domains(part)
+        (domain,) = domains(part, self.choices.rows)
         assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
@@ -230,8 +230,8 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
     return _place(arg, len(sums) if real[-1:] == sums[-1:] else 1)
 
 
-def _groups(fusion: Fusion) -> list[tuple[TensorView, ...]]:
-    return [tuple(access.tv for access in writes) for _, writes in groups(fusion)]
+def _groups(fusion: Fusion, rows: frozenset[str]) -> list[tuple[TensorView, ...]]:
+    return [tuple(access.tv for access in writes) for _, writes in groups(fusion, rows)]
 
 
 def _products(
@@ -314,13 +314,18 @@ def apart(
     A kernel computes the reductions that its results are computed from element by element, if they
     have all its axes and none has to be broadcast, and if they reduce axes of the same extents.
     What they reduce is computed from neither products nor reductions, unless the kernel of the
-    products has begun them.
+    products has begun them.  A kernel that has whole rows at a time computes all reductions of
+    these.
     """
     empty = choices.empty
     begun: dict[TensorView, None] = {}
     part = Fusion(fusion.inputs, fusion.tensors, outputs)
     found: dict[TensorView, None] = {}
-    for extents, writes in groups(part):
+    for extents, writes in groups(part, choices.rows):
+        whole = whole_rows(extents, writes, choices.rows)
+        if whole is not None:
+            found |= dict.fromkeys(tv for tv in whole.apart if tv.name not in empty)
+            continue
         _, products, reductions = sources([(access.tv, access.coords) for access in writes])
         whole = {*range(len(extents))}
         products = [key for key in products if key[0].name not in empty]

@@ -19,11 +19,13 @@ class ShapeClass:
     Of a tensor as read or written that is `aligned`, address, strides other than 1 and the last
     extent of the loops are multiples of so many elements (1, 2, 4, 8 or 16; at most 16 bytes).
     `tma` are those whose address and strides are multiples of 16 bytes; outputs also in the last
-    extent, because TMA writes whole chunks of 16 bytes.
+    extent, because TMA writes whole chunks of 16 bytes.  `whole`: rows of a kernel that has whole
+    ones at a time fill its tiles.
     """
 
     aligned: tuple[tuple[str, int], ...]
     tma: frozenset[str]
+    whole: bool = False
 
     def elements(self, name: str) -> int:
         """Alignment of one tensor, in elements."""
@@ -42,7 +44,8 @@ class Choices:
     (`empty`) are known.  Reductions of products that the kernel with the products begins, tile by
     tile, another one ends (`parts`); what others reduce is stored first.  With `registers` first
     operands that are not in memory are computed there, where they can be, and not by a kernel
-    before.
+    before.  Reductions in `rows` may stay in the kernel of results that they are broadcast back to,
+    which has whole rows of what they reduce at a time.
     """
 
     copied: frozenset[str] = NONE
@@ -50,6 +53,7 @@ class Choices:
     empty: frozenset[str] = NONE
     parts: frozenset[str] = NONE
     registers: bool = False
+    rows: frozenset[str] = NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 
 from fuser import pipeline
 from fuser.dtype import DType
-from fuser.expr import Var
+from fuser.expr import Var, eq
 from fuser.fusion.definition import Scalar, Symbol
 from fuser.kernel import ir as kir
 from fuser.runtime.binding import Binding
@@ -156,6 +156,8 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     else:
         extents[-2] = max(1, tile[-2] - 1)
         extents[0] += (count - 1) * tile[0]
+    if eq(Var(f"n{len(tile) - 1}"), tile[-1]) in kernel.requires:
+        extents[-1] = tile[-1]
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))

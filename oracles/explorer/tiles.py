@@ -29,6 +29,8 @@ def elements(layout: kir.Layout, thread: int) -> tuple[int, ...]:
             return ()
         vectors = range(thread * layout.vector, count, layout.vector * layout.threads)
         return tuple(e for v in vectors for e in range(v, min(v + layout.vector, count)))
+    if layout.deal is kir.Deal.ROWS:
+        return _of_rows(layout, thread)
     rows, cols = layout.shape[-2:]
     warp, lane = divmod(thread, 32)
     if layout.deal is kir.Deal.STRIPS:
@@ -45,6 +47,33 @@ def elements(layout: kir.Layout, thread: int) -> tuple[int, ...]:
         for c in range(first, cols, 4 * layout.vector)
         for i in range(layout.vector)
     )
+
+
+def _of_rows(layout: kir.Layout, thread: int) -> tuple[int, ...]:
+    """Return what a thread holds of rows that it shares with its neighbours."""
+    if thread >= layout.threads:
+        return ()
+    cols, vector = layout.shape[-1], layout.vector
+    rows, groups = prod(layout.shape) // cols, layout.threads // layout.across
+    group, place = divmod(thread, layout.across)
+    step = layout.across // layout.alike * vector
+    first = place // layout.alike * vector
+    return tuple(
+        r * cols + c + i
+        for r in (range(1) if rows == 1 else range(group, rows, groups))
+        for c in range(first, cols, step)
+        for i in range(vector)
+    )
+
+
+@cache
+def stored(layout: kir.Layout, thread: int) -> tuple[int, ...]:
+    """Return the elements that a thread stores: those that no thread before it holds."""
+    if layout.deal is kir.Deal.ROWS:
+        whole = prod(layout.shape[:-1]) == 1
+        if thread % layout.alike or (whole and thread >= layout.across):
+            return ()
+    return elements(layout, thread)
 
 
 @cache
@@ -65,13 +94,15 @@ def _source(tile: Shape, shape: Shape) -> tuple[int, ...] | None:
 
 
 @cache
-def slot_masks(layout: kir.Layout, shape: Shape, first: int, lanes: int, size: int) -> Shape:
+def slot_masks(
+    layout: kir.Layout, shape: Shape, first: int, lanes: int, size: int, *, stores: bool = False
+) -> Shape:
     """Return, per thread, the granules of a slot that it touches; `size` granules an element."""
     source, one = _source(layout.shape, shape), (1 << size) - 1
     out = []
     for thread in range(first, first + lanes):
         mask = 0
-        for e in elements(layout, thread):
+        for e in (stored if stores else elements)(layout, thread):
             mask |= one << (source[e] if source else e) * size
         out.append(mask)
     return tuple(out)
@@ -102,14 +133,20 @@ def _cells(origin: Shape, shape: Shape, limit: Shape, extents: Shape) -> tuple[i
 
 @cache
 def box_masks(
-    layout: kir.Layout, box: tuple[Shape, Shape, Shape, Shape], first: int, lanes: int
+    layout: kir.Layout,
+    box: tuple[Shape, Shape, Shape, Shape],
+    first: int,
+    lanes: int,
+    *,
+    stores: bool = False,
 ) -> Shape:
     """Return, per thread, the elements of a tensor that it touches through a box."""
     cells = _cells(*box)
     source = _source(layout.shape, box[1])
     out = []
     for thread in range(first, first + lanes):
-        at = (cells[source[e] if source else e] for e in elements(layout, thread))
+        mine = (stored if stores else elements)(layout, thread)
+        at = (cells[source[e] if source else e] for e in mine)
         out.append(_mask(at))
     return tuple(out)
 

@@ -532,7 +532,8 @@ class _Unroller:
         fragment = stmt.dst if isinstance(stmt, kir.Load) else stmt.src
         place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
         self.vectors(place, 1 if isinstance(stmt, kir.AtomicAdd) else stmt.width)
-        access = self.access(place, fragment.layout)
+        stores = not isinstance(stmt, kir.Load)
+        access = self.access(place, fragment.layout, stores=stores)
         if access is None:
             return
         event = self.event(access)
@@ -609,11 +610,13 @@ class _Unroller:
             says = f"a box of {box.shape}, a slot of {slot.buffer.slot_nbytes} bytes"
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
-    def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
+    def access(
+        self, place: kir.Box | kir.Slot, layout: kir.Layout | None, *, stores: bool = False
+    ) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
         if isinstance(place, kir.Box):
-            return self.in_box(place, layout)
-        found = self.in_slot(place, layout)
+            return self.in_box(place, layout, stores=stores)
+        found = self.in_slot(place, layout, stores=stores)
         return found if found.mask else None
 
     def in_slot(
@@ -624,6 +627,7 @@ class _Unroller:
         lines: int = 0,
         columns: bool = False,
         any_lane: bool = False,
+        stores: bool = False,
     ) -> Access:
         """Return the access to a slot; of an engine if there is no layout.
 
@@ -645,7 +649,7 @@ class _Unroller:
         if layout is not None:
             warp = (agent.warp - self.first) * 32
             start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
-            threads = slot_masks(layout, buffer.shape, start, lanes, size)
+            threads = slot_masks(layout, buffer.shape, start, lanes, size, stores=stores)
             mask = union(threads)
             threads = (mask,) * agent.lanes if any_lane else threads
         elif lines:
@@ -655,7 +659,9 @@ class _Unroller:
             threads=threads, base=base, any_lane=any_lane,
         )  # fmt: skip
 
-    def in_box(self, box: kir.Box, layout: kir.Layout | None) -> Access | None:
+    def in_box(
+        self, box: kir.Box, layout: kir.Layout | None, *, stores: bool = False
+    ) -> Access | None:
         """Return the access to a box; None if nobody writes the tensor, nor did just before."""
         plan, agent, name = self.plan, self.agent, box.tensor.name
         at = tuple(value(e, self.values) for e in box.origin)
@@ -673,7 +679,7 @@ class _Unroller:
             mask = box_mask(*key)
         else:
             lane = (agent.warp - self.first) * 32 + agent.lane
-            threads = box_masks(layout, key, lane, agent.lanes)
+            threads = box_masks(layout, key, lane, agent.lanes, stores=stores)
             mask = union(threads)
         if not mask:
             return None

@@ -653,7 +653,8 @@ class Spread:
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
     `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
     its `a`, for a result of this layout, and `turned` whether as (K, M).  `nbytes` is the size of
-    an element where these lie one behind the other in shared memory, else 0.
+    an element where these lie one behind the other in shared memory, else 0.  `first` is whether of
+    threads that hold an element in `Deal.ROWS` the first alone touches it.
     """
 
     buffer: str
@@ -664,6 +665,7 @@ class Spread:
     operand: bool = False
     turned: bool = False
     nbytes: int = 0
+    first: bool = False
 
 
 def storage(buffers: Iterable[kir.Buffer]) -> Storage:
@@ -692,7 +694,8 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
         nbytes = 0 if tile.buffer.swizzle else tile.buffer.dtype.nbytes
     else:
         name, shape, nbytes = tile.tensor.name, tile.shape, 0
-    return Spread(name, layout, shape, site.place.base, matrix, nbytes=nbytes)
+    first = layout.deal is kir.Deal.ROWS and isinstance(site.stmt, kir.Store | kir.AtomicAdd)
+    return Spread(name, layout, shape, site.place.base, matrix, nbytes=nbytes, first=first)
 
 
 def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
@@ -729,6 +732,8 @@ def owners(spread: Spread) -> Owners:
         raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
     element = np.arange(prod(tile)).reshape(tile)
     held = _held(spread.layout, element)
+    if spread.first:
+        held = held[..., :1]
     place = np.zeros(tile, dtype=np.int64)
     pitch = 1
     for axis in range(len(tile) - 1, -1, -1):
@@ -767,6 +772,8 @@ def _held(layout: kir.Layout, element: Owners) -> Owners:
     match layout.deal:
         case kir.Deal.ROUND:
             return element // layout.vector % layout.threads
+        case kir.Deal.ROWS:
+            return _sharing(layout, element)
         case kir.Deal.STRIPS | kir.Deal.EACH_WARP:
             columns = layout.shape[-1]
             row, column = element // columns, element % columns
@@ -775,6 +782,20 @@ def _held(layout: kir.Layout, element: Owners) -> Owners:
             if layout.deal is kir.Deal.STRIPS:
                 return row // 16 % warps * kir.WARP + lane
             return lane[..., None] + np.arange(warps) * kir.WARP
+
+
+def _sharing(layout: kir.Layout, element: Owners) -> Owners:
+    """Return the threads that hold elements of rows which neighbours share, the first one first."""
+    columns, across = layout.shape[-1], layout.across
+    row, column = element // columns, element % columns
+    groups = layout.threads // across
+    parts = across // layout.alike
+    place = column // layout.vector % parts * layout.alike
+    same = np.arange(layout.alike)
+    if prod(layout.shape) > columns:
+        return (row % groups * across + place)[..., None] + same
+    every = (np.arange(groups)[:, None] * across + same).reshape(-1)
+    return place[..., None] + every
 
 
 def _leaders(spread: Spread) -> Owners:
@@ -876,5 +897,11 @@ class Overlaps:
     @staticmethod
     def _private(spread: Spread) -> bool:
         """Whether each element has one thread, the same one in every execution."""
-        one = spread.layout.shape == spread.shape and spread.layout.deal is not kir.Deal.EACH_WARP
+        layout = spread.layout
+        several = layout.deal is kir.Deal.EACH_WARP
+        if layout.deal is kir.Deal.ROWS and not spread.first:
+            several = layout.alike > 1 or (
+                prod(layout.shape) == layout.shape[-1] and layout.threads > layout.across
+            )
+        one = layout.shape == spread.shape and not several
         return one and not (spread.matrix or spread.operand)

@@ -158,7 +158,9 @@ def _operands(
 ) -> Iterable[str]:
     for arg in args:
         match arg:
-            case kir.Fragment(name, _, layout) if layout != dst.layout:
+            case kir.Fragment(name, _, layout) if layout != dst.layout and not (
+                dst.layout.spreads(layout)
+            ):
                 yield (
                     f": {name} and {dst.name} have different layouts; take one through shared "
                     "memory, or give both one layout"
@@ -279,7 +281,8 @@ def _st_async(place: Place, stmt: kir.StAsync) -> Iterable[str]:
             " reaches into a cluster, but the kernel has no clusters; set Kernel.cluster, or use "
             "Store and MBarrierArrive"
         )
-    if layout.threads != len(place.threads) or layout.deal is kir.Deal.EACH_WARP:
+    many = layout.deal is kir.Deal.EACH_WARP or layout.alike > 1
+    if layout.threads != len(place.threads) or many:
         yield (
             f": {place.who} execute it, {stmt.src.name} is dealt to {layout.threads} "
             f"({layout.deal.value}); its bytes count once where each element has one thread"
@@ -350,6 +353,8 @@ def _folded(layout: kir.Layout) -> Iterable[str]:
             says = f"strips are folded by whole rows, not by {layout.folded} of them"
         case kir.Deal.EACH_WARP:
             says = "what each warp holds is not folded"
+        case kir.Deal.ROWS:
+            says = "what threads share row by row is not folded, but reduced to fewer columns"
         case _:
             return
     yield f": {says}; fold along rows of vectors in rounds, or of whole strips"
@@ -371,6 +376,8 @@ def dealt(place: Place, layout: kir.Layout) -> Iterable[str]:
         )
     strips = {kir.Deal.STRIPS: 16, kir.Deal.EACH_WARP: 8}
     match layout.deal:
+        case kir.Deal.ROWS:
+            yield from _by_rows(layout)
         case kir.Deal.ROUND:
             if last % layout.vector:
                 yield (
@@ -390,6 +397,28 @@ def dealt(place: Place, layout: kir.Layout) -> Iterable[str]:
                 )
     if prod(layout.shape) > 1 << 20:
         yield f": a tile of {layout.shape} fits no registers; use a smaller one"
+
+
+def _by_rows(layout: kir.Layout) -> Iterable[str]:
+    """Say what is wrong with threads that share rows."""
+    across, alike = layout.across, layout.alike
+    if across < 1 or alike < 1 or layout.threads % across or across % alike:
+        yield (
+            f": {layout.threads} threads by {across} a row, of which {alike} hold the same; use "
+            "numbers that divide each other"
+        )
+        return
+    if across % kir.WARP and kir.WARP % across:
+        yield f": {across} threads a row are neither whole warps nor do they divide one; use 32"
+    groups, rows, step = layout.threads // across, prod(layout.shape[:-1]), layout.vector
+    if rows > 1 and rows % groups:
+        yield f": {groups} groups of threads take {rows} rows in turn; use a multiple, or one row"
+    step *= layout.holders
+    if layout.shape[-1] % step:
+        yield (
+            f": {layout.shape[-1]} columns, of which {layout.holders} threads take vectors of "
+            f"{layout.vector}; use a multiple of {step}"
+        )
 
 
 # --- parts of tiles, and elements put together ---------------------------------------------------
@@ -460,7 +489,9 @@ def _reduce(stmt: kir.Reduce, place: Place) -> Iterable[str]:
         yield f": {stmt.op} is no way to put two together; use {', '.join(OPS)}"
     if stmt.dst.dtype is not stmt.src.dtype:
         yield (f": {stmt.src.dtype} into {stmt.dst.dtype}; make them the same")
-    if src.folded > 1 or min(*src.shape, *dst.shape, src.vector, src.threads) < 1:
+    if kir.Deal.ROWS in (dst.deal, src.deal):
+        yield from _rows(dst, src)
+    elif src.folded > 1 or min(*src.shape, *dst.shape, src.vector, src.threads) < 1:
         yield f": {stmt.src.name} is folded already; reduce the fragment it is from"
     elif dst.folded > 1:
         yield from _along(stmt, dst, src)
@@ -482,6 +513,24 @@ def _along(stmt: kir.Reduce, dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
         yield (
             f": {dst.folded} neighbours lie in {lanes} lanes; a warp puts a power of two of them "
             f"together, at most {kir.WARP}"
+        )
+
+
+def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
+    alike = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
+    if not alike or dst.shape[:-1] != src.shape[:-1] or min(dst.alike, src.alike, src.across) < 1:
+        yield f": {src} is shared by other threads than {dst}, or has other rows; make them equal"
+        return
+    lanes, odd = divmod(dst.alike, src.alike)
+    if odd or lanes & (lanes - 1) or (lanes > 1 and dst.alike > kir.WARP) or src.threads % kir.WARP:
+        yield (
+            f": {src.alike} threads hold the same, then {dst.alike}; a power of two as many do, of "
+            f"one warp of {kir.WARP}"
+        )
+    elif (dst.shape[-1], dst.vector) != (dst.holders, 1):
+        yield (
+            f": {dst.holders} parts of a row are left, {dst.shape[-1]} columns by {dst.vector}; use "
+            f"{dst.holders} columns by 1"
         )
 
 

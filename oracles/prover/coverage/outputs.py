@@ -222,8 +222,10 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.Compute(dst, _, args):
             for arg in args:
                 if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
-                    raise UnsupportedError(f"{site.where}: its fragments differ in layout")
-            return [_held(site, dst)]
+                    if kir.Deal.ROWS not in (arg.layout.deal, dst.layout.deal):
+                        raise UnsupportedError(f"{site.where}: its fragments differ in layout")
+            parts = [arg for arg in args if isinstance(arg, kir.Fragment)]
+            return [_held(site, dst), *(_spread(dst, arg) for arg in parts)]
         case kir.Slice(dst, src, column):
             columns = _columns(dst.layout, src.layout, column)
             return [_held(site, dst), _held(site, src), *columns]
@@ -307,8 +309,31 @@ def _same_registers(dst: kir.Layout, src: kir.Layout, column: int) -> Claim:
     return _claim("coverage", fits, f"registers of {src} are not those of {dst}")
 
 
+def _spread(dst: kir.Fragment, part: kir.Fragment) -> Claim:
+    """Claim that every thread has what it computes with: one of each, of its rows, of its columns.
+
+    In `Deal.ROWS` it has all of a row where there is one column, and the same columns of the one
+    row where these are dealt alike.
+    """
+    to, of = dst.layout, part.layout
+    if to == of:
+        return "coverage", ""
+    fits = len(to.shape) == len(of.shape) and {to.deal, of.deal} == {kir.Deal.ROWS}
+    fits = fits and (to.threads, to.across) == (of.threads, of.across)
+    one_row = all(n == 1 for n in of.shape[:-1])
+    fits = fits and (one_row or of.shape[:-1] == to.shape[:-1])
+    if of.shape[-1] == 1:
+        fits = fits and of.alike == of.across
+    else:
+        dealt = (of.shape[-1], of.vector, of.alike) == (to.shape[-1], to.vector, to.alike)
+        fits = fits and one_row and dealt
+    return _claim("coverage", fits, f"threads that compute {dst.name} do not hold {part.name}")
+
+
 def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
     """Claim that a warp, or a thread down a column, holds all that becomes one element."""
+    if kir.Deal.ROWS in (dst.deal, src.deal):
+        return _shared(dst, src)
     same = (dst.deal, dst.vector, dst.threads) == (src.deal, src.vector, src.threads)
     *outer, last = src.shape
     fits = same and src.folded == 1
@@ -321,6 +346,16 @@ def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
     else:
         fits &= dst.shape == (*(1 for _ in outer), last) and dst.deal is kir.Deal.ROUND
         fits &= last // src.vector % src.threads == 0
+    return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
+
+
+def _shared(dst: kir.Layout, src: kir.Layout) -> Claim:
+    """Claim that lanes of one warp, of those that share a row, hold what becomes one element."""
+    fits = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
+    fits &= dst.shape[:-1] == src.shape[:-1] and src.threads % kir.WARP == 0
+    lanes, odd = divmod(dst.alike, src.alike)
+    fits &= not odd and lanes.bit_count() == 1 and (lanes == 1 or kir.WARP % dst.alike == 0)
+    fits &= dst.shape[-1] * dst.alike == dst.across and dst.vector == 1
     return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
 
 

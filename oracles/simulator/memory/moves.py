@@ -36,7 +36,7 @@ from oracles.simulator.memory.maps import Maps
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
-from oracles.simulator.memory.tile import Deal, tile, warp_of
+from oracles.simulator.memory.tile import Deal, stored, tile, warp_of
 from oracles.simulator.sync.clock import Index, Trouble
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
@@ -110,7 +110,7 @@ class Memory:
 
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
         """Write this thread's part of a fragment."""
-        values = register(agent, stmt.src)
+        values = _kept(agent, event, stmt.src)
         match stmt.dst:
             case kir.Box() as box:
                 self._write(agent, event, stmt, box)
@@ -161,7 +161,7 @@ class Memory:
         self, agent: Agent, event: Event, stmt: kir.Store | kir.AtomicAdd, box: kir.Box
     ) -> None:
         """Store this thread's part of a fragment in a tensor, or add it there."""
-        values = register(agent, stmt.src)
+        values = _kept(agent, event, stmt.src)
         found = self._positions(agent, event, stmt, box)
         if found is None:
             return
@@ -624,6 +624,16 @@ def _uses(stmt: kir.Stmt, tensor: str, *, writes: bool) -> bool:
     return isinstance(box, kir.Box) and box.tensor.name == tensor
 
 
+def _kept(agent: Agent, event: Event, fragment: kir.Fragment) -> Array:
+    """Return the part of a fragment that a thread stores: what no thread before it holds."""
+    values, layout = register(agent, fragment), fragment.layout
+    if layout.deal is not kir.Deal.ROWS:
+        return values
+    threads = span(agent, event)
+    every, mine = tile(layout, threads).elements, tile(stored(layout), threads).elements
+    return values[np.searchsorted(every, mine)] if values.size else values
+
+
 _Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync
 
 
@@ -633,9 +643,9 @@ def _dealt(stmt: _Dealt) -> tuple[kir.Layout, int]:
         case kir.Load(dst, _, width):
             return dst.layout, width
         case kir.Store(_, src, width):
-            return src.layout, width
+            return stored(src.layout), width
         case kir.AtomicAdd(_, src):
-            return src.layout, 1
+            return stored(src.layout), 1
         case kir.CpAsync(_, _, layout, width):
             return layout, width
 

@@ -12,7 +12,7 @@ from fuser.kernel import ir as kir
 from oracles.simulator.machine import Agent, Violation
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.ops import Array
-from oracles.simulator.memory.tile import columns_of, registers_of, tile
+from oracles.simulator.memory.tile import columns_of, gathered, registers_of, taken_from, tile
 from oracles.simulator.unroll import Event
 
 
@@ -49,11 +49,14 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
     for arg in stmt.args:
         match arg:
             case kir.Fragment():
+                held = register(agent, arg)
                 if arg.layout != dst.layout:
-                    raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
-                mine = register(agent, arg)
+                    at = taken_from(dst.layout, arg.layout, span(agent, event))
+                    if at is None:
+                        raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
+                    held = held[at]
                 bits = stmt.op == "cast" and arg.dtype.is_f8
-                args.append(ops.factor(arg.dtype, mine) if bits else mine)
+                args.append(ops.factor(arg.dtype, held) if bits else held)
             case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):
@@ -102,6 +105,9 @@ def _relabel(agent: Agent, event: Event, stmt: kir.Slice) -> None:
 def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
     """Put elements of a warp's registers together, along rows or down columns."""
     dst, src = stmt.dst.layout, stmt.src.layout
+    if kir.Deal.ROWS in (dst.deal, src.deal):
+        _reduce_rows(pair, event, stmt)
+        return
     along = dst.folded > 1
     holds = np.zeros(prod(src.shape), np.bool_)
     values = np.zeros(prod(src.shape), ops.REGISTER[stmt.src.dtype])
@@ -123,6 +129,29 @@ def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
         for n in range(1, parts.shape[1]):
             out = ops.evaluate(stmt.op, stmt.dst.dtype, [out, values[parts[:, n]]])
         agent.registers[stmt.dst.name] = out
+
+
+def _reduce_rows(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
+    """Put together what threads that share a row have of it: halves of it, again and again."""
+    dst, src = stmt.dst.layout, stmt.src.layout
+    values = np.zeros(prod(src.shape), ops.REGISTER[stmt.src.dtype])
+    for agent in pair:
+        held = tile(src, span(agent, event)).elements
+        values[held] = register(agent, stmt.src, held.size)
+    made: list[Array] = []
+    for agent in pair:
+        parts = gathered(dst, src, span(agent, event))
+        if parts is None or dst.shape[:-1] != src.shape[:-1]:
+            says = f"elements of {stmt.src.name} that are put together lie in several warps"
+            raise Violation("bounds", says)
+        out = values[parts]
+        while out.shape[1] > 1:
+            half = out.shape[1] // 2
+            both = ops.evaluate(stmt.op, stmt.dst.dtype, [out[:, :half], out[:, half : 2 * half]])
+            out = np.concatenate([both, out[:, 2 * half :]], axis=1)
+        made.append(out[:, 0])
+    for agent, result in zip(pair, made, strict=True):
+        agent.registers[stmt.dst.name] = result
 
 
 def coordinate(agent: Agent, event: Event, stmt: kir.Coordinate) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import gcd, prod
 from typing import NamedTuple
@@ -48,6 +48,8 @@ def lane_of(rows: Index, columns: Index, vector: int) -> Index:
 def holders(layout: kir.Layout, warp: int) -> Index:
     """Return the thread, in its role, that holds each element; of `warp`, if every warp does."""
     every = np.arange(prod(layout.shape))
+    if layout.deal is kir.Deal.ROWS:  # the first of those who do
+        return _sharing(layout, every)
     if layout.folded > 1:
         rows, columns = every // layout.shape[-1], every % layout.shape[-1]
         wide = holders(layout.wide, warp)
@@ -64,13 +66,112 @@ def holders(layout: kir.Layout, warp: int) -> Index:
             rows, columns = every // layout.shape[-1], every % layout.shape[-1]
             held = kir.WARP * warp + lane_of(rows, columns, layout.vector)
             return held if kir.WARP * (warp + 1) <= layout.threads else np.full_like(held, -1)
+        case kir.Deal.ROWS:
+            raise AssertionError("read above")
+
+
+class First(kir.Layout):
+    """A layout of shared rows, by which of the threads that hold an element the first has it."""
+
+
+@lru_cache(maxsize=4096)
+def stored(layout: kir.Layout) -> kir.Layout:
+    """Return how a store deals a tile: always the same object."""
+    if layout.deal is not kir.Deal.ROWS:
+        return layout
+    return First(*(getattr(layout, field.name) for field in fields(kir.Layout)))
+
+
+def _sharing(layout: kir.Layout, elements: Index) -> Index:
+    """Return the first thread that holds each element of rows which neighbours share."""
+    rows, columns = elements // layout.shape[-1], elements % layout.shape[-1]
+    group = rows % (layout.threads // layout.across)
+    part = columns // layout.vector % (layout.across // layout.alike)
+    return np.asarray(group * layout.across + part * layout.alike)
+
+
+def _of_rows(layout: kir.Layout, threads: Threads) -> Index:
+    """Return the elements of shared rows that some of these threads hold."""
+    every = np.arange(prod(layout.shape))
+    first = _sharing(layout, every)
+    if isinstance(layout, First):
+        return np.nonzero((first >= threads[0]) & (first < threads[1]))[0]
+    held = np.zeros(every.size, np.bool_)
+    one_row = every.size == layout.shape[-1]
+    for base in range(0, layout.threads if one_row else 1, layout.across):
+        begin = first + base
+        held |= (begin < threads[1]) & (begin + layout.alike > threads[0])
+    return np.nonzero(held)[0]
+
+
+def who_holds(layout: kir.Layout, threads: Threads) -> Iterator[tuple[Index, Index]]:
+    """Yield elements of these threads and who of them holds each; several times if several do."""
+    if layout.deal is not kir.Deal.ROWS or isinstance(layout, First):
+        part = tile(layout, threads).elements
+        yield part, holders(layout, threads[0] // kir.WARP)[part]
+        return
+    for thread in range(*threads):
+        part = tile(layout, (thread, thread + 1)).elements
+        yield part, np.full(part.size, thread)
+
+
+@lru_cache(maxsize=4096)
+def taken_from(whole: kir.Layout, part: kir.Layout, threads: Threads) -> Index | None:
+    """Return where, of these threads' registers of `part`, that for each of `whole` stands.
+
+    Where `part` has one row or column it is the same for all; None if some thread lacks it.
+    """
+    if len(whole.shape) != len(part.shape) or kir.Deal.ROWS not in (whole.deal, part.deal):
+        return None
+    if any(n not in (1, m) for m, n in zip(whole.shape, part.shape, strict=True)):
+        return None
+    for thread in range(*threads):
+        mine = narrowed(tile(whole, (thread, thread + 1)), part.shape, row_major(part.shape))
+        if not np.isin(mine, tile(part, (thread, thread + 1)).elements).all():
+            return None
+    wanted = narrowed(tile(whole, threads), part.shape, row_major(part.shape))
+    return np.asarray(np.searchsorted(tile(part, threads).elements, wanted), np.intp)
+
+
+@lru_cache(maxsize=4096)
+def gathered(dst: kir.Layout, src: kir.Layout, threads: Threads) -> Index | None:
+    """Return, for each element of `dst` that these threads hold, those of `src` that become it.
+
+    All that the threads which hold it have of its row; None where that is not as many for each, or
+    some lie in another warp.
+    """
+    lo, hi = warp_of(threads)
+    found: dict[int, list[int]] = {}
+    for thread in range(*threads):
+        for element in tile(dst, (thread, thread + 1)).elements.tolist():
+            if element not in found:
+                found[element] = _row_of(dst, src, element, (lo, hi))
+    sizes = {len(some) for some in found.values()}
+    if len(sizes) > 1 or 0 in sizes:
+        return None
+    return np.asarray([found[element] for element in sorted(found)], np.intp).reshape(
+        len(found), -1
+    )
+
+
+def _row_of(dst: kir.Layout, src: kir.Layout, element: int, warp: Threads) -> list[int]:
+    row, width = element // dst.shape[-1], src.shape[-1]
+    out: list[int] = []
+    for thread in range(*warp):
+        if element in tile(dst, (thread, thread + 1)).elements:
+            every = tile(src, (thread, thread + 1)).elements
+            out += [e for e in every.tolist() if e // width == row]
+    return list(dict.fromkeys(out))
 
 
 @lru_cache(maxsize=4096)
 def tile(layout: kir.Layout, threads: Threads) -> Tile:
     """Return the part of a layout that these threads hold; the arrays are shared, do not write."""
-    holder = holders(layout, threads[0] // kir.WARP)
-    elements = np.nonzero((holder >= threads[0]) & (holder < threads[1]))[0]
+    if layout.deal is kir.Deal.ROWS:
+        elements = _of_rows(layout, threads)
+    else:
+        holder = holders(layout, threads[0] // kir.WARP)
+        elements = np.nonzero((holder >= threads[0]) & (holder < threads[1]))[0]
     return Tile(elements, tuple(np.unravel_index(elements, layout.shape)))
 
 
@@ -154,8 +255,10 @@ def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Thre
     for warps, stmt in _placed(kernel.body, kernel.threads // kir.WARP):
         spans = [threads for warp in range(warps) for threads in halves(warp)]
         match stmt:
-            case kir.Load(fragment, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer), fragment):
+            case kir.Load(fragment, kir.Slot(buffer)):
                 layout = fragment.layout
+            case kir.Store(kir.Slot(buffer), fragment):
+                layout = stored(fragment.layout)
             case kir.CpAsync(kir.Slot(buffer), _, layout):
                 pass
             case kir.StAsync(kir.Slot(buffer), fragment):
@@ -175,8 +278,10 @@ def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
     """Every layout by which threads themselves touch shared memory."""
     for stmt in kernel.walk():
         match stmt:
-            case kir.Load(fragment, kir.Slot()) | kir.Store(kir.Slot(), fragment):
+            case kir.Load(fragment, kir.Slot()):
                 yield fragment.layout
+            case kir.Store(kir.Slot(), fragment):
+                yield stored(fragment.layout)
             case kir.CpAsync(_, _, layout):
                 yield layout
             case kir.StAsync(_, fragment):
@@ -273,15 +378,16 @@ class Atoms:
     def holders(self, deal: Deal) -> dict[int, set[int]]:
         """Return which threads of the CTA touch each granule of shared memory under a deal."""
         out: dict[int, set[int]] = {}
-        part = tile(deal.layout, (deal.lo, deal.hi))
-        flat = narrowed(part, deal.buffer.shape, row_major(deal.buffer.shape))
-        granules = flat * deal.buffer.dtype.nbytes // self.granule
+        steps = row_major(deal.buffer.shape)
         more = range(max(deal.buffer.dtype.nbytes // self.granule, 1))
-        threads = holders(deal.layout, deal.lo // kir.WARP)[part.elements]
         start = self._start(deal.buffer, deal.slot)
-        for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
-            for i in more:
-                out.setdefault(start + granule + i, set()).add(thread + 32 * deal.first_warp)
+        for elements, threads in who_holds(deal.layout, (deal.lo, deal.hi)):
+            part = Tile(elements, tuple(np.unravel_index(elements, deal.layout.shape)))
+            flat = narrowed(part, deal.buffer.shape, steps)
+            granules = flat * deal.buffer.dtype.nbytes // self.granule
+            for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
+                for i in more:
+                    out.setdefault(start + granule + i, set()).add(thread + 32 * deal.first_warp)
         return out
 
     def lanes_differ(self, a: Deal, b: Deal) -> bool:

@@ -1,0 +1,317 @@
+"""Kernels that have whole rows at a time: read once, reduced in registers, and written once.
+
+Neighbouring threads share a row.  A reduction first puts together what each of them holds, then
+what the lanes of a warp have; warps leave their parts in shared memory, where each thread finds
+all of its row.  What is computed from the results stays with the threads that hold the elements.
+Nothing here waits; the passes see who reads what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from fuser.dtype import DType
+from fuser.expr import Expr, Kind, eq, fold
+from fuser.fusion.ops import operand_dtypes
+from fuser.kernel import ir as kir
+from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
+from fuser.schedule.domain import Access, Coords, Reduction
+from fuser.schedule.params import NormParams
+from fuser.schedule.reduction import ReductionTiling
+
+Body = tuple[kir.Stmt, ...]
+
+
+class NormLowering(PointwiseLowering[ReductionTiling]):
+    """The lowering of one domain of whole rows; its tiles are read and written by threads."""
+
+    params: NormParams
+
+    def __post_init__(self) -> None:
+        """Deal rows to neighbouring threads."""
+        super().__post_init__()
+        self.whole = self._layout(rows=True, cols=True)
+        self.rows = self.tiling.domain.rows
+        self.holds = self.params.hold and self.params.ctas_per_sm is not None
+        self.slots: dict[Access, kir.Slot] = {}
+        self.math = Arithmetic(
+            self.whole, self._position, scalars=self.scalars, layouts=self._walked
+        )
+
+    def lowered(self) -> Lowered:
+        """Return the kernel, without any sync, and where its numbers come from."""
+        domain, math = self.tiling.domain, self.math
+        late = self._late()
+        copied = self._copied()
+        for access in domain.reads:
+            if access in copied:
+                self._copy(access, copied[access])
+            elif access not in late:
+                self._load_once(access)
+        for level in self._levels():
+            self._reduce(level)
+            if self.params.recompute:
+                self._forget()
+        for access in late:
+            self._load_once(access)
+        for access in domain.writes:
+            box = self._row(access)
+            result = self._spread(math.value(access.tv, access.coords), self._boxed(box))
+            math.math.append(kir.Store(box, result, self._width_of(access)))
+        origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, self.tiling.walked)
+        once, again = self._hoisted(tuple(math.math))
+        request = kir.CircularBuffer(self.params.stages, self.params.prefetch)
+        ring = request if self.copies else None
+        body = (*once, kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring))
+        made = self._kernel(body)
+        along = self.extents[-1]
+        fits = (along >= 1, self._fits(along))
+        return Lowered(
+            replace(made, requires=fits, resident=self.params.resident),
+            Numbers(self.extents, self._tiles(), self._grid())
+        )
+
+    def _fits(self, along: Expr) -> Expr:
+        columns = self.params.tile[1]
+        return eq(along, columns) if self.shapes.whole else along <= columns
+
+    # --- who holds what ---------------------------------------------------------------------
+
+    def _layout(self, *, rows: bool, cols: bool) -> kir.Layout:
+        """Return how threads hold a tile, or what does not vary along its rows or its columns."""
+        params = self.params
+        *outer, down, across = self.tiling.tile
+        shape = (*outer, down if rows else 1, across if cols else 1)
+        vector, alike = (params.vector, 1) if cols else (1, params.lanes)
+        threads = kir.WARP * params.warps
+        return kir.Layout(shape, vector, threads, kir.Deal.ROWS, 1, params.lanes, alike)
+
+    def _walked(self, coords: Coords) -> kir.Layout:
+        """Return how threads hold what is walked so."""
+        down, across = ({*axes} for axes in self.tiling.axes_of[-2:])
+        return self._layout(
+            rows=not down.isdisjoint(coords), cols=not across.isdisjoint(coords)
+        )
+
+    def _boxed(self, box: kir.Box) -> kir.Layout:
+        """Return how threads hold a box, all of whose elements are stored."""
+        *_, rows, cols = box.shape
+        *_, down, across = self.tiling.tile
+        return self._layout(rows=rows == down, cols=cols == across)
+
+    def _row(self, access: Access) -> kir.Box:
+        """Return a tile of whole rows."""
+        return self.box(access, {self.tiling.rank - 1: 0}, self.tiling.tma_shape(access))
+
+    def _width_of(self, access: Access) -> int:
+        return self._width(access) if self.tiling.varies(access, self.tiling.rank - 1) else 1
+
+    def _spread(self, frag: kir.Fragment, layout: kir.Layout) -> kir.Fragment:
+        """Return a fragment in a wider layout."""
+        if frag.layout == layout:
+            return frag
+        wide = self.math.fragment(f"{frag.name}_spread", frag.dtype, layout)
+        self.math.math.append(kir.Compute(wide, "promote", (frag,)))
+        return wide
+
+    # --- rows -------------------------------------------------------------------------------
+
+    def _load_once(self, access: Access) -> None:
+        frag = self.math.fragment(f"r_{access.name}", access.tv.dtype, self._walked(access.coords))
+        box = self._row(access)
+        self.math.math.append(kir.Load(frag, box, self._width_of(access)))
+        self.math.done[access.tv, access.coords] = frag
+
+    def _copied(self) -> dict[Access, int]:
+        """Return the inputs that cp.async brings, and how many elements at a time.
+
+        ScheduleError if there are none.
+
+        Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+        """
+        if self.params.load != "cp_async":
+            return {}
+        found: dict[Access, int] = {}
+        for access in self.tiling.domain.reads:
+            width, nbytes = self._width_of(access), access.tv.dtype.nbytes
+            whole = self._walked(access.coords) == self.whole
+            columns = {axis for axis in access.coords if axis is not None} <= {*self.rows}
+            if whole and not columns and width * nbytes >= 4 and 16 % nbytes == 0:
+                found[access] = width
+        if not found:
+            self.params.refuse(
+                "load vector",
+                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of "
+                'multiples of that, or a vector of it; use load="direct"',
+            )
+        return found
+
+    def _copy(self, access: Access, width: int) -> None:
+        """Copy rows into a ring; every thread what it will have of them."""
+        dtype = access.tv.dtype
+        slot = kir.Slot(self.buffer(f"S_{access.name}", dtype, self.whole.shape), 0)
+        engine = kir.Engine.CP_ASYNC
+        self.copies.append(kir.Copy(slot, self._row(access), engine, self.whole, width))
+        self.slots[access] = slot
+        self._fetch(access)
+
+    def _fetch(self, access: Access) -> None:
+        """Load rows from their slot."""
+        dtype = access.tv.dtype
+        frag = self.math.fragment(f"r_{access.name}", dtype, self.whole)
+        most = min(self.params.vector, 16 // dtype.nbytes)
+        self.math.math.append(kir.Load(frag, self.slots[access], most))
+        self.math.done[access.tv, access.coords] = frag
+
+    def _late(self) -> list[Access]:
+        """Return the columns that only results need: no registers are held for them until then.
+
+        A persistent CTA loads them once, before all rows.
+        """
+        if self.holds:
+            return []
+        domain = self.tiling.domain
+        needed = {key for one in domain.reductions for key in domain.needs(one)}
+        return [
+            access
+            for access in domain.reads
+            if (access.tv, access.coords) not in needed
+            and {axis for axis in access.coords if axis is not None} <= {*self.rows}
+        ]
+
+    def _hoisted(self, body: Body) -> tuple[Body, Body]:
+        """Part what is the same for every tile from the rest: loads of columns, and their math."""
+        once: list[kir.Stmt] = []
+        again: list[kir.Stmt] = []
+        fixed = set[kir.Fragment]()
+        moving = {self.origin(axis) for axis in self.tiling.walked}
+        for stmt in body:
+            match stmt:
+                case kir.Load(dst, kir.Box() as box) if moving.isdisjoint(box.origin):
+                    same = self.holds
+                case kir.Compute(dst, _, args) if dst.dtype is not DType.BOOL:
+                    parts = [arg for arg in args if isinstance(arg, kir.Fragment)]
+                    same = bool(parts) and fixed.issuperset(parts)
+                case _:
+                    same = False
+            if same:
+                fixed.add(dst)
+            (once if same else again).append(stmt)
+        return tuple(once), tuple(again)
+
+    def _forget(self) -> None:
+        """Compute anew, from what was loaded or reduced, what is needed of whole tiles."""
+        kept = {frag for s in self.math.math if isinstance(s, kir.Load) for frag in (s.dst,)}
+        self.math.done = {
+            key: frag
+            for key, frag in self.math.done.items()
+            if frag in kept or frag.layout != self.whole
+        }
+        if self.params.reload:
+            for access in self.slots:
+                self._fetch(access)
+
+    # --- reductions -------------------------------------------------------------------------
+
+    def _levels(self) -> list[list[Reduction]]:
+        """Return the reductions in order, those together that do not depend on each other."""
+        level: dict[tuple[object, Coords], int] = {}
+        out: list[list[Reduction]] = []
+        for one in self.tiling.domain.reductions:
+            below = [level[key] for key in self._under(one) if key in level]
+            mine = max(below, default=-1) + 1
+            level[one.tv, one.coords] = mine
+            out += [[]] * (mine == len(out))
+            out[mine] = [*out[mine], one]
+        return out
+
+    def _under(self, one: Reduction) -> list[tuple[object, Coords]]:
+        """Return the reductions that one reduces, element by element."""
+        return [*self.tiling.domain.under(one)]
+
+    def _reduce(self, level: list[Reduction]) -> None:
+        """Append what reduces rows, and those results that other statements use."""
+        math = self.math
+        parts = [self._part(reduction) for reduction in level]
+        if self.params.lanes > kir.WARP:
+            parts = self._of_warps(parts)
+        for reduction, total in zip(level, parts, strict=True):
+            key = reduction.tv, reduction.coords
+            math.done[key] = self._mean(total) if reduction.tv.op == "mean" else total
+
+    def _part(self, reduction: Reduction) -> kir.Fragment:
+        """Append what puts together what a warp has of its rows."""
+        math, tv = self.math, reduction.tv
+        (dtype,) = operand_dtypes(tv)
+        value = math.converted(math.value(reduction.source, reduction.walked), dtype)
+        value = self._spread(value, self.whole)
+        op, name = COMBINE[tv.op], self._name(reduction)
+        value = self._bounded(reduction, value, name)
+        lanes = min(self.params.lanes, kir.WARP)
+        *outer, rows, _ = self.whole.shape
+        shape = (*outer, rows, self.params.lanes // lanes)
+        layout = replace(self.whole, shape=shape, vector=1, alike=lanes)
+        part = math.fragment(f"{'part' if shape[-1] > 1 else 'all'}_{name}", dtype, layout)
+        math.math.append(kir.Reduce(part, value, op))
+        return part
+
+    def _bounded(
+        self, reduction: Reduction, value: kir.Fragment, name: str
+    ) -> kir.Fragment:
+        """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
+        if self.shapes.whole:
+            return value
+        axis = self.tiling.rank - 1
+        zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
+        if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
+            return value
+        math, columns = self.math, self._layout(rows=False, cols=True)
+        index = math.fragment("left", DType.I64, columns)
+        inside = math.fragment("inside", DType.BOOL, columns)
+        if not any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
+            zero = kir.Literal(0, DType.I64)
+            math.math.append(kir.Coordinate(index, axis, fold(Kind.SUB, 0, self.extents[axis])))
+            math.math.append(kir.Compute(inside, "lt", (index, zero)))
+        out = math.fragment(f"within_{name}", value.dtype, value.layout)
+        nothing = identity(reduction.tv, value.dtype)
+        math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
+        return out
+
+    def _of_warps(self, parts: list[kir.Fragment]) -> list[kir.Fragment]:
+        """Append what puts the parts of rows together that warps have, all through one barrier."""
+        math, out = self.math, []
+        slots = []
+        for part in parts:
+            name = part.name.removeprefix("part_")
+            slots.append(kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0))
+            math.math.append(kir.Store(slots[-1], part, 1))
+        for part, slot in zip(parts, slots, strict=True):
+            name, count = part.name.removeprefix("part_"), part.layout.shape[-1]
+            layout = replace(part.layout, vector=count, alike=self.params.lanes)
+            every = math.fragment(f"parts_{name}", part.dtype, layout)
+            width = gcd(count, 16 // part.dtype.nbytes)
+            math.math.append(kir.Load(every, slot, width))
+            whole = math.fragment(f"all_{name}", part.dtype, self._layout(rows=True, cols=False))
+            op = next(s.op for s in math.math if isinstance(s, kir.Reduce) and s.dst == part)
+            math.math.append(kir.Reduce(whole, every, op))
+            out.append(whole)
+        return out
+
+    def _name(self, reduction: Reduction) -> str:
+        alike = [one for one in self.tiling.domain.reductions if one.tv is reduction.tv]
+        number = alike.index(reduction)
+        return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
+
+    def _mean(self, total: kir.Fragment) -> kir.Fragment:
+        """Divide by how many elements a row has."""
+        math, axis = self.math, self.tiling.rank - 1
+        count = math.fragment("count", DType.I64, total.layout)
+        many = math.fragment(f"count_as_{total.dtype.name}", total.dtype, total.layout)
+        if not any(isinstance(stmt, kir.Coordinate) and stmt.dst == count for stmt in math.math):
+            math.math.append(kir.Coordinate(count, axis, self.extents[axis]))
+        math.math.append(kir.Compute(many, "promote", (count,)))
+        out = math.fragment(f"mean_{total.name}", total.dtype, total.layout)
+        math.math.append(kir.Compute(out, "div", (total, many)))
+        return out

@@ -1,0 +1,45 @@
+"""From a domain whose kernel has whole rows at a time, and params, to the axes of that kernel."""
+
+from __future__ import annotations
+
+from fuser.schedule.domain import Access, Domain, unit_stride
+from fuser.schedule.params import NormParams
+from fuser.schedule.reduction import ReductionTiling
+
+
+def norm_tiling(domain: Domain, params: NormParams) -> ReductionTiling:
+    """Lay the tile of `params` over the merged axes: its columns are those of the rows."""
+    *kept, rows = _axes(domain)
+    axes = (*(kept or [()]), rows)
+    tile = (1,) * (len(axes) - 2) + params.tile
+    return ReductionTiling(domain, False, tile, axes_of=axes, reduced=(len(axes) - 1,))
+
+
+def row_refusal(domain: Domain) -> str | None:
+    """Say why a kernel cannot have whole rows of this domain at a time; None if it can.
+
+    They have to be one axis, and what is reduced, as far as it differs from row to row, has its
+    neighbours along them.
+    """
+    if sum(group[0] in domain.rows for group in domain.merged) != 1:
+        return "the axes that are reduced are no single axis in memory"
+    for leaf in domain.leaves:
+        if _varies(leaf, domain) and not _neighbours(leaf, domain):
+            return f"{leaf.tv} has no neighbours along what is reduced"
+    return None
+
+
+def _axes(domain: Domain) -> list[tuple[int, ...]]:
+    """Return the groups of axes, that of the rows last."""
+    return sorted(domain.merged, key=lambda group: group[0] in domain.rows)
+
+
+def _varies(access: Access, domain: Domain) -> bool:
+    """Tell whether a tensor differs along rows, and from row to row."""
+    walked = {axis for axis in access.coords if axis is not None}
+    return not walked.isdisjoint(domain.rows) and bool(walked - {*domain.rows})
+
+
+def _neighbours(access: Access, domain: Domain) -> bool:
+    last = access.axis_of(domain.rows[-1])
+    return last is not None and unit_stride(access.tv, last)
