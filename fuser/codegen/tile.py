@@ -179,6 +179,7 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
             two = [(0, 1, 0), *zip(origin, limit, tensor.strides, strict=True)][-2:]
             (row, row_limit, row_stride), (col, col_limit, col_stride) = two
             unit = "true" if col_stride == 1 else "false"
+            unit += ", true" * (tensor.ragged and getattr(stmt, "width", 1) > 1)
             words = ", ".join(
                 spell(e) for e in (row, col, row_limit, col_limit, row_stride, col_stride)
             )

@@ -20,7 +20,8 @@ class Tensor:
     `extents[d]` is a parameter of the kernel, or 1 where the tensor does not vary along `d`.
     `strides[d]` is in elements, 0 where the extent is the literal 1.  `aligned` is a launch
     precondition in elements: the address, every stride but a literal 1, and the last extent are
-    multiples of it.  Different tensors share no bytes, and an output does not overlap itself.
+    multiples of it; where it is `ragged` the last extent need not be.  Different tensors share no
+    bytes, and an output does not overlap itself.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Tensor:
     extents: tuple[Expr, ...]
     strides: tuple[Expr, ...]
     aligned: int = 1
+    ragged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ class Lowering(Generic[Axes, P]):
         if access.tv.parts:
             own[-1] = self.tiles_along(tiling.walked[-1])
         aligned = self.shapes.elements(access.name)
-        return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
+        ragged = access.name in self.shapes.ragged
+        return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned, ragged)
 
     @property
     def strides(self) -> list[Var]:

@@ -141,6 +141,7 @@ class _Call:
         domain = segment.domain
         aligned: dict[str, int] = {}
         tma: set[str] = set()
+        ragged: set[str] = set()
         tiles = tiled(domain, schedule)
         extents = kernel_extents(tiles, schedule, self.values)
         for access in (*domain.reads, *domain.writes):
@@ -161,12 +162,16 @@ class _Call:
             nbytes = spec.dtype.nbytes
             common = gcd(16, spec.address, *(s * nbytes for s in steps))
             loads = common == 16
+            whole = common
             if tiles.varies(access, axes[-1]):
-                common = gcd(common, extents[axes[-1]] * nbytes)
-            if outer and (common == 16 or (loads and access in domain.reads)):
+                whole = gcd(common, extents[axes[-1]] * nbytes)
+            if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
-            aligned[access.name] = max(1, common // nbytes)
-        return ShapeClass(tuple(aligned.items()), frozenset(tma))
+            if whole < common and not domain.products and tiles.unit(access, axes[-1]):
+                ragged.add(access.name)
+                whole = common
+            aligned[access.name] = max(1, whole // nbytes)
+        return ShapeClass(tuple(aligned.items()), frozenset(tma), frozenset(ragged))
 
 
 def _in_registers(

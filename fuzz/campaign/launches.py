@@ -91,7 +91,7 @@ def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
 def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Launch:
     """Leave tails along every axis, where the kernel's alignment allows it."""
     kernel = launch.kernel
-    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
     counts = [1] * tiles.rank
     counts[tiles.rows] = MATMUL_TILES if persistent else 1
@@ -126,7 +126,7 @@ def _sharing(launch: pipeline.Launch, steps: int) -> int:
 def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:
     """Leave tails along every axis of one tile; more steps where the kernel's alignment asks so."""
     kernel = launch.kernel
-    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     extents = [max(1, tile - 1) for tile in tiles.tile]
     extents[-1] = max(even, extents[-1] // even * even)
     axis = tiles.reduced[-1]
@@ -145,7 +145,7 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     in the last axis there are as many CTAs.
     """
     kernel, tile = launch.kernel, launch.tiling.tile
-    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     across = -(-even // tile[-1]) if len(tile) > 1 else lcm(even, tile[-1]) // tile[-1]
     count = max(trips, 1)
     extents = [1] * len(tile)

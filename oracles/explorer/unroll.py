@@ -581,7 +581,8 @@ class _Unroller:
         else:
             first = value(place.origin[-1], self.values)
             end = min(first + shape[-1], value(place.limit[-1], self.values))
-            if end > first and (first % width or end % width):
+            cut = end % width and not (place.tensor.ragged and sizes[0] == 1)
+            if end > first and (first % width or cut):
                 says = f"elements {first} to {end - 1} of a row, by {width} at a time"
             elif place.tensor.aligned % width or place.tensor.strides[-1] != 1:
                 says = f"rows are aligned to {place.tensor.aligned} elements, neighbours are "

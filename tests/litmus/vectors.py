@@ -27,13 +27,14 @@ def moved(
     end: Expr = 32,
     staged: kir.Buffer | None = None,
     copied: int = 0,
+    ragged: bool = False,
 ) -> kir.Kernel:
     """Move 32 columns of 4 rows from one tensor to the first of another, `vector` at a time.
 
     Or those from `first` to `end`; by way of a slot of a `staged` buffer, where `copied` elements
     are put by each cp.async.
     """
-    x = matrix("X", dtype, aligned or vector)
+    x = replace(matrix("X", dtype, aligned or vector), ragged=ragged)
     y = matrix("Y", dtype, 32, 32)
     tile = kir.Fragment("x", dtype, kir.Layout((4, 32), vector, 32))
     out = kir.Fragment("y", dtype, kir.Layout((4, 32), 1, 32))
@@ -149,6 +150,22 @@ LITMUS: tuple[Litmus, ...] = (
         launches=WIDE,
     ),
     legal(
+        "four_floats_of_thirty_of_ragged_rows",
+        "H75",
+        moved(4, end=30, ragged=True),
+        "The last two of each row are read one by one.",
+        launches=WIDE,
+    ),
+    broken(
+        "four_floats_of_ragged_rows_from_the_second_on",
+        "H75",
+        moved(4, first=2, end=n, ragged=True),
+        "bounds",
+        "four_floats_of_thirty_of_ragged_rows",
+        "Ragged rows end anywhere, but each vector lies half a vector off.",
+        launches=WIDE[2:],
+    ),
+    legal(
         "four_floats_to_a_second_slot",
         "H75",
         moved(4, staged=kir.Buffer("S", DType.F32, (4, 32), 2, 0)),
@@ -170,6 +187,15 @@ LITMUS: tuple[Litmus, ...] = (
         "H75",
         moved(2, dtype=DType.BF16, staged=kir.Buffer("S", DType.BF16, (4, 32), 1, 0), copied=2),
         "The least that cp.async copies.",
+        launches=WIDE,
+    ),
+    broken(
+        "copies_of_sixteen_bytes_of_ragged_rows",
+        "H75",
+        moved(4, end=30, ragged=True, staged=kir.Buffer("S", DType.F32, (4, 32), 1, 0), copied=4),
+        "bounds",
+        "four_floats_of_thirty_of_ragged_rows",
+        "A cp.async copies all of its bytes, or none.",
         launches=WIDE,
     ),
     broken(

@@ -47,10 +47,11 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _bulk(place, src, dst, stmt.through)
             yield from _written(dst, kernel)
             nbytes = dst.tensor.aligned * dst.tensor.dtype.nbytes
-            if nbytes % TMA_ROW:
+            if nbytes % TMA_ROW or dst.tensor.ragged:
+                how = "ragged" if dst.tensor.ragged else f"aligned to {nbytes}"
                 yield (
-                    f": the engine writes chunks of {TMA_ROW} bytes, {dst.tensor.name} is aligned "
-                    f"to {nbytes}; align {dst.tensor.name}, or store with threads"
+                    f": the engine writes chunks of {TMA_ROW} bytes, {dst.tensor.name} is {how}; "
+                    f"align {dst.tensor.name}, or store with threads"
                 )
         case kir.TensorMapReplace(dst, limit):
             yield from alone(place)

@@ -204,7 +204,7 @@ class Memory:
         if not flat.size:
             return None
         view = self.geometry.views[box.tensor.name]
-        below = settle_box(view, event, box, width)
+        below = settle_box(view, event, box, width, whole=isinstance(stmt, kir.CpAsync))
         if below == box.shape:
             return np.asarray(flat + event.base), None
         valid = np.ones(flat.size, np.bool_)
