@@ -34,7 +34,7 @@ from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import PointwiseParams, ReductionParams, TensorCoreParams
-from fuser.schedule.pointwise import Tiling, default_params, tiling
+from fuser.schedule.pointwise import Tiling, default_params, flattened, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
 from fuser.schedule.segment import Segment, intermediates, segments
@@ -167,7 +167,7 @@ def chosen(
         return params
     if segment.domain.reductions:
         return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
-    return default_params(segment.fusion)
+    return flattened(default_params(segment.fusion), segment.domain, loops)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:

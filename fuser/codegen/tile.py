@@ -165,6 +165,20 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
             return f"{kind}{{{slot(ref)}}}"
         case kir.Slot(buffer):
             return f"tile::Slot<{buffer.dtype.cuda}, {buffer.shape[-1]}>{{{slot(ref)}}}"
+        case kir.Box(tensor, (origin,), _, (limit,)) if tensor.cycles:
+            each, period, stride = (
+                f"{{{', '.join(words)}}}"
+                for words in zip(
+                    *(
+                        (spell(c.each), spell(0 if c.period is None else c.period), spell(c.stride))
+                        for c in tensor.cycles
+                    ),
+                    strict=True,
+                )
+            )
+            kind = f"tile::Cycles<const {tensor.dtype.cuda}, {len(tensor.cycles)}>"
+            ends = f"{tensor.name}, {spell(origin)}, {spell(limit)}"
+            return f"{kind}{{{ends}, {each}, {period}, {stride}}}"
         case kir.Box(tensor, origin, _, limit):
             outer = "".join(
                 f" + int64({spell(o)}) * {spell(s)}"

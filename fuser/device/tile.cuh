@@ -69,6 +69,15 @@ template <class T, bool UNIT, bool RAGGED = false> struct Box {
   }
 };
 
+// An input that repeats: position p lies p / each % period * stride elements from the base, over N of
+// these together; a period of 0 does not end.
+template <class T, int N> struct Cycles {
+  T* base;
+  int col, col_limit;
+  int each[N], period[N];
+  int64 stride[N];
+};
+
 // One memory access.
 template <class T, int WIDTH> struct Word {
   typedef typename types::Raw<WIDTH * sizeof(T)>::type Raw;
@@ -153,6 +162,53 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         dst[n * WIDTH + e] = fill == R(0) || ok[n] || e < some[n] ? x : fill;
       }
   }
+}
+
+// The divisions are done once a vector.
+template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N>
+__device__ __forceinline__ void load(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
+  using M = typename types::Plain<T>::type;
+  constexpr int kParts = L::kVec / WIDTH;
+  Word<M, WIDTH> words[L::kVectors * kParts];
+  bool ok[L::kVectors * kParts];
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    const int first = src.col + L::col(v, tid);
+    uint32 at[N], left[N];  // where it is, and for how many elements it stays there
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      at[i] = uint32(first) / uint32(src.each[i]);
+      left[i] = (at[i] + 1) * uint32(src.each[i]) - uint32(first);
+      if (src.period[i]) at[i] %= uint32(src.period[i]);
+    }
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      const int n = v * kParts + p;
+      int64 from = 0;
+#pragma unroll
+      for (int i = 0; i < N; ++i) from += int64(at[i]) * src.stride[i];
+      ok[n] = L::holds(v, tid) && first + p * WIDTH < src.col_limit;
+      typedef typename Word<M, WIDTH>::Raw Raw;
+      if (ok[n]) words[n].raw = __ldg(reinterpret_cast<const Raw*>(src.base + from));
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (src.each[i] == 1) {
+          at[i] += WIDTH;
+        } else if (--left[i] == 0) {
+          at[i] += 1;
+          left[i] = src.each[i];
+        }
+        if (src.period[i] && at[i] == src.period[i]) at[i] = 0;
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < L::kVectors * kParts; ++n)
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      const R x = element<R>(words[n], e);
+      dst[n * WIDTH + e] = fill == R(0) || ok[n] ? x : fill;
+    }
 }
 
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class D>

@@ -14,6 +14,18 @@ from fuser.expr import Expr
 
 
 @dataclass(frozen=True, slots=True)
+class Cycle:
+    """How position `p` of a tensor moves it: by `p // each % period` times `stride` elements.
+
+    `each` and `period` are at least 1 in every launch; a period of None does not end.
+    """
+
+    each: Expr
+    period: Expr | None
+    stride: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A global tensor, seen as a strided view of the loop domain.
 
@@ -22,6 +34,10 @@ class Tensor:
     precondition in elements: the address, every stride but a literal 1, and the last extent are
     multiples of it; where it is `ragged` the last extent need not be.  Different tensors share no
     bytes, and an output does not overlap itself.
+
+    An input of one axis may repeat, such as a row for every row: with `cycles` its element `p` lies
+    where these together move it.  Its stride is 1, and only ordinary loads read it: `aligned`
+    elements, from a multiple of that on, are neighbours in memory.
     """
 
     name: str
@@ -30,6 +46,7 @@ class Tensor:
     strides: tuple[Expr, ...]
     aligned: int = 1
     ragged: bool = False
+    cycles: tuple[Cycle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
 
 from fuser.arch import SM_90A
 from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, tensor_args
@@ -24,10 +24,12 @@ from fuser.runtime.call import (
     with_parts,
 )
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Access, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, TensorCoreParams
+from fuser.schedule.pointwise import Tiling
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
@@ -149,6 +151,9 @@ class _Call:
                 aligned[access.name] = 1
                 continue
             spec = self.specs[access.tv.name]
+            if isinstance(tiles, Tiling) and tiles.cycles(access):
+                aligned[access.name] = _repeated(tiles, access, spec, loops_of(domain, self.values))
+                continue
             strides = strides_of(tiles, access, spec, extents)
             axes = tiles.axes(access)
             walked = [
@@ -172,6 +177,16 @@ class _Call:
                 whole = common
             aligned[access.name] = max(1, whole // nbytes)
         return ShapeClass(tuple(aligned.items()), frozenset(tma), frozenset(ragged))
+
+
+def _repeated(tiles: Tiling, access: Access, spec: Spec, loops: list[int]) -> int:
+    """Return how many neighbours of a tensor that repeats are neighbours in memory."""
+    axes = tiles.cycles(access)[-1]
+    whole = tiles.cycles(access) == (axes,) and axes.stop == len(loops)
+    if not whole or not unit_stride(access.tv, access.coords.index(axes[-1])):
+        return 1
+    period = prod(loops[axes.start : axes.stop])
+    return max(1, gcd(16, spec.address, period * spec.dtype.nbytes) // spec.dtype.nbytes)
 
 
 def _in_registers(

@@ -102,6 +102,8 @@ class PointwiseParams(Checked):
         Tiles loaded ahead of the one computed, 0..stages-1; without warp specialisation only.
     warp_specialized : bool
         A load role of one warp beside the computing warps, which it runs ahead of by `stages`.
+    flat : bool
+        Walk all axes as one, row ends or not; tensors without some of them are loaded by index.
 
     Raises
     ------
@@ -118,6 +120,7 @@ class PointwiseParams(Checked):
     stages: int = 1
     prefetch: int = 0
     warp_specialized: bool = False
+    flat: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -161,6 +164,9 @@ class PointwiseParams(Checked):
                 "load stages warp_specialized",
                 'direct loads have no ring; use stages=1, warp_specialized=False, or load="tma"',
             )
+        if self.flat and rows > 1:
+            why = f"one axis has no rows of tiles; use tile=(1, {cols})"
+            self.refuse("tile flat", why)
         if self.warp_specialized and self.prefetch:
             why = "the load role runs ahead by its stages; use prefetch=0"
             self.refuse("warp_specialized prefetch", why)

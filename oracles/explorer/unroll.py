@@ -532,6 +532,8 @@ class _Unroller:
         fragment = stmt.dst if isinstance(stmt, kir.Load) else stmt.src
         place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
         self.vectors(place, 1 if isinstance(stmt, kir.AtomicAdd) else stmt.width)
+        if isinstance(place, kir.Box) and not isinstance(stmt, kir.Load):
+            self.once(place)
         access = self.access(place, fragment.layout)
         if access is None:
             return
@@ -590,6 +592,12 @@ class _Unroller:
         if says:
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
+    def once(self, box: kir.Box) -> None:
+        """Demand a tensor that does not repeat."""
+        if box.tensor.cycles:
+            says = f"{box.tensor.name} repeats, and only loads know how"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
     def starts(self, slot: kir.Slot, unit: int) -> None:
         start = slot.buffer.start(value(slot.index, self.values))
         if start % unit:
@@ -601,6 +609,7 @@ class _Unroller:
 
         Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, cuTensorMapEncodeTiled.
         """
+        self.once(box)
         self.starts(slot, TMA_SHARED)
         row = box.shape[-1] * box.tensor.dtype.nbytes
         if max(box.shape) > TMA_BOX or row % 16:
@@ -798,6 +807,7 @@ class _Unroller:
     def cp_async(self, stmt: kir.CpAsync) -> None:
         for place in (stmt.dst, stmt.src):
             self.vectors(place, stmt.width, (4, 8, 16))
+        self.once(stmt.src)
         write = self.access(stmt.dst, stmt.layout)
         if write is None:
             return

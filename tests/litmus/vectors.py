@@ -70,8 +70,54 @@ def guarded(columns: int) -> kir.Kernel:
     return replace(made, body=body)
 
 
+def repeated(how: str) -> kir.Kernel:
+    """Take a tensor of 8 elements four times: load all, copy all by threads, or add to it."""
+    x = kir.Tensor("X", DType.F32, (n,), (1,), 4, cycles=(kir.Cycle(1, 8, 1),))
+    y = kir.Tensor("Y", DType.F32, (32,), (1,), 32)
+    tile = kir.Fragment("x", DType.F32, kir.Layout((32,), 4, 32))
+    source, slot = kir.Box(x, (0,), (32,), (32,)), kir.Slot(SLOT, 0)
+    copies = (kir.CpAsync(slot, source, tile.layout, 4), kir.AsyncCommit(CP), kir.AsyncAwait(CP, 0))
+    bodies: dict[str, tuple[kir.Stmt, ...]] = {
+        "load": (load(tile, source),),
+        "copy": (*copies, kir.BlockSync(0, 32), load(tile, slot)),
+        "add": (load(tile, source), kir.AtomicAdd(source, tile)),
+    }
+    out = store(kir.Box(y, (0,), (32,), (32,)), tile)
+    buffers = (SLOT,) if how == "copy" else ()
+    made = single((*bodies[how], out), buffers=buffers, tensors=(x, y))
+    return replace(made, params=(n,), requires=(*made.requires, eq(n, 32)))
+
+
 CP = kir.AsyncKind.CP_ASYNC
+SLOT = kir.Buffer("S", DType.F32, (32,), 1, 0)
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "loads_of_an_input_that_repeats",
+        "H75",
+        repeated("load"),
+        "Threads find the 8 elements again and again.",
+        launches=WIDE[:1],
+    ),
+    broken(
+        "copies_of_an_input_that_repeats",
+        "H75",
+        repeated("copy"),
+        "bounds",
+        "loads_of_an_input_that_repeats",
+        "A copy takes neighbours in memory.",
+        launches=WIDE[:1],
+        refused="repeats; only Load",
+    ),
+    broken(
+        "additions_to_an_input_that_repeats",
+        "H75",
+        repeated("add"),
+        "bounds",
+        "loads_of_an_input_that_repeats",
+        "Several positions are one element.",
+        launches=WIDE[:1],
+        refused="repeats; only Load",
+    ),
     legal(
         "four_floats_at_once",
         "H75",

@@ -38,6 +38,9 @@ OPS = ("add", "maximum", "minimum")
 def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say what is wrong with a statement that moves or computes tiles."""
     kernel = place.kernel
+    for box in boxes(stmt):
+        if box.tensor.cycles and not isinstance(stmt, kir.Load):
+            yield f": {box.tensor.name} repeats; only Load reads it, and nothing writes it"
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot):
             yield from mbarrier(barrier, slot, kernel)

@@ -203,6 +203,9 @@ def _dead(site: Site, known: Known) -> bool:
 
 
 def _wrong(site: Site) -> list[Claim]:
+    box = touches(site.stmt)
+    if box is not None and box.tensor.cycles and not isinstance(site.stmt, kir.Load):
+        return [("bounds", f"{box.tensor.name} repeats: loads alone find its elements")]
     match site.stmt:
         case kir.TmaLoad(slot, box):
             return _bulk(site.stmt, slot, box)

@@ -137,8 +137,15 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
         raise Violation("bounds", says)
 
 
+def check_once(view: View) -> None:
+    """Refuse a tensor that repeats, for all but loads."""
+    if view.tensor.cycles:
+        raise Violation("bounds", f"{view.tensor.name} repeats; only loads find its elements")
+
+
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     """Refuse a tensor copy whose shared or global addresses are not aligned."""
+    check_once(view)
     check_slot(slot, event.index, TMA_SHARED)
     row = box.shape[-1] * view.tensor.dtype.nbytes
     if max(box.shape) > TMA_BOX or row % TMA_GLOBAL:
