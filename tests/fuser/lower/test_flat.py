@@ -1,4 +1,4 @@
-"""Kernels that walk all axes as one: row ends do not matter, and inputs without some axes repeat."""
+"""Kernels that walk all axes as one: rows end anywhere, and inputs without some axes repeat."""
 
 from __future__ import annotations
 
