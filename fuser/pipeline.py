@@ -34,10 +34,10 @@ from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
-from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
-from fuser.schedule.pointwise import Tiling, default_params, tiling
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
+from fuser.schedule.pointwise import Tiling, default_params, flattened, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
 from fuser.schedule.segment import Segment, intermediates, segments
@@ -178,7 +178,7 @@ def chosen(
         return params
     if segment.domain.reductions:
         return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
-    return default_params(segment.fusion)
+    return flattened(default_params(segment.fusion), segment.domain, loops)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:

@@ -63,7 +63,10 @@ def shared_bytes(kernel: kir.Kernel) -> int:
 
 def is_wide(kernel: kir.Kernel, param: Var) -> bool:
     """Tell whether a parameter is a stride (64-bit) rather than an extent (32-bit)."""
-    return any(param in t.strides and param not in t.extents for t in kernel.tensors)
+    return any(
+        param in (*t.strides, *(cycle.stride for cycle in t.cycles)) and param not in t.extents
+        for t in kernel.tensors
+    )
 
 
 @dataclass(frozen=True, slots=True)

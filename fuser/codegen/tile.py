@@ -191,6 +191,20 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
             return f"{kind}{{{slot(ref)}}}"
         case kir.Slot(buffer):
             return f"tile::Slot<{buffer.dtype.cuda}, {buffer.shape[-1]}>{{{slot(ref)}}}"
+        case kir.Box(tensor, (origin,), _, (limit,)) if tensor.cycles:
+            each, period, stride = (
+                f"{{{', '.join(words)}}}"
+                for words in zip(
+                    *(
+                        (spell(c.each), spell(0 if c.period is None else c.period), spell(c.stride))
+                        for c in tensor.cycles
+                    ),
+                    strict=True,
+                )
+            )
+            kind = f"tile::Cycles<const {tensor.dtype.cuda}, {len(tensor.cycles)}>"
+            ends = f"{tensor.name}, {spell(origin)}, {spell(limit)}"
+            return f"{kind}{{{ends}, {each}, {period}, {stride}}}"
         case kir.Box(tensor, origin, _, limit):
             outer = "".join(
                 f" + int64({spell(o)}) * {spell(s)}"
@@ -205,6 +219,7 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
             two = [(0, 1, 0), *zip(origin, limit, tensor.strides, strict=True)][-2:]
             (row, row_limit, row_stride), (col, col_limit, col_stride) = two
             unit = "true" if col_stride == 1 else "false"
+            unit += ", true" * (tensor.ragged and getattr(stmt, "width", 1) > 1)
             words = ", ".join(
                 spell(e) for e in (row, col, row_limit, col_limit, row_stride, col_stride)
             )

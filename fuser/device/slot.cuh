@@ -20,7 +20,7 @@ template <class T> __device__ __forceinline__ T* of_cta(T* slot, int cta) {
 template <class T, int PITCH> struct Slot {
   T* base;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false;
+  static constexpr bool kReadOnly = false, kRagged = false;
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
 };
@@ -31,7 +31,7 @@ template <class T, int PITCH> struct Slot {
 template <class T, int ROWS, int BYTES> struct Swizzled {
   T* base;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false;
+  static constexpr bool kReadOnly = false, kRagged = false;
   static constexpr int kRow = BYTES / int(sizeof(T)), kChunk = 16 / int(sizeof(T));
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ __forceinline__ T* at(int r, int c) const {

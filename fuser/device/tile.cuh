@@ -80,17 +80,28 @@ template <class L> struct First : L {
   __device__ static __forceinline__ bool holds(int, int tid) { return L::first(tid); }
 };
 
-// A tile of global memory; UNIT: neighbours along a row are neighbours in memory.
-template <class T, bool UNIT> struct Box {
+// A tile of global memory; UNIT: neighbours along a row are neighbours in memory; RAGGED: the limit
+// may cut an access, whose elements are then accessed one by one.
+template <class T, bool UNIT, bool RAGGED = false> struct Box {
   T* base;
   int row, col, row_limit, col_limit;
   int64 row_stride, col_stride;
   // Where T is const nobody writes the tensor while the kernel runs: the read-only path is legal.
   static constexpr bool kReadOnly = types::IsConst<T>::value;
+  static constexpr bool kRagged = RAGGED;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const {
     return base + int64(r) * row_stride + (UNIT ? int64(c) : int64(c) * col_stride);
   }
+};
+
+// An input that repeats: position p lies p / each % period * stride elements from the base, over N of
+// these together; a period of 0 does not end.
+template <class T, int N> struct Cycles {
+  T* base;
+  int col, col_limit;
+  int each[N], period[N];
+  int64 stride[N];
 };
 
 // One memory access.
@@ -130,7 +141,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
       for (int e = 0; e < L::kVec; ++e) dst[v * L::kVec + e] = x;
     }
   } else {
-    constexpr int kParts = L::kVec / WIDTH;
+    constexpr int kParts = L::kVec / WIDTH, kLast = S::kRagged ? WIDTH - 1 : 0;
     // All accesses are issued before the first result is used.
     Word<T, WIDTH> words[L::kVectors * kParts];
     bool ok[L::kVectors * kParts];
@@ -141,7 +152,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const int n = v * kParts + p;
-        ok[n] = L::holds(v, tid) && src.inside(r, c + p * WIDTH);
+        ok[n] = L::holds(v, tid) && src.inside(r, c + p * WIDTH + kLast);
         typedef typename Word<T, WIDTH>::Raw Raw;
         const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
         if constexpr (S::kReadOnly) {
@@ -153,20 +164,83 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         }
       }
     }
+    // Those before the limit that are no whole access.
+    unsigned char some[L::kVectors * kParts] = {};
+    if constexpr (kLast > 0) {
+#pragma unroll
+      for (int n = 0; n < L::kVectors * kParts; ++n) {
+        const int v = n / kParts, r = ROWS ? src.row + L::row(v, tid) : 0;
+        const int c = src.col + L::col(v, tid) + n % kParts * WIDTH;
+        if (ok[n] || !L::holds(v, tid) || !src.inside(r, c)) continue;
+        some[n] = src.col_limit - c;
+        Word<T, WIDTH> part;
+#pragma unroll
+        for (int e = 0; e < WIDTH - 1; ++e)
+          if (e < some[n]) part.element[e] = *src.at(r, c + e);
+        words[n].raw = part.raw;
+      }
+    }
 #pragma unroll
     for (int n = 0; n < L::kVectors * kParts; ++n)
 #pragma unroll
       for (int e = 0; e < WIDTH; ++e) {
         const R x = element<R>(words[n], e);  // zero where nothing was read
-        dst[n * WIDTH + e] = fill == R(0) || ok[n] ? x : fill;
+        dst[n * WIDTH + e] = fill == R(0) || ok[n] || e < some[n] ? x : fill;
       }
   }
+}
+
+// The divisions are done once a vector.
+template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N>
+__device__ __forceinline__ void load(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
+  using M = typename types::Plain<T>::type;
+  constexpr int kParts = L::kVec / WIDTH;
+  Word<M, WIDTH> words[L::kVectors * kParts];
+  bool ok[L::kVectors * kParts];
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    const int first = src.col + L::col(v, tid);
+    uint32 at[N], left[N];  // where it is, and for how many elements it stays there
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      at[i] = uint32(first) / uint32(src.each[i]);
+      left[i] = (at[i] + 1) * uint32(src.each[i]) - uint32(first);
+      if (src.period[i]) at[i] %= uint32(src.period[i]);
+    }
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      const int n = v * kParts + p;
+      int64 from = 0;
+#pragma unroll
+      for (int i = 0; i < N; ++i) from += int64(at[i]) * src.stride[i];
+      ok[n] = L::holds(v, tid) && first + p * WIDTH < src.col_limit;
+      typedef typename Word<M, WIDTH>::Raw Raw;
+      if (ok[n]) words[n].raw = __ldg(reinterpret_cast<const Raw*>(src.base + from));
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (src.each[i] == 1) {
+          at[i] += WIDTH;
+        } else if (--left[i] == 0) {
+          at[i] += 1;
+          left[i] = src.each[i];
+        }
+        if (src.period[i] && at[i] == src.period[i]) at[i] = 0;
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < L::kVectors * kParts; ++n)
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      const R x = element<R>(words[n], e);
+      dst[n * WIDTH + e] = fill == R(0) || ok[n] ? x : fill;
+    }
 }
 
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class D>
 __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters], int tid) {
   using T = typename types::Plain<decltype(*dst.base)>::type;
-  constexpr int kParts = L::kVec / WIDTH;
+  constexpr int kParts = L::kVec / WIDTH, kLast = D::kRagged ? WIDTH - 1 : 0;
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int r = dst.row + L::row(v, tid);
@@ -189,8 +263,13 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
         }
       }
       typedef typename Word<T, WIDTH>::Raw Raw;
-      if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH))
+      if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH + kLast)) {
         *reinterpret_cast<Raw*>(dst.at(r, c + p * WIDTH)) = word.raw;
+      } else if constexpr (kLast > 0) {
+#pragma unroll
+        for (int e = 0; e < WIDTH - 1; ++e)
+          if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH + e)) *dst.at(r, c + p * WIDTH + e) = word.element[e];
+      }
     }
   }
 }
@@ -199,7 +278,7 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
 template <class T, class L, int WIDTH, bool ROWS, bool COLS, class S>
 __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], const S src, float fill, int tid) {
   using M = typename types::Plain<decltype(*src.base)>::type;
-  if constexpr (types::Same<T, M>::value && COLS && WIDTH >= 2) {
+  if constexpr (types::Same<T, M>::value && COLS && WIDTH >= 2 && !S::kRagged) {
     constexpr int kParts = L::kVec / WIDTH;
     const uint32 none = types::Packs<T>::pack(fill, fill);
 #pragma unroll
@@ -227,7 +306,7 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
 // From registers that hold two elements of type T each, into memory of type T.
 template <class T, class L, int WIDTH, bool ROWS, bool COLS, class D>
 __device__ __forceinline__ void store_packed(const D dst, const uint32 (&src)[L::kRegisters / 2], int tid) {
-  if constexpr (WIDTH >= 2) {
+  if constexpr (WIDTH >= 2 && !D::kRagged) {
     constexpr int kParts = L::kVec / WIDTH;
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {

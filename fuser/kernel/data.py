@@ -194,7 +194,8 @@ class Load:
     """Ordinary loads of a tile into registers, `width` elements per access.
 
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
-    are not read and become `fill`.  A buffer whose shape has 1 along an axis gives all elements
+    are not read and become `fill`; of a ragged tensor, those before it that are no whole access are
+    read one by one.  A buffer whose shape has 1 along an axis gives all elements
     along it the one value.
 
     With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
@@ -213,8 +214,9 @@ class Store:
     """Ordinary stores of a tile from registers, `width` elements per access.
 
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
-    are not written.  Values are rounded to the destination's dtype.  Where several threads hold an
-    element, in `Deal.ROWS`, the first of them stores it.
+    are not written; to a ragged tensor, those before it that are no whole access are written one by
+    one.  Values are rounded to the destination's dtype.  Where several threads hold an element, in
+    `Deal.ROWS`, the first of them stores it.
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.

@@ -14,13 +14,30 @@ from fuser.expr import Expr
 
 
 @dataclass(frozen=True, slots=True)
+class Cycle:
+    """How position `p` of a tensor moves it: by `p // each % period` times `stride` elements.
+
+    `each` and `period` are at least 1 in every launch; a period of None does not end.
+    """
+
+    each: Expr
+    period: Expr | None
+    stride: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A global tensor, seen as a strided view of the loop domain.
 
     `extents[d]` is a parameter of the kernel, or 1 where the tensor does not vary along `d`.
     `strides[d]` is in elements, 0 where the extent is the literal 1.  `aligned` is a launch
     precondition in elements: the address, every stride but a literal 1, and the last extent are
-    multiples of it.  Different tensors share no bytes, and an output does not overlap itself.
+    multiples of it; where it is `ragged` the last extent need not be.  Different tensors share no
+    bytes, and an output does not overlap itself.
+
+    An input of one axis may repeat, such as a row for every row: with `cycles` its element `p` lies
+    where these together move it.  Its stride is 1, and only ordinary loads read it: `aligned`
+    elements, from a multiple of that on, are neighbours in memory.
     """
 
     name: str
@@ -28,6 +45,8 @@ class Tensor:
     extents: tuple[Expr, ...]
     strides: tuple[Expr, ...]
     aligned: int = 1
+    ragged: bool = False
+    cycles: tuple[Cycle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

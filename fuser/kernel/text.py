@@ -47,7 +47,8 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
         role = "output" if t.name in kernel.outputs else "input"
         role = "workspace" if t.name in kernel.workspaces else role
         shape = ", ".join(f"{e}:{s}" for e, s in zip(t.extents, t.strides, strict=True))
-        note = " early" if t.name in kernel.early else ""
+        note = " ragged" * t.ragged + " early" * (t.name in kernel.early)
+        note += "".join(f" cycle({c.each}, {c.period}, {c.stride})" for c in t.cycles)
         yield f"  {role} {t.name}: {t.dtype.name}[{shape}] aligned={t.aligned}{note}"
     for s in kernel.scalars:
         yield f"  scalar {s.name}: {s.dtype.name}"

@@ -70,7 +70,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         fits = (along >= 1, self._fits(along))
         return Lowered(
             replace(made, requires=fits, resident=self.params.resident),
-            Numbers(self.extents, self._tiles(), self._grid())
+            Numbers(self.extents, self._tiles(), self._grid()),
         )
 
     def _fits(self, along: Expr) -> Expr:
@@ -91,9 +91,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
     def _walked(self, coords: Coords) -> kir.Layout:
         """Return how threads hold what is walked so."""
         down, across = ({*axes} for axes in self.tiling.axes_of[-2:])
-        return self._layout(
-            rows=not down.isdisjoint(coords), cols=not across.isdisjoint(coords)
-        )
+        return self._layout(rows=not down.isdisjoint(coords), cols=not across.isdisjoint(coords))
 
     def _boxed(self, box: kir.Box) -> kir.Layout:
         """Return how threads hold a box, all of whose elements are stored."""
@@ -257,9 +255,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         math.math.append(kir.Reduce(part, value, op))
         return part
 
-    def _bounded(
-        self, reduction: Reduction, value: kir.Fragment, name: str
-    ) -> kir.Fragment:
+    def _bounded(self, reduction: Reduction, value: kir.Fragment, name: str) -> kir.Fragment:
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
         if self.shapes.whole:
             return value

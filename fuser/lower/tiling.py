@@ -7,6 +7,8 @@ Nothing here waits, fences or signals: the passes derive all of that from the st
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import mul
 from typing import Generic, NamedTuple, TypeVar
 
 from fuser.dtype import DType
@@ -16,7 +18,7 @@ from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.declarations import TMA_SHARED
 from fuser.lower.math import Arithmetic
-from fuser.schedule.domain import Access
+from fuser.schedule.domain import Access, unit_stride
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.params import PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling
@@ -95,12 +97,24 @@ class Lowering(Generic[Axes, P]):
         if access.tv.parts:
             own[-1] = self.tiles_along(tiling.walked[-1])
         aligned = self.shapes.elements(access.name)
-        return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
+        ragged = access.name in self.shapes.ragged
+        cycles = self.cycles(access)
+        shape = tuple(own), tuple(strides)
+        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles)
+
+    def cycles(self, access: Access) -> tuple[kir.Cycle, ...]:
+        """Return how a tensor repeats along the one axis of the kernel: not at all."""
+        del access
+        return ()
 
     @property
     def strides(self) -> list[Var]:
         """Strides that are parameters of the kernel."""
-        every = (stride for tensor in self.tensors.values() for stride in tensor.strides)
+        every = (
+            stride
+            for tensor in self.tensors.values()
+            for stride in (*tensor.strides, *(cycle.stride for cycle in tensor.cycles))
+        )
         return [stride for stride in every if isinstance(stride, Var)]
 
     def tiles_along(self, axis: int) -> Expr:
@@ -147,6 +161,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
 
     def __post_init__(self) -> None:
         """Deal every tile alike."""
+        self.sizes: dict[Var, range] = {}
         super().__post_init__()
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
         self.math = Arithmetic(layout, self._position, scalars=self.scalars)
@@ -163,7 +178,33 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
         body = (*origins, *self.copies, *self.math.math, *stores)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, self._request()),))
-        return Lowered(made, Numbers(self.extents, self._tiles(), self._grid()))
+        loops = [Var(f"l{axis}") for axis in range(len(tiling.domain.extents))]
+        counts = tuple(zip(loops, tiling.domain.extents, strict=True)) if self.sizes else ()
+        sizes = (
+            (var, reduce(mul, loops[axes.start : axes.stop])) for var, axes in self.sizes.items()
+        )
+        numbers = Numbers(self.extents, self._tiles(), self._grid(), tuple(sizes), counts)
+        return Lowered(made, numbers)
+
+    def cycles(self, access: Access) -> tuple[kir.Cycle, ...]:
+        """Return how a tensor repeats along the one axis of the kernel."""
+        rank = len(self.tiling.domain.extents)
+        out = []
+        for axes in self.tiling.cycles(access):
+            each = self._size(range(axes.stop, rank)) if axes.stop < rank else 1
+            period = self._size(axes) if axes.start else None
+            walked = access.axis_of(axes[-1])
+            assert walked is not None, "a run is walked"
+            near = unit_stride(access.tv, walked)
+            stride = 1 if near else Var(f"{access.name}_s{walked}")
+            out.append(kir.Cycle(each, period, stride))
+        return tuple(out)
+
+    def _size(self, axes: range) -> Var:
+        """Return the parameter for the elements of some loop axes together."""
+        var = Var(f"m{axes.start}_{axes.stop}")
+        self.sizes[var] = axes
+        return var
 
     def _request(self) -> kir.CircularBuffer | None:
         if self.params.load != "tma":
@@ -180,7 +221,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         tiling = self.tiling
         return kir.Kernel(
             name=self.name,
-            params=(*self.extents, *self.strides),
+            params=(*self.extents, *self.strides, *self.sizes),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers),
@@ -188,6 +229,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             threads=kir.WARP * self.params.warps,
             body=(kir.Let(TRIPS, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)), *body),
             outputs=tuple(access.name for access in tiling.domain.writes),
+            requires=tuple(size >= 1 for size in self.sizes),
         )
 
     # --- tensors and tiles ------------------------------------------------------------------

@@ -228,9 +228,7 @@ def _own(kernel: kir.Kernel) -> frozenset[str]:
         for name, layouts in dealt.items()
         if len(layouts) == 1
         and all(layout is not None and _one_each(layout) for layout in layouts)
-        and not any(
-            places[name].shares(other) for other in kernel.buffers if other.name != name
-        )
+        and not any(places[name].shares(other) for other in kernel.buffers if other.name != name)
     )
 
 

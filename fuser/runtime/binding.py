@@ -23,9 +23,11 @@ from fuser.runtime.call import (
     output_spec,
     refuse,
     shape,
+    steps_of,
     strides_of,
     with_parts,
 )
+from fuser.schedule.pointwise import Tiling
 
 MAX_COORDINATE = 2**31 - 1
 """Tile numbers and coordinates are 32-bit; so are the coordinates of the TMA engine."""
@@ -79,9 +81,12 @@ def _bind(
     extents = kernel_extents(tiles, schedule, values)
     for axis, (n, tile) in enumerate(zip(extents, tiles.tile, strict=True)):
         if n + tile > MAX_COORDINATE:
+            way_out = "a tile of 2 or more rows"
+            if isinstance(tiles, Tiling) and tiles.flat:
+                way_out = "flat=False"
             raise ScheduleError(
                 f"call: axis {axis} of the loops has {n} elements, at most "
-                f"{MAX_COORDINATE - tile} fit 32-bit coordinates; use a tile of 2 or more rows"
+                f"{MAX_COORDINATE - tile} fit 32-bit coordinates; use {way_out}"
             )
     known: dict[Var, Expr] = {SMS: sms, **dict(zip(numbers.extents, extents, strict=True))}
     for var, extent in numbers.counts:
@@ -91,6 +96,9 @@ def _bind(
         strides = strides_of(tiles, access, specs[access.tv.name], extents)
         pairs = zip(tensors[access.name].strides, strides, strict=True)
         known |= {stride: value for stride, value in pairs if isinstance(stride, Var)}
+        steps = steps_of(tiles, access, specs[access.tv.name])
+        for cycle, step in zip(tensors[access.name].cycles, steps, strict=True):
+            known |= {cycle.stride: step} if isinstance(cycle.stride, Var) else {}
     count = number(numbers.tiles, known)
     if 2 * count > MAX_COORDINATE:
         raise ScheduleError(

@@ -17,6 +17,7 @@ from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import Access, Domain
+from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
 
 ONE_ELEMENT = 16
@@ -198,6 +199,14 @@ def strides_of(
         else:
             out.append(_harmless(extents[axis], own[walked]))
     return tuple(out)
+
+
+def steps_of(tiles: Loops, access: Access, spec: Spec) -> tuple[int, ...]:
+    """Return the strides by which a tensor repeats along the one axis of a kernel."""
+    if not isinstance(tiles, Tiling):
+        return ()
+    own = normalised(access.tv, spec)
+    return tuple(own[access.coords.index(axes[-1])] for axes in tiles.cycles(access))
 
 
 def _harmless(extent: int, stride: int) -> int:

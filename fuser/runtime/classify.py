@@ -24,12 +24,14 @@ from fuser.runtime.call import (
     with_parts,
 )
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Access, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
+from fuser.schedule.pointwise import Tiling
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
@@ -176,6 +178,7 @@ class _Call:
         domain = segment.domain
         aligned: dict[str, int] = {}
         tma: set[str] = set()
+        ragged: set[str] = set()
         tiles = tiled(domain, schedule)
         extents = kernel_extents(tiles, schedule, self.values)
         for access in (*domain.reads, *domain.writes):
@@ -183,6 +186,9 @@ class _Call:
                 aligned[access.name] = 1
                 continue
             spec = self.specs[access.tv.name]
+            if isinstance(tiles, Tiling) and tiles.cycles(access):
+                aligned[access.name] = _repeated(tiles, access, spec, loops_of(domain, self.values))
+                continue
             strides = strides_of(tiles, access, spec, extents)
             axes = tiles.axes(access)
             walked = [
@@ -196,13 +202,27 @@ class _Call:
             nbytes = spec.dtype.nbytes
             common = gcd(16, spec.address, *(s * nbytes for s in steps))
             loads = common == 16
+            whole = common
             if tiles.varies(access, axes[-1]):
-                common = gcd(common, extents[axes[-1]] * nbytes)
-            if outer and (common == 16 or (loads and access in domain.reads)):
+                whole = gcd(common, extents[axes[-1]] * nbytes)
+            if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
-            aligned[access.name] = max(1, common // nbytes)
-        whole = isinstance(schedule, NormParams) and extents[-1] == schedule.tile[1]
-        return ShapeClass(tuple(aligned.items()), frozenset(tma), whole)
+            if whole < common and not domain.products and tiles.unit(access, axes[-1]):
+                ragged.add(access.name)
+                whole = common
+            aligned[access.name] = max(1, whole // nbytes)
+        full = isinstance(schedule, NormParams) and extents[-1] == schedule.tile[1]
+        return ShapeClass(tuple(aligned.items()), frozenset(tma), full, frozenset(ragged))
+
+
+def _repeated(tiles: Tiling, access: Access, spec: Spec, loops: list[int]) -> int:
+    """Return how many neighbours of a tensor that repeats are neighbours in memory."""
+    axes = tiles.cycles(access)[-1]
+    whole = tiles.cycles(access) == (axes,) and axes.stop == len(loops)
+    if not whole or not unit_stride(access.tv, access.coords.index(axes[-1])):
+        return 1
+    period = prod(loops[axes.start : axes.stop])
+    return max(1, gcd(16, spec.address, period * spec.dtype.nbytes) // spec.dtype.nbytes)
 
 
 def _in_registers(

@@ -201,9 +201,8 @@ def _check_tensor(
         )
     aligned = tensor.aligned * tensor.dtype.nbytes
     steps = [number(s, values) for s in tensor.strides if s != 1]
-    if given.data_ptr() % aligned or any(
-        n % tensor.aligned for n in (*steps, number(tensor.extents[-1], values))
-    ):
+    last = () if tensor.ragged else (number(tensor.extents[-1], values),)
+    if given.data_ptr() % aligned or any(n % tensor.aligned for n in (*steps, *last)):
         raise ScheduleError(
             f"{what} at {given.data_ptr():#x}, strides {steps}, is not aligned to "
             f"{tensor.aligned} elements ({aligned} bytes) everywhere; pad its rows"

@@ -21,7 +21,17 @@ def elements(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> int:
     extents, strides = shape(tensor, values)
     if 0 in extents:
         return 0
+    if tensor.cycles:
+        return 1 + sum(_last(cycle, extents[0], values) for cycle in tensor.cycles)
     return 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+
+
+def _last(cycle: kir.Cycle, extent: int, values: Mapping[Var, Expr]) -> int:
+    """Return how far a cycle moves a tensor of so many positions, at most."""
+    last = (extent - 1) // number(cycle.each, values)
+    if cycle.period is not None:
+        last = min(last, number(cycle.period, values) - 1)
+    return last * number(cycle.stride, values)
 
 
 def counts(kernel: kir.Kernel, values: Mapping[Var, Expr]) -> dict[str, int]:

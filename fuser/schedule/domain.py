@@ -209,9 +209,7 @@ def whole_rows(
     if products or not named:
         return None
     ways = [(_without(coords, len(extents)), _reduced_of(tv)) for tv, coords in named]
-    inner = [
-        some for some, mine in ways if some and tuple(extents[n] for n in some) == mine
-    ]
+    inner = [some for some, mine in ways if some and tuple(extents[n] for n in some) == mine]
     appended = not inner and axes is None
     if axes is None:
         axes = max(inner, default=())
@@ -487,6 +485,37 @@ def _merge(
         else:
             groups.append([axis])
     return tuple(tuple(group) for group in groups)
+
+
+def runs(access: Access, rank: int) -> tuple[range, ...]:
+    """Return the runs of loop axes that a tensor walks with one stride each, slowest first."""
+    out: list[range] = []
+    for axis in range(rank):
+        if access.axis_of(axis) is None:
+            continue
+        if out and out[-1].stop == axis and _mergeable(access, axis - 1, axis):
+            out[-1] = range(out[-1].start, axis + 1)
+        else:
+            out.append(range(axis, axis + 1))
+    return tuple(out)
+
+
+def is_whole(access: Access, rank: int) -> bool:
+    """Tell whether a tensor has its elements in the order of all loop axes, without gaps."""
+    last = access.axis_of(rank - 1)
+    whole = runs(access, rank) == (range(rank),)
+    return whole and last is not None and unit_stride(access.tv, last)
+
+
+def flat_refusal(domain: Domain) -> str | None:
+    """Say why the loop axes of a domain cannot be walked as one; None if they can."""
+    rank = len(domain.extents)
+    if _index_axes([(access.tv, access.coords) for access in domain.writes]):
+        return "iota needs the coordinate along an axis"
+    for access in domain.writes:
+        if access.tv.parts or not is_whole(access, rank):
+            return f"{access.tv} is not contiguous in the order of the loops"
+    return None
 
 
 def _mergeable(access: Access, slow: int, fast: int) -> bool:

@@ -107,6 +107,8 @@ class PointwiseParams(Checked):
         Tiles loaded ahead of the one computed, 0..stages-1; without warp specialisation only.
     warp_specialized : bool
         A load role of one warp beside the computing warps, which it runs ahead of by `stages`.
+    flat : bool
+        Walk all axes as one, row ends or not; tensors without some of them are loaded by index.
 
     Raises
     ------
@@ -123,6 +125,7 @@ class PointwiseParams(Checked):
     stages: int = 1
     prefetch: int = 0
     warp_specialized: bool = False
+    flat: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -166,6 +169,9 @@ class PointwiseParams(Checked):
                 "load stages warp_specialized",
                 'direct loads have no ring; use stages=1, warp_specialized=False, or load="tma"',
             )
+        if self.flat and rows > 1:
+            why = f"one axis has no rows of tiles; use tile=(1, {cols})"
+            self.refuse("tile flat", why)
         if self.warp_specialized and self.prefetch:
             why = "the load role runs ahead by its stages; use prefetch=0"
             self.refuse("warp_specialized prefetch", why)
@@ -315,7 +321,7 @@ class NormParams(PointwiseParams):
         ):
             self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
         if self.reload and (self.load, self.recompute) != ("cp_async", True):
-            why = 'only slots of rings are loaded again, for what is computed again; use load='
+            why = "only slots of rings are loaded again, for what is computed again; use load="
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import lcm
 
 import numpy as np
@@ -11,11 +12,11 @@ import torch
 
 from fuser import pipeline
 from fuser.dtype import DType
-from fuser.expr import Var, eq
+from fuser.expr import Expr, Var, eq
 from fuser.fusion.definition import Scalar, Symbol
 from fuser.kernel import ir as kir
 from fuser.runtime.binding import Binding
-from fuser.runtime.call import intermediate_spec, with_parts
+from fuser.runtime.call import intermediate_spec, number, with_parts
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.matmul_params import MatmulParams
@@ -28,6 +29,8 @@ Array = npt.NDArray[np.generic]
 _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
 _TMA_BYTES = 16
 """Strides that TMA takes are multiples of this."""
+_REPEATED = 3
+"""Accesses after which an input repeats, where no case says it."""
 ANY_COUNT = 3
 """Elements that a mean of parts is of, where no case says it."""
 
@@ -36,18 +39,21 @@ ANY_COUNT = 3
 class Call:
     """One launch of a case as the simulator takes it; None where there is nothing to compute.
 
-    `views` are strided ones of the tensors that those of the kernel stand for.
+    `views` are strided ones of the tensors that those of the kernel stand for; of one that repeats,
+    `places` says where in it each of its elements lies.
     """
 
     kernel: kir.Kernel
     launch: Launch | None
     views: dict[str, torch.Tensor]
     scalars: dict[str, float]
+    places: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, Array]:
         """Return dense arrays in register form, as earlier launches have left the tensors."""
         dtypes = {tensor.name: tensor.dtype for tensor in self.kernel.tensors}
-        return {name: _register_form(seen, dtypes[name]) for name, seen in self.views.items()}
+        seen = self.views | {name: self.views[name][at] for name, at in self.places.items()}
+        return {name: _register_form(array, dtypes[name]) for name, array in seen.items()}
 
     def store(self, arrays: dict[str, Array]) -> None:
         """Write what the simulator left in the arrays into the tensors."""
@@ -91,7 +97,7 @@ def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
 def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Launch:
     """Leave tails along every axis, where the kernel's alignment allows it."""
     kernel = launch.kernel
-    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
     counts = [1] * tiles.rank
     counts[tiles.rows] = MATMUL_TILES if persistent else 1
@@ -126,7 +132,7 @@ def _sharing(launch: pipeline.Launch, steps: int) -> int:
 def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:
     """Leave tails along every axis of one tile; more steps where the kernel's alignment asks so."""
     kernel = launch.kernel
-    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     extents = [max(1, tile - 1) for tile in tiles.tile]
     extents[-1] = max(even, extents[-1] // even * even)
     axis = tiles.reduced[-1]
@@ -145,7 +151,7 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     in the last axis there are as many CTAs.
     """
     kernel, tile = launch.kernel, launch.tiling.tile
-    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     across = -(-even // tile[-1]) if len(tile) > 1 else lcm(even, tile[-1]) // tile[-1]
     count = max(trips, 1)
     extents = [1] * len(tile)
@@ -196,15 +202,31 @@ def calls(
     for binding in bindings:
         kernel = binding.launch.kernel
         views: dict[str, torch.Tensor] = {}
+        places: dict[str, torch.Tensor] = {}
         for name, own in binding.launch.arguments.items():
             whole = named[own]
             assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
+            (tensor,) = (t for t in kernel.tensors if t.name == name)
             view = binding.view(name)
+            if tensor.cycles:
+                places[name] = _repeated(tensor, view[0][0], binding.values)
+                view = (int(places[name].max()) + 1 if view[0][0] else 0,), (1,)
             views[name] = whole.as_strided(*view, whole.storage_offset())
         numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None
-        made.append(Call(kernel, launch, views, numbers))
+        made.append(Call(kernel, launch, views, numbers, places))
     return made, outputs
+
+
+def _repeated(tensor: kir.Tensor, positions: int, values: Mapping[Var, Expr]) -> torch.Tensor:
+    """Return where each position of a tensor that repeats lies."""
+    places = torch.zeros(positions, dtype=torch.int64)
+    for cycle in tensor.cycles:
+        index = torch.arange(positions) // number(cycle.each, values)
+        if cycle.period is not None:
+            index %= number(cycle.period, values)
+        places += index * number(cycle.stride, values)
+    return places
 
 
 def _dense(kernel: kir.Kernel, extents: list[int], more: dict[str, int]) -> dict[str, int]:
@@ -219,6 +241,10 @@ def _dense(kernel: kir.Kernel, extents: list[int], more: dict[str, int]) -> dict
             if isinstance(stride, Var) and stride.name not in params:
                 params[stride.name] = span = -(-span // unit) * unit
             span *= max(values[axis], 1)
+        for cycle in tensor.cycles:
+            for var in (cycle.each, cycle.period, cycle.stride):
+                if isinstance(var, Var):
+                    params.setdefault(var.name, _REPEATED * tensor.aligned)
     return params
 
 

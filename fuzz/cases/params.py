@@ -14,7 +14,7 @@ from fuser.fusion.ir import Meet
 from fuser.fusion.ops import reduced_axes
 from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
-from fuser.schedule.domain import Access
+from fuser.schedule.domain import Access, Domain, flat_refusal
 from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
 from fuser.schedule.segment import segments
@@ -148,6 +148,7 @@ def params(
         stages=stages,
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
+        flat=tile[0] == 1 and _flattens(fusion) and draw(st.booleans()),
     )
     if specialized or not _reduces(fusion):
         return plain
@@ -256,11 +257,22 @@ def _words(dtype: DType) -> int:
 
 def _splits_iota(fusion: Fusion) -> bool:
     """Tell whether rows of a tile would split the one axis of a kernel that counts along it."""
+    return any(tv.op == "iota" for tv in fusion.tensors) and any(
+        len(domain.merged) == 1 for domain in _cut(fusion)
+    )
+
+
+def _flattens(fusion: Fusion) -> bool:
+    """Tell whether kernels without reductions can walk all of their axes as one."""
+    plain = [domain for domain in _cut(fusion) if not domain.reductions]
+    return bool(plain) and all(flat_refusal(domain) is None for domain in plain)
+
+
+def _cut(fusion: Fusion) -> list[Domain]:
+    """Return the loops of kernels of a fusion, also where it reduces nothing at all."""
     reduced = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
     cuts = [segments(fusion, Choices(empty=empty)) for empty in (frozenset[str](), reduced)]
-    return any(tv.op == "iota" for tv in fusion.tensors) and any(
-        len(segment.domain.merged) == 1 for cut in cuts for segment in cut
-    )
+    return [segment.domain for cut in cuts for segment in cut]
 
 
 def _reduces(fusion: Fusion) -> bool:

@@ -533,6 +533,8 @@ class _Unroller:
         place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
         self.vectors(place, 1 if isinstance(stmt, kir.AtomicAdd) else stmt.width)
         stores = not isinstance(stmt, kir.Load)
+        if isinstance(place, kir.Box) and stores:
+            self.once(place)
         access = self.access(place, fragment.layout, stores=stores)
         if access is None:
             return
@@ -582,12 +584,19 @@ class _Unroller:
         else:
             first = value(place.origin[-1], self.values)
             end = min(first + shape[-1], value(place.limit[-1], self.values))
-            if end > first and (first % width or end % width):
+            cut = end % width and not (place.tensor.ragged and sizes[0] == 1)
+            if end > first and (first % width or cut):
                 says = f"elements {first} to {end - 1} of a row, by {width} at a time"
             elif place.tensor.aligned % width or place.tensor.strides[-1] != 1:
                 says = f"rows are aligned to {place.tensor.aligned} elements, neighbours are "
                 says += f"{place.tensor.strides[-1]} apart; {width} are accessed at a time"
         if says:
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def once(self, box: kir.Box) -> None:
+        """Demand a tensor that does not repeat."""
+        if box.tensor.cycles:
+            says = f"{box.tensor.name} repeats, and only loads know how"
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
     def starts(self, slot: kir.Slot, unit: int) -> None:
@@ -601,6 +610,7 @@ class _Unroller:
 
         Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, cuTensorMapEncodeTiled.
         """
+        self.once(box)
         self.starts(slot, TMA_SHARED)
         row = box.shape[-1] * box.tensor.dtype.nbytes
         if max(box.shape) > TMA_BOX or row % 16:
@@ -803,6 +813,7 @@ class _Unroller:
     def cp_async(self, stmt: kir.CpAsync) -> None:
         for place in (stmt.dst, stmt.src):
             self.vectors(place, stmt.width, (4, 8, 16))
+        self.once(stmt.src)
         write = self.access(stmt.dst, stmt.layout)
         if write is None:
             return

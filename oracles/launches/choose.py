@@ -363,7 +363,8 @@ class _Chooser:
         found: dict[Expr, int] = {}
         for t in self.kernel.tensors:
             rows = lcm(t.aligned, TMA_BYTES // t.dtype.nbytes if t.name in copied else 1)
-            asked = [(t.extents[-1], t.aligned)] if t.extents and t.extents[-1] != 1 else []
+            whole = bool(t.extents) and t.extents[-1] != 1 and not t.ragged
+            asked = [(t.extents[-1], t.aligned)] if whole else []
             for place, step in enumerate(t.strides):
                 if step not in (0, 1):
                     asked.append((step, rows if place + 1 < len(t.strides) else t.aligned))

@@ -59,7 +59,8 @@ def _bent(tensor: kir.Tensor, values: Values, *, by_tma: bool) -> str:
     """Say which extent or stride of a tensor is no multiple of what it must be."""
     extents = [function(e)(values) for e in tensor.extents]
     strides = [function(s)(values) for s in tensor.strides]
-    last = tensor.extents and tensor.extents[-1] != 1 and extents[-1] % tensor.aligned
+    whole = tensor.extents and tensor.extents[-1] != 1 and not tensor.ragged
+    last = whole and extents[-1] % tensor.aligned
     apart = [s for e, s in zip(tensor.strides, strides, strict=True) if e != 1]
     if last or any(s % tensor.aligned for s in apart):
         says = f"extents {tuple(extents)}, strides {tuple(strides)}"
@@ -249,7 +250,9 @@ def _units(kernel: kir.Kernel, pitches: Mapping[str, int]) -> dict[Var, int]:
     """Return for each parameter what a launch rounds it up to, so that rows are aligned."""
     units = dict.fromkeys(kernel.params, 1)
     for t in kernel.tensors:
-        whole = [(e, pitches[t.name]) for e in t.strides] + [(t.extents[-1], t.aligned)]
+        whole = [(e, pitches[t.name]) for e in t.strides]
+        if not t.ragged:
+            whole.append((t.extents[-1], t.aligned))
         for expr, unit in whole:
             for var in variables(expr):
                 units[var] = lcm(units.get(var, 1), _unit(expr, var, unit))

@@ -27,13 +27,14 @@ def moved(
     end: Expr = 32,
     staged: kir.Buffer | None = None,
     copied: int = 0,
+    ragged: bool = False,
 ) -> kir.Kernel:
     """Move 32 columns of 4 rows from one tensor to the first of another, `vector` at a time.
 
     Or those from `first` to `end`; by way of a slot of a `staged` buffer, where `copied` elements
     are put by each cp.async.
     """
-    x = matrix("X", dtype, aligned or vector)
+    x = replace(matrix("X", dtype, aligned or vector), ragged=ragged)
     y = matrix("Y", dtype, 32, 32)
     tile = kir.Fragment("x", dtype, kir.Layout((4, 32), vector, 32))
     out = kir.Fragment("y", dtype, kir.Layout((4, 32), 1, 32))
@@ -69,8 +70,54 @@ def guarded(columns: int) -> kir.Kernel:
     return replace(made, body=body)
 
 
+def repeated(how: str) -> kir.Kernel:
+    """Take a tensor of 8 elements four times: load all, copy all by threads, or add to it."""
+    x = kir.Tensor("X", DType.F32, (n,), (1,), 4, cycles=(kir.Cycle(1, 8, 1),))
+    y = kir.Tensor("Y", DType.F32, (32,), (1,), 32)
+    tile = kir.Fragment("x", DType.F32, kir.Layout((32,), 4, 32))
+    source, slot = kir.Box(x, (0,), (32,), (32,)), kir.Slot(SLOT, 0)
+    copies = (kir.CpAsync(slot, source, tile.layout, 4), kir.AsyncCommit(CP), kir.AsyncAwait(CP, 0))
+    bodies: dict[str, tuple[kir.Stmt, ...]] = {
+        "load": (load(tile, source),),
+        "copy": (*copies, kir.BlockSync(0, 32), load(tile, slot)),
+        "add": (load(tile, source), kir.AtomicAdd(source, tile)),
+    }
+    out = store(kir.Box(y, (0,), (32,), (32,)), tile)
+    buffers = (SLOT,) if how == "copy" else ()
+    made = single((*bodies[how], out), buffers=buffers, tensors=(x, y))
+    return replace(made, params=(n,), requires=(*made.requires, eq(n, 32)))
+
+
 CP = kir.AsyncKind.CP_ASYNC
+SLOT = kir.Buffer("S", DType.F32, (32,), 1, 0)
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "loads_of_an_input_that_repeats",
+        "H75",
+        repeated("load"),
+        "Threads find the 8 elements again and again.",
+        launches=WIDE[:1],
+    ),
+    broken(
+        "copies_of_an_input_that_repeats",
+        "H75",
+        repeated("copy"),
+        "bounds",
+        "loads_of_an_input_that_repeats",
+        "A copy takes neighbours in memory.",
+        launches=WIDE[:1],
+        refused="repeats; only Load",
+    ),
+    broken(
+        "additions_to_an_input_that_repeats",
+        "H75",
+        repeated("add"),
+        "bounds",
+        "loads_of_an_input_that_repeats",
+        "Several positions are one element.",
+        launches=WIDE[:1],
+        refused="repeats; only Load",
+    ),
     legal(
         "four_floats_at_once",
         "H75",
@@ -149,6 +196,22 @@ LITMUS: tuple[Litmus, ...] = (
         launches=WIDE,
     ),
     legal(
+        "four_floats_of_thirty_of_ragged_rows",
+        "H75",
+        moved(4, end=30, ragged=True),
+        "The last two of each row are read one by one.",
+        launches=WIDE,
+    ),
+    broken(
+        "four_floats_of_ragged_rows_from_the_second_on",
+        "H75",
+        moved(4, first=2, end=n, ragged=True),
+        "bounds",
+        "four_floats_of_thirty_of_ragged_rows",
+        "Ragged rows end anywhere, but each vector lies half a vector off.",
+        launches=WIDE[2:],
+    ),
+    legal(
         "four_floats_to_a_second_slot",
         "H75",
         moved(4, staged=kir.Buffer("S", DType.F32, (4, 32), 2, 0)),
@@ -170,6 +233,15 @@ LITMUS: tuple[Litmus, ...] = (
         "H75",
         moved(2, dtype=DType.BF16, staged=kir.Buffer("S", DType.BF16, (4, 32), 1, 0), copied=2),
         "The least that cp.async copies.",
+        launches=WIDE,
+    ),
+    broken(
+        "copies_of_sixteen_bytes_of_ragged_rows",
+        "H75",
+        moved(4, end=30, ragged=True, staged=kir.Buffer("S", DType.F32, (4, 32), 1, 0), copied=4),
+        "bounds",
+        "four_floats_of_thirty_of_ragged_rows",
+        "A cp.async copies all of its bytes, or none.",
         launches=WIDE,
     ),
     broken(

@@ -134,7 +134,13 @@ def _tensors(kernel: kir.Kernel) -> Iterable[str]:
             )
         if t.aligned < 1:
             yield f"tensor {t.name} is aligned to {t.aligned} elements; use 1 if nothing is known"
-        for expr in (*t.extents, *t.strides):
+        if t.cycles and (t.strides != (1,) or t.name in (*kernel.outputs, *kernel.workspaces)):
+            yield (
+                f"tensor {t.name} repeats; give it one axis, of stride 1, and do not list it in "
+                "Kernel.outputs or Kernel.workspaces"
+            )
+        parts = (part for c in t.cycles for part in (c.each, c.period, c.stride))
+        for expr in (*t.extents, *t.strides, *(part for part in parts if part is not None)):
             for var in sorted(variables(expr) - set(kernel.params), key=str):
                 yield (
                     f"tensor {t.name} has {var} in its shape, which is no parameter; "

@@ -38,6 +38,9 @@ OPS = ("add", "maximum", "minimum")
 def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say what is wrong with a statement that moves or computes tiles."""
     kernel = place.kernel
+    for box in boxes(stmt):
+        if box.tensor.cycles and not isinstance(stmt, kir.Load):
+            yield f": {box.tensor.name} repeats; only Load reads it, and nothing writes it"
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot):
             yield from mbarrier(barrier, slot, kernel)
@@ -47,10 +50,11 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _bulk(place, src, dst, stmt.through)
             yield from _written(dst, kernel)
             nbytes = dst.tensor.aligned * dst.tensor.dtype.nbytes
-            if nbytes % TMA_ROW:
+            if nbytes % TMA_ROW or dst.tensor.ragged:
+                how = "ragged" if dst.tensor.ragged else f"aligned to {nbytes}"
                 yield (
-                    f": the engine writes chunks of {TMA_ROW} bytes, {dst.tensor.name} is aligned "
-                    f"to {nbytes}; align {dst.tensor.name}, or store with threads"
+                    f": the engine writes chunks of {TMA_ROW} bytes, {dst.tensor.name} is {how}; "
+                    f"align {dst.tensor.name}, or store with threads"
                 )
         case kir.TensorMapReplace(dst, limit):
             yield from alone(place)

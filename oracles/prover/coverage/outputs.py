@@ -203,6 +203,9 @@ def _dead(site: Site, known: Known) -> bool:
 
 
 def _wrong(site: Site) -> list[Claim]:
+    box = touches(site.stmt)
+    if box is not None and box.tensor.cycles and not isinstance(site.stmt, kir.Load):
+        return [("bounds", f"{box.tensor.name} repeats: loads alone find its elements")]
     match site.stmt:
         case kir.TmaLoad(slot, box):
             return _bulk(site.stmt, slot, box)
@@ -253,7 +256,7 @@ def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
     nbytes, many = tensor.aligned * tensor.dtype.nbytes, len(site.place.threads)
     cut = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
     return [
-        _claim("bounds", nbytes % TMA_ROW == 0, cut),
+        _claim("bounds", nbytes % TMA_ROW == 0 and not tensor.ragged, cut),
         _claim("coverage", many == 1, f"{many} threads each issue this copy"),
     ]
 
@@ -430,7 +433,9 @@ def _generic(
         case kir.Box(tensor, origin, _, limit):
             start, end = poly(site.plain(origin[-1])), poly(site.plain(limit[-1]))
             starts = all(factor % width == 0 for _, factor in start)
-            ends = end == poly(tensor.extents[-1]) or all(f % width == 0 for _, f in end)
+            whole = end == poly(tensor.extents[-1]) and not tensor.ragged
+            one_by_one = tensor.ragged and not copies
+            ends = whole or one_by_one or all(f % width == 0 for _, f in end)
             aligned = f"{tensor.name} is aligned to {tensor.aligned} elements, not {width}"
             out += [
                 _claim("bounds", tensor.aligned % width == 0, aligned),

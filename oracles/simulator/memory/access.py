@@ -61,7 +61,8 @@ def broken_precondition(view: View, *, copied: bool) -> str:
     if any(n < 0 for n in view.extents):
         return f"{where}; extents count from 0"
     bent = [s for e, s in zip(tensor.strides, view.strides, strict=True) if e != 1 and s % unit]
-    if bent or (view.extents and tensor.extents[-1] != 1 and view.extents[-1] % unit):
+    ends = view.extents[-1] if view.extents and tensor.extents[-1] != 1 else 0
+    if bent or (ends % unit and not tensor.ragged):
         return f"{where}; it is declared aligned={unit}"
     rows = zip(view.extents[:-1], view.strides[:-1], strict=True)
     if copied and any(n > 1 and s * tensor.dtype.nbytes % TMA_GLOBAL for n, s in rows):
@@ -77,12 +78,17 @@ def covered(event: Event, shape: tuple[int, ...]) -> tuple[int, ...]:
     )
 
 
-def settle_box(view: View, event: Event, box: kir.Box, width: int) -> tuple[int, ...]:
-    """Check an ordinary access once for all threads, and return what of it is below the limit."""
+def settle_box(
+    view: View, event: Event, box: kir.Box, width: int, *, whole: bool
+) -> tuple[int, ...]:
+    """Check an ordinary access once for all threads, and return what of it is below the limit.
+
+    Of a `whole` one the limit cuts no vector, not even in a ragged tensor.
+    """
     if event.below is None:
         below = covered(event, box.shape)
         if all(below):
-            _check_box(view, event, box, below, width)
+            _check_box(view, event, box, below, width, whole=whole or not view.tensor.ragged)
         event.base = sum(o * s for o, s in zip(event.origin, view.steps, strict=True))
         event.below = below
     return event.below
@@ -95,7 +101,9 @@ def check_width(width: int, nbytes: int) -> None:
         raise Violation("bounds", says)
 
 
-def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], width: int) -> None:
+def _check_box(
+    view: View, event: Event, box: kir.Box, valid: tuple[int, ...], width: int, *, whole: bool
+) -> None:
     """Refuse an access that leaves its tensor or whose vectors are not aligned."""
     name = view.tensor.name
     for axis, (first, n, extent) in enumerate(zip(event.origin, valid, view.extents, strict=True)):
@@ -112,7 +120,7 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
         raise Violation("bounds", f"width {width} does not divide aligned={view.tensor.aligned}")
     start = sum(o * s for o, s in zip(event.origin, view.strides, strict=True))
     rows = [s for s, n in zip(view.strides[:-1], box.shape[:-1], strict=True) if n > 1]
-    if start % width or any(s % width for s in rows) or valid[-1] % width:
+    if start % width or any(s % width for s in rows) or (whole and valid[-1] % width):
         says = f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
         says += f"end after {valid[-1]}"
         raise Violation("bounds", says)
@@ -129,8 +137,15 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
         raise Violation("bounds", says)
 
 
+def check_once(view: View) -> None:
+    """Refuse a tensor that repeats, for all but loads."""
+    if view.tensor.cycles:
+        raise Violation("bounds", f"{view.tensor.name} repeats; only loads find its elements")
+
+
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     """Refuse a tensor copy whose shared or global addresses are not aligned."""
+    check_once(view)
     check_slot(slot, event.index, TMA_SHARED)
     row = box.shape[-1] * view.tensor.dtype.nbytes
     if max(box.shape) > TMA_BOX or row % TMA_GLOBAL:

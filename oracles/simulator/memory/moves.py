@@ -28,6 +28,7 @@ from oracles.simulator.memory.access import (
     Tensors,
     check_chunks,
     check_copy,
+    check_once,
     check_slot,
     check_width,
     settle_box,
@@ -204,7 +205,9 @@ class Memory:
         if not flat.size:
             return None
         view = self.geometry.views[box.tensor.name]
-        below = settle_box(view, event, box, width)
+        if not isinstance(stmt, kir.Load):
+            check_once(view)
+        below = settle_box(view, event, box, width, whole=isinstance(stmt, kir.CpAsync))
         if below == box.shape:
             return np.asarray(flat + event.base), None
         valid = np.ones(flat.size, np.bool_)

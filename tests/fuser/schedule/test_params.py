@@ -17,6 +17,7 @@ GOOD: dict[str, object] = {
     "stages": 3,
     "prefetch": 2,
     "warp_specialized": False,
+    "flat": False,
 }
 
 

@@ -55,7 +55,8 @@ def test_sums_that_are_rounded_on_their_way_meet_as_they_do(kind: Kind) -> None:
 def test_sums_of_rows_are_split_anew_too() -> None:
     """A reduction's CTAs meet in turns."""
     params = ReductionParams((1, 256), 1, 4, None, "tma", "direct", 4, 2, splits=2)
-    assert {"splits", "stages", "meet"} <= changed(Case(linear(), params, EXTENTS, "integers", 0))
+    cases = [Case(linear(), params, EXTENTS, "integers", seed) for seed in range(9)]
+    assert {"splits", "stages", "meet"} <= {name for case in cases for name in changed(case)}
     plain = PointwiseParams((1, 256), 1, 4, None, "tma", "direct", 4, 2)
     wanted: dict[Kind, set[str]] = {"integers": {"warps", "vector", "tile"}, "reals": set()}
     for kind, more in wanted.items():

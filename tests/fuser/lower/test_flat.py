@@ -1,0 +1,94 @@
+"""Kernels that walk all axes as one: rows end anywhere, and inputs without some axes repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fuser.errors import ScheduleError
+from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ir import Fusion, TensorView
+from fuser.pipeline import build
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
+from fuser.schedule.params import PointwiseParams
+from fuzz.campaign.judge import judge
+from fuzz.cases.case import Case, specs
+
+DIRECT = PointwiseParams((1, 256), 8, 1, None, "direct", "direct", flat=True)
+RING = PointwiseParams((1, 256), 8, 1, 2, "tma", "direct", 2, 1, flat=True)
+
+Define = Callable[..., TensorView]
+
+
+def fusion(define: Define, *shapes: tuple[str, ...], dtype: str = "bf16") -> Fusion:
+    """Return a fusion of inputs of these shapes."""
+    with FusionDefinition() as fd:
+        inputs = [fd.define_tensor(shape=list(shape), dtype=dtype) for shape in shapes]
+        fd.add_output(define(fd, *inputs))
+    return fd.fusion()
+
+
+def _row(fd: FusionDefinition, x: TensorView, y: TensorView) -> TensorView:
+    return fd.ops.mul(x, fd.ops.broadcast(y, [True, False]))
+
+
+def _column(fd: FusionDefinition, x: TensorView, y: TensorView) -> TensorView:
+    return fd.ops.mul(x, fd.ops.broadcast(y, [False, True]))
+
+
+def _middle(fd: FusionDefinition, x: TensorView, y: TensorView) -> TensorView:
+    return fd.ops.mul(x, fd.ops.broadcast(y, [False, True, False]))
+
+
+ROW = fusion(_row, ("R", "C"), ("C",))
+COLUMN = fusion(_column, ("R", "C"), ("R",))
+MIDDLE = fusion(_middle, ("R", "K", "C"), ("R", "C"), dtype="f32")
+
+
+@pytest.mark.parametrize("params", [DIRECT, RING], ids=["direct", "ring"])
+@pytest.mark.parametrize("subject", [ROW, COLUMN, MIDDLE], ids=["row", "column", "middle"])
+@pytest.mark.parametrize("sizes", [(5, 293), (7, 296), (1, 1), (300, 3), (0, 4), (4, 0)])
+def test_values_and_syncs(params: PointwiseParams, subject: Fusion, sizes: tuple[int, int]) -> None:
+    """Odd rows, even ones, rows shorter than a vector, and none."""
+    extents = {"R": sizes[0], "C": sizes[1]} | ({"K": 3} if subject is MIDDLE else {})
+    records = judge(Case(subject, params, extents, "integers", seed=1))
+    assert {record.status for record in records} == {"pass"}
+    assert "differential" in {record.oracle for record in records}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "flat"), [((5, 293), True), ((5, 296), True), ((5, 4096), False), ((5, 4099), True)]
+)
+def test_rows_are_walked_where_they_fill_tiles(sizes: tuple[int, int], flat: bool) -> None:
+    """Of rows that are whole tiles of whole vectors nothing repeats."""
+    extents = {"R": sizes[0], "C": sizes[1]}
+    given = specs(Case(ROW, DIRECT, extents, "integers", seed=1))
+    (schedule,) = classify(ROW, None, given).schedules
+    assert isinstance(schedule, PointwiseParams)
+    assert schedule.flat is flat
+
+
+def test_a_row_of_whole_vectors_is_read_by_vectors() -> None:
+    """Its period is a multiple of the vector; an odd one is read by elements."""
+    widths = []
+    for columns in (296, 293):
+        given = specs(Case(ROW, DIRECT, {"R": 5, "C": columns}, "integers", seed=1))
+        program = build(ROW, DIRECT, classify(ROW, DIRECT, given))
+        (kernel,) = (launch.kernel for launch in program.launches)
+        (tensor,) = (t for t in kernel.tensors if t.cycles)
+        widths.append(tensor.aligned)
+    assert widths == [8, 1]
+
+
+def test_gaps_between_rows_are_refused() -> None:
+    """Positions behind each other lie in rows behind each other, so rows lie behind each other."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=["R", "C"], dtype="bf16")
+        fd.add_output(fd.ops.relu(x))
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+    strided = fd.fusion()
+    given = {strided.inputs[0].name: Spec((5, 7), (7, 1), 0, x.dtype)}
+    with pytest.raises(ScheduleError, match="not contiguous in the order of the loops"):
+        classify(strided, DIRECT, given)
