@@ -76,6 +76,7 @@ def tma_ring(stages: int = 3) -> kir.Kernel:
             (
                 filled(full, k, stages),
                 kir.Load(IN, kir.Slot(s, k % stages), 4),
+                kir.FenceAsyncProxy(kir.Space.SHARED),  # else the refill may overtake the load
                 kir.MBarrierArrive(empty, k % stages),
                 kir.Elect(ELECT, (refill,)),
                 kir.Compute(OUT, "add", (IN, IN)),
@@ -101,6 +102,7 @@ def specialized_ring(stages: int = 3, consumers: int = 1) -> kir.Kernel:
         return (
             filled(full, k, stages),
             kir.Load(IN, kir.Slot(s, k % stages), 4),
+            kir.FenceAsyncProxy(kir.Space.SHARED),  # else the refill may overtake the load
             kir.WarpSync(),
             kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, k % stages),)),
             kir.IfThenElse(eq(k % consumers, number), mine),

@@ -63,10 +63,13 @@ class TmaLoad:
     Orders: on finish the map is read and `dst` is written (async proxy; zeros where the box leaves
             the tensor, or what the map says of it), then the *full* box bytes count as complete on
             the running phase of `barrier[slot]`.
-    Needs:  nobody reads or writes the slot meanwhile; shape <= 256 per axis.  Of `through`: the map
-            says what this copy does, that is, `through.origin` and `src.limit`; its last
-            `TensorMapReplace` is ordered before, with a `TensorMapRelease` and behind that a
-            `TensorMapAcquire` of this map on the way; nobody writes it before the end.
+    Needs:  nobody reads or writes the slot meanwhile, ordinary reads of it ordered before through
+            `FenceAsyncProxy`, too (without that fence, which the default policy only warns of, an
+            H200 gives what is loaded next: `fuser.passes.async_copies.fence_proxies`); shape <= 256
+            per axis.  Of `through`: the map says what this copy does, that is, `through.origin` and
+            `src.limit`; its last `TensorMapReplace` is ordered before, with a `TensorMapRelease`
+            and behind that a `TensorMapAcquire` of this map on the way; nobody writes it before the
+            end.
     """
 
     dst: Slot

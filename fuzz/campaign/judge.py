@@ -33,6 +33,8 @@ from oracles.verdict import Finding, Status, Verdict
 
 CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
 """Oracles that a campaign can name; `build` always answers."""
+POLICY = "strict"
+"""What the compiler owes: every fence that a disputed rule could ask for (an H200 decided one)."""
 REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
@@ -81,9 +83,13 @@ def programs(recorder: Recorder, case: Case) -> list[Program]:
 def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
     """Prove a kernel, simulate it on small launches, and hold both against each other."""
     kernel, name = launch.kernel, launch.kernel.name
-    proof = recorder.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
+    proof = (
+        recorder.ask("prover", name, lambda: prove(kernel, policy=POLICY))
+        if "prover" in wanted
+        else None
+    )
     if proof is not None and proof.status is Status.FAIL:
-        recorder.show(name, lambda: witness(kernel))
+        recorder.show(name, lambda: witness(kernel, policy=POLICY))
     if "simulator" not in wanted:
         return
     said = sorted(witness_trips(proof)) if proof is not None else []
@@ -170,7 +176,9 @@ def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str]) -> 
     arrays = call.arrays()
 
     def simulated() -> Verdict:
-        found = simulate.simulate(kernel, launch, arrays, call.scalars, seed=case.seed)
+        found = simulate.simulate(
+            kernel, launch, arrays, call.scalars, seed=case.seed, policy=POLICY
+        )
         return _launched(found, kernel.name)
 
     verdict = recorder.ask("simulator", f"{kernel.name} own launch", simulated)
@@ -200,6 +208,6 @@ def _simulated(
         "simulator",
         f"{launch.kernel.name} trips={trips}",
         lambda: simulate.search(
-            launch.kernel, small, schedules=schedules, seed=seed, policy="default"
+            launch.kernel, small, schedules=schedules, seed=seed, policy=POLICY
         ),
     )

@@ -27,7 +27,7 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.environment import machine, versions
-from fuzz.campaign.judge import programs
+from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
@@ -145,7 +145,7 @@ def judge_both(
     """Prove and search a kernel, or a mutant of it on its launches; None if a judge broke."""
     name, kernel = launch.kernel.name, mutant.kernel if mutant else launch.kernel
     change = mutant.change if mutant else ""
-    proof = recorder.ask("prover", name, lambda: prove(kernel), mutant=change)
+    proof = recorder.ask("prover", name, lambda: prove(kernel, policy=POLICY), mutant=change)
     found: list[Searched] = []
 
     def search() -> Verdict:
@@ -183,7 +183,9 @@ def _searched(
     trips = list(dict.fromkeys([*said, *reversed(trip_counts(launch))]))
     checked = 0
     for count in trips:
-        verdict = simulate.search(kernel, with_trips(launch, count), schedules=schedules)
+        verdict = simulate.search(
+            kernel, with_trips(launch, count), schedules=schedules, policy=POLICY
+        )
         checked += verdict.checked
         if verdict.status is not Status.PASS:
             return Searched(verdict, f"trips={count}")

@@ -155,6 +155,7 @@ class Memory:
             return
         says = f"no proxy fence between it and {old.what} of {old.where}"
         if rule is Rule.PROXY_READ and self.policy != "strict":
+            says += "; an H200 has been seen to read what is written"
             self.warnings.setdefault(("proxy", new.where), says)
             return
         raise Defect(rule, "proxy", new.where, says, (old.agent, old.where))

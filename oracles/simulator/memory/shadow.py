@@ -296,7 +296,10 @@ class SharedShadow:
         if not bare.any():
             return None
         row, other = (int(i) for i in np.argwhere(bare)[0])
-        says = "generic read ordered before this asynchronous write, but without a proxy fence"
+        says = (
+            "generic read ordered before this asynchronous write, but without a proxy fence; an "
+            "H200 has been seen to read what is written"
+        )
         severity = "error" if self.strict else "warning"
         return Trouble("proxy", says, other, where=int(atoms[row]), severity=severity)
 

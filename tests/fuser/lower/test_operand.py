@@ -180,8 +180,8 @@ def test_a_step_waits_for_the_one_before_as_late_as_it_can() -> None:
     (loop,) = (s for s in kir.walk(role.body) if isinstance(s, kir.ForLoop) and s.index.name == "k")
     names = [type(s).__name__ for s in loop.body]
     assert names == [
-        "MBarrierWaitParity", "Load", "Compute", "AsyncAwait", "WarpSync", "IfThenElse",
-        "Compute", "WgmmaFence", "Wgmma", "AsyncCommit", "Assign",
+        "MBarrierWaitParity", "Load", "FenceAsyncProxy", "Compute", "AsyncAwait", "WarpSync",
+        "IfThenElse", "Compute", "WgmmaFence", "Wgmma", "AsyncCommit", "Assign",
     ]  # fmt: skip
 
 

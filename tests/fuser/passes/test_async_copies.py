@@ -1,10 +1,14 @@
 """How the end of every copy is observed: shared barriers, parities, groups and fences."""
 
+from dataclasses import replace
+
 import pytest
 from fusions import PIPELINED, SPECIALIZED, STORED, compiled
 
 from fuser.kernel import ir as kir
 from fuser.schedule.params import PointwiseParams
+from oracles.prover.prove import prove
+from oracles.verdict import Status
 
 
 def final(params: PointwiseParams) -> kir.Kernel:
@@ -47,7 +51,8 @@ def test_roles_hand_slots_back_through_an_empty_barrier() -> None:
     compute = next(s for s in kernel.body if isinstance(s, kir.Role) and s.name == "compute")
     (loop,) = [s for s in compute.body if isinstance(s, kir.ForLoop)]
     at = next(n for n, s in enumerate(loop.body) if isinstance(s, kir.WarpSync))
-    assert isinstance(loop.body[at - 1], kir.Load), "after the last read"
+    assert loop.body[at - 1] == kir.FenceAsyncProxy(kir.Space.SHARED), "reads cross proxies, too"
+    assert isinstance(loop.body[at - 2], kir.Load), "after the last read"
     after = loop.body[at + 1]
     assert isinstance(after, kir.Elect)
     assert after.per is kir.Per.WARP
@@ -65,6 +70,37 @@ def test_stores_are_grouped_and_awaited_by_their_thread(params: PointwiseParams)
     assert [(a.keep, a.read_only) for a in awaits] == [(1, True), (0, True)]
     commits = [s for s in final(params).walk() if isinstance(s, kir.AsyncCommit)]
     assert len(commits) == 1
+
+
+@pytest.mark.parametrize("params", [PIPELINED, SPECIALIZED, STORED])
+def test_readers_fence_before_their_slot_is_filled_again(params: PointwiseParams) -> None:
+    """Once, behind the last read of an iteration; what no engine fills owes nothing."""
+    for loop in (s for s in final(params).walk() if isinstance(s, kir.ForLoop)):
+        kinds = [type(s).__name__ for s in loop.body]
+        reads = [
+            n
+            for n, s in enumerate(loop.body)
+            if isinstance(s, kir.Load) and isinstance(s.src, kir.Slot)
+        ]
+        fences = [n for n, kind in enumerate(kinds) if kind == "FenceAsyncProxy"]
+        if reads:
+            assert any(n > reads[-1] for n in fences), kinds
+            assert not any(reads[0] <= n < reads[-1] for n in fences), kinds
+    direct = replace(PIPELINED, load="direct", stages=1, prefetch=0)
+    assert not any(isinstance(s, kir.FenceAsyncProxy) for s in final(direct).walk())
+
+
+def test_without_the_fence_strict_judges_refute_and_others_warn() -> None:
+    """The fence that an H200 needs: dropped, the strict policy fails and the default one warns."""
+    kernel = final(replace(SPECIALIZED, store="direct"))
+    fence = kir.FenceAsyncProxy(kir.Space.SHARED)
+    bare = kernel.rewrite(lambda stmt: [] if stmt == fence else None)
+    assert bare != kernel
+    for policy, status in (("strict", Status.FAIL), ("default", Status.PASS)):
+        verdict = prove(bare, policy=policy)
+        assert verdict.status is status, verdict
+        assert {f.kind for f in verdict.findings} == {"proxy"}
+    assert not prove(kernel, policy="strict").findings
 
 
 def test_writers_fence_before_they_join() -> None:
