@@ -18,6 +18,7 @@ from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction
+from fuser.schedule.norm import copied
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
@@ -44,10 +45,10 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Return the kernel, without any sync, and where its numbers come from."""
         domain, math = self.tiling.domain, self.math
         late = self._late()
-        copied = self._copied()
+        rings = self._copied()
         for access in domain.reads:
-            if access in copied:
-                self._copy(access, copied[access])
+            if access in rings:
+                self._copy(access, rings[access])
             elif access not in late:
                 self._load_once(access)
         for level in self._levels():
@@ -125,26 +126,15 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
-        """Return the inputs that cp.async brings, and how many elements at a time.
-
-        ScheduleError if there are none.
-
-        Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
-        """
+        """Return the inputs that cp.async brings; ScheduleError if there are none."""
         if self.params.load != "cp_async":
             return {}
-        found: dict[Access, int] = {}
-        for access in self.tiling.domain.reads:
-            width, nbytes = self._width_of(access), access.tv.dtype.nbytes
-            whole = self._walked(access.coords) == self.whole
-            columns = {axis for axis in access.coords if axis is not None} <= {*self.rows}
-            if whole and not columns and width * nbytes >= 4 and 16 % nbytes == 0:
-                found[access] = width
+        found = copied(self.tiling, self.params, self.shapes)
         if not found:
             self.params.refuse(
                 "load vector",
-                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of "
-                'multiples of that, or a vector of it; use load="direct"',
+                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of its "
+                'own of multiples of that, or a vector of it; use load="direct"',
             )
         return found
 
@@ -246,16 +236,21 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         math, tv = self.math, reduction.tv
         (dtype,) = operand_dtypes(tv)
         value = math.converted(math.value(reduction.source, reduction.walked), dtype)
-        value = self._spread(value, self.whole)
+        value = self._spread(value, self._along(reduction))
         op, name = COMBINE[tv.op], self._name(reduction)
         value = self._bounded(reduction, value, name)
         lanes = min(self.params.lanes, kir.WARP)
-        *outer, rows, _ = self.whole.shape
+        *outer, rows, _ = value.layout.shape
         shape = (*outer, rows, self.params.lanes // lanes)
-        layout = replace(self.whole, shape=shape, vector=1, alike=lanes)
+        layout = replace(value.layout, shape=shape, vector=1, alike=lanes)
         part = math.fragment(f"{'part' if shape[-1] > 1 else 'all'}_{name}", dtype, layout)
         math.math.append(kir.Reduce(part, value, op))
         return part
+
+    def _along(self, reduction: Reduction) -> kir.Layout:
+        """Return how threads hold what is reduced: one row, where all rows are the same."""
+        down = {*self.tiling.axes_of[-2]}
+        return self._layout(rows=not down.isdisjoint(reduction.walked), cols=True)
 
     def _bounded(
         self, reduction: Reduction, value: kir.Fragment, name: str
@@ -293,7 +288,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             every = math.fragment(f"parts_{name}", part.dtype, layout)
             width = gcd(count, 16 // part.dtype.nbytes)
             math.math.append(kir.Load(every, slot, width))
-            whole = math.fragment(f"all_{name}", part.dtype, self._layout(rows=True, cols=False))
+            *outer, rows, _ = part.layout.shape
+            layout = replace(every.layout, shape=(*outer, rows, 1), vector=1)
+            whole = math.fragment(f"all_{name}", part.dtype, layout)
             op = next(s.op for s in math.math if isinstance(s, kir.Reduce) and s.dst == part)
             math.math.append(kir.Reduce(whole, every, op))
             out.append(whole)
