@@ -76,9 +76,7 @@ def plan(kernel: kir.Kernel) -> Registers:
     return Registers(declared, names, packed, pinned)
 
 
-def kept(
-    registers: Registers, body: tuple[kir.Stmt, ...], path: Path
-) -> tuple[kir.Fragment, ...]:
+def kept(registers: Registers, body: tuple[kir.Stmt, ...], path: Path) -> tuple[kir.Fragment, ...]:
     """Return what is to stay packed behind a reduction of rows: what the body still uses."""
     behind = body[path[-1] + 1 :]
     later = {frag for stmt in behind for inner in kir.walk((stmt,)) for frag in used(inner)}
@@ -230,6 +228,4 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
 
 def _lies_as(frag: kir.Fragment, place: kir.Box | kir.Slot) -> bool:
     """Tell whether memory has elements of a fragment's type."""
-    return frag.dtype is (
-        place.tensor.dtype if isinstance(place, kir.Box) else place.buffer.dtype
-    )
+    return frag.dtype is (place.tensor.dtype if isinstance(place, kir.Box) else place.buffer.dtype)

@@ -71,7 +71,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         fits = (along >= 1, self._fits(along))
         return Lowered(
             replace(made, requires=fits, resident=self.params.resident),
-            Numbers(self.extents, self._tiles(), self._grid())
+            Numbers(self.extents, self._tiles(), self._grid()),
         )
 
     def _fits(self, along: Expr) -> Expr:
@@ -92,9 +92,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
     def _walked(self, coords: Coords) -> kir.Layout:
         """Return how threads hold what is walked so."""
         down, across = ({*axes} for axes in self.tiling.axes_of[-2:])
-        return self._layout(
-            rows=not down.isdisjoint(coords), cols=not across.isdisjoint(coords)
-        )
+        return self._layout(rows=not down.isdisjoint(coords), cols=not across.isdisjoint(coords))
 
     def _boxed(self, box: kir.Box) -> kir.Layout:
         """Return how threads hold a box, all of whose elements are stored."""
@@ -235,7 +233,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Append what puts together what a warp has of its rows."""
         math, tv = self.math, reduction.tv
         (dtype,) = operand_dtypes(tv)
-        value = math.converted(math.value(reduction.source, reduction.walked), dtype)
+        value = math.value(reduction.source, reduction.walked)
+        if value.dtype is not dtype:
+            value = math.promoted(value, dtype)
         value = self._spread(value, self._along(reduction))
         op, name = COMBINE[tv.op], self._name(reduction)
         value = self._bounded(reduction, value, name)
@@ -252,9 +252,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         down = {*self.tiling.axes_of[-2]}
         return self._layout(rows=not down.isdisjoint(reduction.walked), cols=True)
 
-    def _bounded(
-        self, reduction: Reduction, value: kir.Fragment, name: str
-    ) -> kir.Fragment:
+    def _bounded(self, reduction: Reduction, value: kir.Fragment, name: str) -> kir.Fragment:
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
         if self.shapes.whole:
             return value

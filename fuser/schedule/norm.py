@@ -30,9 +30,7 @@ def row_refusal(domain: Domain) -> str | None:
     return None
 
 
-def copied(
-    tiles: ReductionTiling, params: NormParams, shapes: ShapeClass
-) -> dict[Access, int]:
+def copied(tiles: ReductionTiling, params: NormParams, shapes: ShapeClass) -> dict[Access, int]:
     """Return the inputs that cp.async can bring, and how many elements at a time.
 
     They differ from row to row of a tile and along each: every thread copies what it will have.

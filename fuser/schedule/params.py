@@ -315,7 +315,7 @@ class NormParams(PointwiseParams):
         ):
             self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
         if self.reload and (self.load, self.recompute) != ("cp_async", True):
-            why = 'only slots of rings are loaded again, for what is computed again; use load='
+            why = "only slots of rings are loaded again, for what is computed again; use load="
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:

@@ -49,13 +49,13 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
     for arg in stmt.args:
         match arg:
             case kir.Fragment():
-                held = register(agent, arg)
+                values = register(agent, arg)
                 if arg.layout != dst.layout:
                     at = taken_from(dst.layout, arg.layout, span(agent, event))
                     if at is None:
                         raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
-                    held = held[at]
-                args.append(held)
+                    values = values[at]
+                args.append(values)
             case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):
