@@ -34,9 +34,9 @@ from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
-from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, default_params, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params

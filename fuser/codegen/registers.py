@@ -7,9 +7,10 @@ not hand its value on; different roles have registers of their own.
 
 A fragment in strips, or in each warp, of a 16-bit type is held packed, two elements in a 32-bit
 register as tensor cores want them, where nobody can tell: all its values come from loads and
-computes, and go to products or to memory of its type, which round them just so.  Any other 16-bit
-fragment is held in f32, but one in `Deal.ROWS` that is only loaded, from memory of its type.  Sums that tensor cores add up in f16 come packed from them, and whatever
-type operands of `Mma` have, their registers are words of 32 bits.
+computes, and go to products or to memory of its type, which round them just so.  One in `Deal.ROWS`
+is, if it is only loaded, from memory of its type.  Any other 16-bit fragment is held in f32.  Sums
+that tensor cores add up in f16 come packed from them, and whatever type operands of `Mma` have,
+their registers are words of 32 bits.
 """
 
 from __future__ import annotations

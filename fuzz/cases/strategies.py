@@ -42,8 +42,8 @@ def cases(
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
 
-    One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules to the heuristics.  Shrinks
-    towards one `relu` of an f32 input of one element under direct/direct (or the first of
+    One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules
+    to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under direct/direct (or the first of
     `families` that can be), integers, seed 0; those with products towards one `matmul`.
     """
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
