@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import gcd
 
 from fuser.dtype import DType
-from fuser.expr import Expr, Kind, eq, fold
+from fuser.expr import Expr, eq
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
@@ -191,11 +191,12 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
     def _forget(self) -> None:
         """Compute anew, from what was loaded or reduced, what is needed of whole tiles."""
-        kept = {frag for s in self.math.math if isinstance(s, kir.Load) for frag in (s.dst,)}
+        loaded = {stmt.dst for stmt in self.math.math if isinstance(stmt, kir.Load)}
+        reduced = {(one.tv, one.coords) for one in self.tiling.domain.reductions}
         self.math.done = {
             key: frag
             for key, frag in self.math.done.items()
-            if frag in kept or frag.layout != self.whole
+            if frag in loaded or key in reduced or frag.layout != self.whole
         }
         if self.params.reload:
             for access in self.slots:
@@ -260,17 +261,38 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
         if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
             return value
-        math, columns = self.math, self._layout(rows=False, cols=True)
-        index = math.fragment("left", DType.I64, columns)
-        inside = math.fragment("inside", DType.BOOL, columns)
-        if not any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
-            zero = kir.Literal(0, DType.I64)
-            math.math.append(kir.Coordinate(index, axis, fold(Kind.SUB, 0, self.extents[axis])))
-            math.math.append(kir.Compute(inside, "lt", (index, zero)))
+        inside = self._inside()
+        math = self.math
         out = math.fragment(f"within_{name}", value.dtype, value.layout)
         nothing = identity(reduction.tv, value.dtype)
         math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
+
+    def _inside(self) -> kir.Fragment:
+        """Return which columns are elements of a row: whole vectors, where rows are made of them."""
+        math, axis = self.math, self.tiling.rank - 1
+        columns, one = (self._layout(rows=False, cols=cols) for cols in (True, False))
+        inside = math.fragment("inside", DType.BOOL, columns)
+        if any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
+            return inside
+        along = (access for access in self.tiling.domain.reads if self.tiling.unit(access, axis))
+        even = gcd(
+            self.params.vector,
+            max((self.tensors[access.name].aligned for access in along), default=1),
+        )
+        at, end = (
+            math.fragment(*pair)
+            for pair in (("column", DType.I64, columns), ("end", DType.I64, one))
+        )
+        math.math.append(kir.Coordinate(at, axis, 0))
+        math.math.append(kir.Coordinate(end, axis, self.extents[axis] // even))
+        if even > 1:
+            vectors = math.fragment("cell", DType.I64, columns)
+            many = kir.Literal(even, DType.I64)
+            math.math.append(kir.Compute(vectors, "floor_div", (at, many)))
+            at = vectors
+        math.math.append(kir.Compute(inside, "lt", (at, end)))
+        return inside
 
     def _of_warps(self, parts: list[kir.Fragment]) -> list[kir.Fragment]:
         """Append what puts the parts of rows together that warps have, all through one barrier."""

@@ -43,8 +43,9 @@ def cases(
     """Cases over small and large fusions; one in two has products, where `families` have.
 
     One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules
-    to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under direct/direct (or the first of
-    `families` that can be), integers, seed 0; those with products towards one `matmul`.
+    to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under
+    direct/direct (or the first of `families` that can be), integers, seed 0; those with products
+    towards one `matmul`.
     """
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
