@@ -7,9 +7,10 @@ not hand its value on; different roles have registers of their own.
 
 A fragment in strips, or in each warp, of a 16-bit type is held packed, two elements in a 32-bit
 register as tensor cores want them, where nobody can tell: all its values come from loads and
-computes, and go to products or to memory of its type, which round them just so.  Any other 16-bit
-fragment is held in f32, but one in `Deal.ROWS` that is only loaded, from memory of its type.  Sums that tensor cores add up in f16 come packed from them, and whatever
-type operands of `Mma` have, their registers are words of 32 bits.
+computes, and go to products or to memory of its type, which round them just so.  One in `Deal.ROWS`
+is, if it is only loaded, from memory of its type.  Any other 16-bit fragment is held in f32.  Sums
+that tensor cores add up in f16 come packed from them, and whatever type operands of `Mma` have,
+their registers are words of 32 bits.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from fuser.dtype import DType
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.place import fragments
 
+HALVES = (DType.F16, DType.BF16)
+"""Types that a register holds in f32."""
 Path = tuple[int, ...]
 """Where a statement stands: its number in the kernel's body, then branch, number, branch, ..."""
 
@@ -38,6 +41,7 @@ class Registers:
     names: dict[kir.Fragment, str]
     packed: frozenset[kir.Fragment]
     pinned: frozenset[kir.Fragment]
+    rough: frozenset[kir.Fragment] = frozenset()
 
     def visible(self, path: Path) -> tuple[kir.Fragment, ...]:
         """Return the pinned fragments that are declared where the statement at `path` stands."""
@@ -73,7 +77,8 @@ def plan(kernel: kir.Kernel) -> Registers:
     )
     products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
     pinned = frozenset(f for stmt in products for f in _touched(stmt))
-    return Registers(declared, names, packed, pinned)
+    rough = frozenset(f for f in every if _is_rough(f, statements))
+    return Registers(declared, names, packed, pinned, rough)
 
 
 def kept(registers: Registers, body: tuple[kir.Stmt, ...], path: Path) -> tuple[kir.Fragment, ...]:
@@ -204,10 +209,13 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.dtype not in (DType.F16, DType.BF16) or frag.layout.deal is kir.Deal.ROUND:
         return False
     if frag.layout.deal is kir.Deal.ROWS:
-        return not frag.layout.registers % 2 and all(
-            isinstance(stmt, kir.Load) and _lies_as(frag, stmt.src)
-            for stmt in statements
-            if frag in made(stmt)
+        return not frag.layout.registers % 2 and (
+            all(
+                isinstance(stmt, kir.Load) and _lies_as(frag, stmt.src)
+                for stmt in statements
+                if frag in made(stmt)
+            )
+            or (_is_rounded(frag, statements) and frag.layout.alike == 1)
         )
     for stmt in statements:
         if frag in made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
@@ -224,6 +232,29 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
             case _:
                 return False
     return True
+
+
+def _is_rounded(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
+    """Tell whether a fragment is only computed, and stored in memory of its type, which rounds."""
+    for stmt in statements:
+        if frag in made(stmt) and not isinstance(stmt, kir.Compute):
+            return False
+        if frag in used(stmt) and not (
+            isinstance(stmt, kir.Store) and _lies_as(frag, stmt.dst) and stmt.width > 1
+        ):
+            return False
+    return True
+
+
+def _is_rough(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
+    """Tell whether all that becomes of a fragment in f32 is rounded to 16 bits at once."""
+    if frag.dtype is not DType.F32 or frag.layout.deal is not kir.Deal.ROWS:
+        return False
+    return all(
+        isinstance(stmt, kir.Compute) and stmt.op == "cast" and stmt.dst.dtype in HALVES
+        for stmt in statements
+        if frag in used(stmt)
+    )
 
 
 def _lies_as(frag: kir.Fragment, place: kir.Box | kir.Slot) -> bool:

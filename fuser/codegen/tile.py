@@ -71,7 +71,7 @@ def tile_line(
         case kir.Compute(dst, op, args):
             words = ", ".join(_operand(arg, registers, dst.layout) for arg in args)
             verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
-            value = f"[&](int i) {{ return {_spelled(stmt, op, packed)}({words}); }}"
+            value = f"[&](int i) {{ return {_spelled(stmt, op, registers)}({words}); }}"
             return f"tile::{verb}({names[dst]}, {value});"
         case kir.Slice(dst, src) if stmt.relabels:
             return f"tile::relabel({names[dst]}, {names[src]});"
@@ -289,16 +289,16 @@ def _element(part: kir.Layout, whole: kir.Layout) -> str:
     return f"i % {whole.per_row}"
 
 
-def _spelled(stmt: kir.Compute, op: str, packed: frozenset[kir.Fragment]) -> str:
+def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     """`promote` goes to the register's type, `cast` rounds to the type in memory on the way.
 
     A packed fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
     """
-    dst = stmt.dst
+    dst, packed = stmt.dst, registers.packed
     if op == "div" and dst.layout.deal is kir.Deal.ROWS:
         _, by = stmt.args
         if isinstance(by, kir.Fragment) and by.layout.shape[-1] < dst.layout.shape[-1]:
-            return "math::div_by"
+            return "math::div_roughly" if dst in registers.rough else "math::div_by"
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)

@@ -133,12 +133,20 @@ template <class T> __device__ __forceinline__ T div(T a, T b) { return a / b; }
 // is no number then (of infinities, of 0) is as the first step has it.
 // Source: P. Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", theorem 7.
 template <class T> __device__ __forceinline__ T div_by(T a, T b) { return a / b; }
-template <> __device__ __forceinline__ float div_by(float a, float b) {
+__device__ __forceinline__ float near_one(float b) {
   const float size = fabsf(b);
-  const float scale = size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
-  const float y = b * scale, r = 1.0f / y, x = a * scale, q = x * r;
+  return size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
+}
+template <> __device__ __forceinline__ float div_by(float a, float b) {
+  const float scale = near_one(b), y = b * scale, r = 1.0f / y, x = a * scale, q = x * r;
   const float left = fmaf(-q, y, x);
   return fabsf(left) < __int_as_float(0x7f800000) ? fmaf(left, r, q) : q;
+}
+// Off by two units in the last place of f32, for quotients of which only 16 bits are kept.
+template <class T> __device__ __forceinline__ T div_roughly(T a, T b) { return a / b; }
+template <> __device__ __forceinline__ float div_roughly(float a, float b) {
+  const float scale = near_one(b), r = 1.0f / (b * scale);
+  return (a * scale) * r;
 }
 template <class T> __device__ __forceinline__ T neg(T x) { return -x; }
 template <> __device__ __forceinline__ int neg(int x) { return int(0u - uint32(x)); }

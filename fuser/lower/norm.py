@@ -12,12 +12,13 @@ from dataclasses import replace
 from math import gcd
 
 from fuser.dtype import DType
-from fuser.expr import Expr, Kind, eq, fold
+from fuser.expr import Expr, eq
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction
+from fuser.schedule.norm import copied
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
@@ -44,10 +45,10 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Return the kernel, without any sync, and where its numbers come from."""
         domain, math = self.tiling.domain, self.math
         late = self._late()
-        copied = self._copied()
+        rings = self._copied()
         for access in domain.reads:
-            if access in copied:
-                self._copy(access, copied[access])
+            if access in rings:
+                self._copy(access, rings[access])
             elif access not in late:
                 self._load_once(access)
         for level in self._levels():
@@ -123,26 +124,15 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
-        """Return the inputs that cp.async brings, and how many elements at a time.
-
-        ScheduleError if there are none.
-
-        Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
-        """
+        """Return the inputs that cp.async brings; ScheduleError if there are none."""
         if self.params.load != "cp_async":
             return {}
-        found: dict[Access, int] = {}
-        for access in self.tiling.domain.reads:
-            width, nbytes = self._width_of(access), access.tv.dtype.nbytes
-            whole = self._walked(access.coords) == self.whole
-            columns = {axis for axis in access.coords if axis is not None} <= {*self.rows}
-            if whole and not columns and width * nbytes >= 4 and 16 % nbytes == 0:
-                found[access] = width
+        found = copied(self.tiling, self.params, self.shapes)
         if not found:
             self.params.refuse(
                 "load vector",
-                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of "
-                'multiples of that, or a vector of it; use load="direct"',
+                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of its "
+                'own of multiples of that, or a vector of it; use load="direct"',
             )
         return found
 
@@ -201,11 +191,12 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
     def _forget(self) -> None:
         """Compute anew, from what was loaded or reduced, what is needed of whole tiles."""
-        kept = {frag for s in self.math.math if isinstance(s, kir.Load) for frag in (s.dst,)}
+        loaded = {stmt.dst for stmt in self.math.math if isinstance(stmt, kir.Load)}
+        reduced = {(one.tv, one.coords) for one in self.tiling.domain.reductions}
         self.math.done = {
             key: frag
             for key, frag in self.math.done.items()
-            if frag in kept or frag.layout != self.whole
+            if frag in loaded or key in reduced or frag.layout != self.whole
         }
         if self.params.reload:
             for access in self.slots:
@@ -243,17 +234,24 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Append what puts together what a warp has of its rows."""
         math, tv = self.math, reduction.tv
         (dtype,) = operand_dtypes(tv)
-        value = math.converted(math.value(reduction.source, reduction.walked), dtype)
-        value = self._spread(value, self.whole)
+        value = math.value(reduction.source, reduction.walked)
+        if value.dtype is not dtype:
+            value = math.promoted(value, dtype)
+        value = self._spread(value, self._along(reduction))
         op, name = COMBINE[tv.op], self._name(reduction)
         value = self._bounded(reduction, value, name)
         lanes = min(self.params.lanes, kir.WARP)
-        *outer, rows, _ = self.whole.shape
+        *outer, rows, _ = value.layout.shape
         shape = (*outer, rows, self.params.lanes // lanes)
-        layout = replace(self.whole, shape=shape, vector=1, alike=lanes)
+        layout = replace(value.layout, shape=shape, vector=1, alike=lanes)
         part = math.fragment(f"{'part' if shape[-1] > 1 else 'all'}_{name}", dtype, layout)
         math.math.append(kir.Reduce(part, value, op))
         return part
+
+    def _along(self, reduction: Reduction) -> kir.Layout:
+        """Return how threads hold what is reduced: one row, where all rows are the same."""
+        down = {*self.tiling.axes_of[-2]}
+        return self._layout(rows=not down.isdisjoint(reduction.walked), cols=True)
 
     def _bounded(self, reduction: Reduction, value: kir.Fragment, name: str) -> kir.Fragment:
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
@@ -263,17 +261,38 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
         if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
             return value
-        math, columns = self.math, self._layout(rows=False, cols=True)
-        index = math.fragment("left", DType.I64, columns)
-        inside = math.fragment("inside", DType.BOOL, columns)
-        if not any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
-            zero = kir.Literal(0, DType.I64)
-            math.math.append(kir.Coordinate(index, axis, fold(Kind.SUB, 0, self.extents[axis])))
-            math.math.append(kir.Compute(inside, "lt", (index, zero)))
+        inside = self._inside()
+        math = self.math
         out = math.fragment(f"within_{name}", value.dtype, value.layout)
         nothing = identity(reduction.tv, value.dtype)
         math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
+
+    def _inside(self) -> kir.Fragment:
+        """Return which columns are elements of a row: whole vectors, where rows are made of them."""
+        math, axis = self.math, self.tiling.rank - 1
+        columns, one = (self._layout(rows=False, cols=cols) for cols in (True, False))
+        inside = math.fragment("inside", DType.BOOL, columns)
+        if any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
+            return inside
+        along = (access for access in self.tiling.domain.reads if self.tiling.unit(access, axis))
+        even = gcd(
+            self.params.vector,
+            max((self.tensors[access.name].aligned for access in along), default=1),
+        )
+        at, end = (
+            math.fragment(*pair)
+            for pair in (("column", DType.I64, columns), ("end", DType.I64, one))
+        )
+        math.math.append(kir.Coordinate(at, axis, 0))
+        math.math.append(kir.Coordinate(end, axis, self.extents[axis] // even))
+        if even > 1:
+            vectors = math.fragment("cell", DType.I64, columns)
+            many = kir.Literal(even, DType.I64)
+            math.math.append(kir.Compute(vectors, "floor_div", (at, many)))
+            at = vectors
+        math.math.append(kir.Compute(inside, "lt", (at, end)))
+        return inside
 
     def _of_warps(self, parts: list[kir.Fragment]) -> list[kir.Fragment]:
         """Append what puts the parts of rows together that warps have, all through one barrier."""
@@ -289,7 +308,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             every = math.fragment(f"parts_{name}", part.dtype, layout)
             width = gcd(count, 16 // part.dtype.nbytes)
             math.math.append(kir.Load(every, slot, width))
-            whole = math.fragment(f"all_{name}", part.dtype, self._layout(rows=True, cols=False))
+            *outer, rows, _ = part.layout.shape
+            layout = replace(every.layout, shape=(*outer, rows, 1), vector=1)
+            whole = math.fragment(f"all_{name}", part.dtype, layout)
             op = next(s.op for s in math.math if isinstance(s, kir.Reduce) and s.dst == part)
             math.math.append(kir.Reduce(whole, every, op))
             out.append(whole)

@@ -50,7 +50,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         for access in domain.leaves:
             self._load(access, tma=access.name in by_tma)
         sums = [
-            self.math.fragment(f"sum_{self._name(reduction)}", *operand_dtypes(reduction.tv))
+            self.math.fragment(f"sum_{self._name(reduction)}", operand_dtypes(reduction.tv)[0])
             for reduction in domain.reductions
         ]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]

@@ -213,14 +213,13 @@ def _own(kernel: kir.Kernel) -> frozenset[str]:
     dealt: dict[str, set[kir.Layout | None]] = {}
     for stmt in kernel.walk():
         for slot in (*reads(stmt), *writes(stmt)):
-            layout = None
-            match stmt:
-                case kir.CpAsync(_, _, layout) if stmt.dst.buffer.shape == layout.shape:
-                    pass
-                case kir.Load(dst) if not stmt.matrix and slot.cta is None:
-                    layout = dst.layout if slot.buffer.shape == dst.layout.shape else None
-                case _:
-                    pass
+            layout: kir.Layout | None = None
+            if isinstance(stmt, kir.CpAsync):
+                layout = stmt.layout
+            elif isinstance(stmt, kir.Load) and not stmt.matrix and slot.cta is None:
+                layout = stmt.dst.layout
+            if layout is not None and layout.shape != slot.buffer.shape:
+                layout = None
             dealt.setdefault(slot.buffer.name, set()).add(layout)
     places = {b.name: b for b in kernel.buffers}
     return frozenset(

@@ -28,7 +28,7 @@ from fuser.schedule.domain import Access, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.norm import row_refusal
+from fuser.schedule.norm import copied, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling
@@ -110,8 +110,13 @@ class _Call:
             domain = segment.domain
             aligned = row_alignment(domain, shapes)
             loops = loops_of(domain, self.values)
-            schedule = default_norm_params(domain, loops, aligned=aligned, ring=aligned >= 4)
+            schedule = default_norm_params(domain, loops, aligned=aligned)
             shapes = self.shapes(segment, schedule)
+            tiles = tiled(domain, schedule)
+            assert isinstance(tiles, ReductionTiling), "a domain with reductions"
+            if schedule.load == "cp_async" and not copied(tiles, schedule, shapes):
+                schedule = default_norm_params(domain, loops, aligned=aligned, ring=False)
+                shapes = self.shapes(segment, schedule)
         return schedule, shapes
 
     def asked(self, segment: Segment, choices: Choices) -> Choices:

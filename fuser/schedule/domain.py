@@ -283,10 +283,10 @@ def _of_rows(writes: list[Access], whole: WholeRows) -> Domain:
 
 
 def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[str]) -> Domain:
-    whole = whole_rows(extents, writes, rows) if rows else None
-    if whole is not None:
-        assert not whole.apart, "the cut has computed these before"
-        return _of_rows(writes, whole)
+    held = whole_rows(extents, writes, rows) if rows else None
+    if held is not None:
+        assert not held.apart, "the cut has computed these before"
+        return _of_rows(writes, held)
     results = [(access.tv, access.coords) for access in writes]
     inputs, products, reductions = sources(results)
     operands, extents = _operands(products, extents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuser.schedule.domain import Access, Domain, unit_stride
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
+from fuser.schedule.shape_class import ShapeClass
 
 
 def norm_tiling(domain: Domain, params: NormParams) -> ReductionTiling:
@@ -27,6 +28,28 @@ def row_refusal(domain: Domain) -> str | None:
         if _varies(leaf, domain) and not _neighbours(leaf, domain):
             return f"{leaf.tv} has no neighbours along what is reduced"
     return None
+
+
+def copied(tiles: ReductionTiling, params: NormParams, shapes: ShapeClass) -> dict[Access, int]:
+    """Return the inputs that cp.async can bring, and how many elements at a time.
+
+    They differ from row to row of a tile and along each: every thread copies what it will have.
+
+    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+    """
+    found: dict[Access, int] = {}
+    down, across = tiles.rank - 2, tiles.rank - 1
+    for access in tiles.domain.reads:
+        nbytes = access.tv.dtype.nbytes
+        whole = tiles.varies(access, across) and _varies(access, tiles.domain)
+        if not whole or not tiles.unit(access, across) or nbytes == 1:
+            continue
+        if params.tile[0] > 1 and not tiles.varies(access, down):
+            continue
+        width = min(params.vector, shapes.elements(access.name), 16 // nbytes)
+        if width * nbytes >= 4:
+            found[access] = width
+    return found
 
 
 def _axes(domain: Domain) -> list[tuple[int, ...]]:

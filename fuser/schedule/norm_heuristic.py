@@ -9,30 +9,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from fuser.arch import SM_90A
+from fuser.arch import SM_90A, SPARE_REGISTERS
 from fuser.schedule.domain import Access, Domain
-from fuser.schedule.params import MAX_HELD, NormParams
+from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import ShapeClass
 
 HELD = 32
-"""Elements of a row that a thread has, of 16 bits where one input has whole rows."""
-THREADS, MOST = 128, 1024
-"""Threads of a CTA that has several rows, and of one that has the longest."""
-SHORT = 1024
-"""Elements of rows that need no ring: many CTAs an SM have theirs on the way at once."""
+"""Elements of a row that a thread has, of 16 bits where one input has whole rows.  Measured on an
+H200, rms norm of 32768 x 4096: 131 us; with 16 elements 139, with 8 193."""
+THREADS, MOST = 128, 512
+"""Threads of a CTA that has several rows, and of a long one, unless that is too long for them.
+Measured on an H200, softmax of 8192 x 32768: 512 threads 348 us, 1024 threads 368."""
+LONG = 16_384
+"""Elements of rows from which on the next one is copied while one is computed: few CTAs have an SM.
+Measured on an H200, rms norm of 32768 x 4096: direct 131 us, by a ring 142; softmax of 8192 x
+32768: by a ring 348, direct 422."""
+LONGEST = 32_768
+"""Elements of the longest row that a CTA has: with more the assembler spills."""
 STAGES = 3
 """Slots of a ring, at most."""
-BASE, STEP = 32, 8
-"""Registers that a thread takes beside those for its elements, and what they are dealt out by.
+ENOUGH = 512
+"""Threads of every SM that rows are to be dealt to, should there be few."""
+BASE, MORE, STEP = 24, 16, 8
+"""Registers that a thread takes beside those for its elements, more for several inputs, and what
+they are dealt out by.
 Source: the assembler's log."""
+UNALIGNED = 1.5
+"""Times as many where elements are loaded one by one."""
 FILE = 65_536
 """Registers of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
 
 
 def fits_registers(domain: Domain, columns: int) -> bool:
     """Whether the registers of a CTA hold a row of all that the kernel reads, packed."""
-    words = sum(_words(one) for one in _whole(domain, domain.reads))
-    return columns * max(words, 0.5) <= FILE / 2 and columns <= MAX_HELD / 2 * MOST
+    words = sum(_words(one) for one in _whole(domain, domain.reads) if _moves(one, domain))
+    return columns * max(words, 0.5) <= FILE / 2 and columns <= LONGEST
 
 
 def row_alignment(domain: Domain, shapes: ShapeClass) -> int:
@@ -58,28 +69,36 @@ def default_norm_params(
     reads = [one for one in _whole(domain, domain.reads) if _moves(one, domain)]
     words = max(sum(_words(one) for one in reads), 0.5)
     held, lanes = HELD / 2 / words, 1
-    while lanes < MOST and (lanes * held < columns or lanes * MAX_HELD < columns):
+    while lanes < MOST and lanes * held < columns:
+        lanes *= 2
+    while lanes < MOST and tiles * lanes < SM_90A.sms * ENOUGH and lanes * vector < columns:
+        lanes *= 2
+    while lanes < 2 * MOST and lanes * 2 * held < columns:
         lanes *= 2
     threads = max(lanes, THREADS)
     step = lanes * vector
     wide = columns + -columns % step
     rows = threads // lanes
-    columns_only = len(_whole(domain, domain.reads)) - len(reads)
+    weights = len(_whole(domain, domain.reads)) - len(reads)
     slot = rows * wide * sum(one.tv.dtype.nbytes for one in reads)
-    # A thread computes in f32 with what it holds packed, and a persistent one holds the columns.
+    # A thread computes in f32 with what it holds packed, and takes all of its columns at once.
     held = wide // lanes
-    each = max(words, 1) + columns_only / 2
-    registers = -(-(BASE + held * each) // STEP) * STEP
-    resident = max(1, min(int(FILE // (threads * registers)), 2048 // threads, 32))
+    room = min(FILE // threads, 255) - SPARE_REGISTERS
+    recompute = held >= room
+    registers = BASE + MORE * (len(reads) > 1) + held * (max(words, 1) + weights / 2)
+    registers *= UNALIGNED if vector * widest < 8 else 1
+    registers += 0 if wide == columns else held / 2
+    registers = -(-int(registers) // STEP) * STEP
+    resident = max(1, min(FILE // (threads * registers), 2048 // threads, 32))
     stages = min(STAGES, (SM_90A.smem_bytes // resident - SM_90A.smem_bytes // 64) // max(slot, 1))
-    if ring and columns > SHORT and stages > 1 and tiles > SM_90A.sms * resident * rows:
+    if ring and columns > LONG and stages > 1 and tiles > SM_90A.sms * resident * rows:
         return NormParams(
             (rows, wide), vector, threads // 32, resident, "cp_async", "direct", stages,
-            stages - 1, lanes=lanes, resident=resident,
+            stages - 1, lanes=lanes, recompute=recompute, resident=resident, hold=weights == 0,
         )  # fmt: skip
     return NormParams(
         (rows, wide), vector, threads // 32, None, "direct", "direct", lanes=lanes,
-        recompute=words < 1, resident=resident,
+        recompute=recompute, resident=resident,
     )  # fmt: skip
 
 

@@ -322,9 +322,9 @@ def apart(
     part = Fusion(fusion.inputs, fusion.tensors, outputs)
     found: dict[TensorView, None] = {}
     for extents, writes in groups(part, choices.rows):
-        whole = whole_rows(extents, writes, choices.rows)
-        if whole is not None:
-            found |= dict.fromkeys(tv for tv in whole.apart if tv.name not in empty)
+        held = whole_rows(extents, writes, choices.rows)
+        if held is not None:
+            found |= dict.fromkeys(tv for tv in held.apart if tv.name not in empty)
             continue
         _, products, reductions = sources([(access.tv, access.coords) for access in writes])
         whole = {*range(len(extents))}

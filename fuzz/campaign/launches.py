@@ -20,6 +20,7 @@ from fuser.runtime.call import intermediate_spec, number, with_parts
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuzz.cases.case import POISON, Case, Value, output_specs
 from oracles.simulator.simulate import Launch
@@ -162,8 +163,9 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     else:
         extents[-2] = max(1, tile[-2] - 1)
         extents[0] += (count - 1) * tile[0]
-    if eq(Var(f"n{len(tile) - 1}"), tile[-1]) in kernel.requires:
-        extents[-1] = tile[-1]
+    if isinstance(launch.params, NormParams):  # whole rows fit a tile, or fill it
+        fills = eq(Var(f"n{len(tile) - 1}"), tile[-1]) in kernel.requires
+        extents[-1] = tile[-1] if fills else min(extents[-1], tile[-1])
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))

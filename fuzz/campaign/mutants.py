@@ -25,7 +25,7 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import Mechanism, NormParams, PointwiseParams
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -33,6 +33,7 @@ from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, to_text
+from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
@@ -73,10 +74,20 @@ class Searched:
 def representative(family: str) -> Case:
     """Return the case whose kernel stands for a schedule family.
 
-    That is relu(x + y) in f32; or relu(linear(x, w, bias)) in bf16, by small tiles, a ring of three
-    slots, and several tiles.
+    That is relu(x + y) in f32; x - max(x) of rows in bf16; or relu(linear(x, w, bias)) in bf16, by
+    small tiles, a ring of three slots, and several tiles.
     """
     schedule: PointwiseParams | MatmulParams | AmpereParams
+    if family in NORM_FAMILIES:
+        ring = family != NORM_FAMILIES[0]
+        load: Mechanism = "cp_async" if ring else "direct"
+        stages = 3 if ring else 1
+        schedule = NormParams((1, 256), 4, 2, 1, load, "direct", stages, stages - 1, lanes=64)
+        fd = FusionDefinition()
+        x = fd.define_tensor([-1, -1], "bf16", contiguity=[False, True])
+        most = fd.ops.max(x, [1])
+        fd.add_output(fd.ops.sub(x, fd.ops.broadcast(most, [False, True])))
+        return Case(fd.fusion(), schedule, {"i0": 5, "i1": 200}, "integers", 0)
     if family in MATMUL_FAMILIES:
         tile = (64, 32, 32)
         if observe := OBSERVES.get(family):

@@ -21,6 +21,7 @@ from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices
 from fuzz.cases.case import Case, specs, symbols
 from fuzz.cases.draft import rarely
+from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES
 
 POINTWISE_FAMILIES: tuple[str, ...] = (
@@ -32,7 +33,7 @@ POINTWISE_FAMILIES: tuple[str, ...] = (
     "tma-specialized/tma",
 )
 """Every schedule family without products; the name of `PointwiseParams.family`."""
-FAMILIES = POINTWISE_FAMILIES + MATMUL_FAMILIES
+FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + MATMUL_FAMILIES
 """Every schedule family."""
 
 MAX_ELEMENTS = 1 << 14

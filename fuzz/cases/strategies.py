@@ -7,11 +7,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind
 from fuzz.cases.draft import rarely
 from fuzz.cases.extents import matmul_extents
 from fuzz.cases.fusions import fusions, single_op_fusions
+from fuzz.cases.norms import NORM_FAMILIES, able, norm_extents, norm_fusions, norm_params
 from fuzz.cases.params import (
     FAMILIES,
     POINTWISE_FAMILIES,
@@ -26,6 +27,7 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
 POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
+ROWS = NormParams((16, 300), 1, 2, None, "direct", "direct", lanes=4)
 REDUCTIONS = ReductionParams((2, 1024), 4, 4, None, "direct", "direct", splits=3)
 """Near what the heuristics choose for small extents."""
 
@@ -40,17 +42,22 @@ def cases(
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
 
-    Where these are of both kinds, one in eight leaves its schedules to the heuristics.  Shrinks
-    towards one `relu` of an f32 input of one element under direct/direct (or the first of
-    `families` that can be), integers, seed 0; those with products towards one `matmul`.
+    One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules
+    to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under
+    direct/direct (or the first of `families` that can be), integers, seed 0; those with products
+    towards one `matmul`.
     """
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
+    norm = tuple(family for family in families if family in NORM_FAMILIES)
     if pointwise and matmul and rarely(draw) and draw(st.booleans()):
         return draw(default_cases(kinds=kinds, max_ops=max_ops))
-    choices = [*[False] * bool(pointwise), *[True] * bool(matmul)]
-    if draw(st.sampled_from(choices)):
+    ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul)
+    way = draw(st.sampled_from(ways + ["rows"] * bool(norm)))
+    if way == "products":
         return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
+    if way == "rows":
+        return draw(row_cases(families=norm, kinds=kinds))
     return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
 
 
@@ -70,10 +77,31 @@ def default_cases(
         fusion = draw(product_fusions(exact=exact, max_ops=min(max_ops, 2), asked=True))
         values = draw(matmul_extents(fusion, PRODUCTS, exact=exact))
         return Case(fusion, POINTWISE, values, kind, seed, gap, offset)
+    if draw(st.booleans()):
+        fusion = draw(norm_fusions(exact=exact))
+        values = draw(norm_extents(fusion, ROWS))
+        return Case(fusion, PRODUCTS, values, kind, seed, gap, offset)
     fusion = draw(fusions(exact=exact, max_ops=max_ops))
     values = draw(extents(fusion, REDUCTIONS))
     case = trimmed(Case(fusion, REDUCTIONS, values, kind, seed, gap, offset))
     return replace(case, params=PRODUCTS)
+
+
+@st.composite
+def row_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = NORM_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+) -> Case:
+    """Cases whose kernels have whole rows.  Shrinks towards x - max(x) in f32, of one row of 1."""
+    kind: Kind = draw(st.sampled_from(kinds))
+    fusion = draw(norm_fusions(exact=kind == "integers"))
+    schedule = draw(norm_params(families=families))
+    values = draw(norm_extents(fusion, schedule))
+    gap, offset = draw(layouts())
+    seed = draw(st.integers(0, 999))
+    return able(Case(fusion, schedule, values, kind, seed, gap, offset))
 
 
 @st.composite

@@ -533,8 +533,8 @@ def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
         )
     elif (dst.shape[-1], dst.vector) != (dst.holders, 1):
         yield (
-            f": {dst.holders} parts of a row are left, {dst.shape[-1]} columns by {dst.vector}; use "
-            f"{dst.holders} columns by 1"
+            f": {dst.holders} parts of a row are left, not {dst.shape[-1]} by {dst.vector}; use "
+            f"{dst.holders} by 1"
         )
 
 

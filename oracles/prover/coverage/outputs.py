@@ -223,11 +223,11 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.AtomicAdd(dst, src):
             return [*_generic(site, src.layout, dst, 1), _held(site, src), *_once(site, src)]
         case kir.Compute(dst, _, args):
-            for arg in args:
-                if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
-                    if kir.Deal.ROWS not in (arg.layout.deal, dst.layout.deal):
-                        raise UnsupportedError(f"{site.where}: its fragments differ in layout")
             parts = [arg for arg in args if isinstance(arg, kir.Fragment)]
+            for part in parts:
+                deals = part.layout.deal, dst.layout.deal
+                if part.layout != dst.layout and kir.Deal.ROWS not in deals:
+                    raise UnsupportedError(f"{site.where}: its fragments differ in layout")
             return [_held(site, dst), *(_spread(dst, arg) for arg in parts)]
         case kir.Slice(dst, src, column):
             columns = _columns(dst.layout, src.layout, column)

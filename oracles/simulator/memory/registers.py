@@ -49,14 +49,14 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
     for arg in stmt.args:
         match arg:
             case kir.Fragment():
-                held = register(agent, arg)
+                values = register(agent, arg)
                 if arg.layout != dst.layout:
                     at = taken_from(dst.layout, arg.layout, span(agent, event))
                     if at is None:
                         raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
-                    held = held[at]
+                    values = values[at]
                 bits = stmt.op == "cast" and arg.dtype.is_f8
-                args.append(ops.factor(arg.dtype, held) if bits else held)
+                args.append(ops.factor(arg.dtype, values) if bits else values)
             case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):

@@ -48,8 +48,6 @@ def lane_of(rows: Index, columns: Index, vector: int) -> Index:
 def holders(layout: kir.Layout, warp: int) -> Index:
     """Return the thread, in its role, that holds each element; of `warp`, if every warp does."""
     every = np.arange(prod(layout.shape))
-    if layout.deal is kir.Deal.ROWS:  # the first of those who do
-        return _sharing(layout, every)
     if layout.folded > 1:
         rows, columns = every // layout.shape[-1], every % layout.shape[-1]
         wide = holders(layout.wide, warp)
@@ -66,8 +64,8 @@ def holders(layout: kir.Layout, warp: int) -> Index:
             rows, columns = every // layout.shape[-1], every % layout.shape[-1]
             held = kir.WARP * warp + lane_of(rows, columns, layout.vector)
             return held if kir.WARP * (warp + 1) <= layout.threads else np.full_like(held, -1)
-        case kir.Deal.ROWS:
-            raise AssertionError("read above")
+        case kir.Deal.ROWS:  # the first of those who do
+            return _sharing(layout, every)
 
 
 class First(kir.Layout):
