@@ -41,9 +41,9 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
 
     Copies issued together share one barrier per slot.  By TMA or BULK: one arrival that expects the
     summed bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all,
-    and the bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies, then an
-    arrival of each thread that counts when its copies have landed; without roles there is no
-    barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
+    and the bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies,
+    then an arrival of each thread that counts when its copies have landed; without roles there is
+    no barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
     iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
     `(i // slots) % 2`.
 

@@ -142,6 +142,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
         told = says(site.stmt)
         inside = tuple(within(site, quotients=told is not None))
+        inside += runs.reached(site) if runs.is_run(site.stmt) else ()
         if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
         if told is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from fuser.expr import Expr, Kind, fold, variables
+from fuser.expr import Expr, Kind, Op, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Values, function, poly
@@ -147,6 +147,18 @@ def claims(stmt: kir.TmaLoad | kir.TmaStore, site: Site) -> list[Claim]:
     return [("bounds", "" if holds else says) for holds, says in told]
 
 
+def reached(site: Site) -> tuple[Expr, ...]:
+    """Return what holds where a site is executed: also that `(i + 1) * y <= x` if `i < x // y`."""
+    out: list[Expr] = [*site.guards, *(loop.index < loop.stop for loop in site.loops)]
+    for given in tuple(out):
+        match given:
+            case Op(Kind.LT, number, Op(Kind.FLOORDIV, whole, by)):
+                out.append(fold(Kind.LE, (number + 1) * by, whole))
+            case _:
+                pass
+    return tuple(out)
+
+
 # --- all of a kernel ------------------------------------------------------------------------------
 
 
@@ -174,8 +186,7 @@ class _Question:
         if poly(self.left) == poly(self.right):
             return True
         kind = Kind.EQ if self.equal else Kind.LE
-        given = (*(loop.index < loop.stop for loop in self.site.loops), *self.site.guards)
-        return known.gives(fold(kind, self.left, self.right), *given)
+        return known.gives(fold(kind, self.left, self.right), *reached(self.site))
 
     def broken(self, values: Values, budget: Budget) -> Values | None:
         """Return a step of a launch in which it does not hold."""
@@ -244,7 +255,7 @@ def _shown(kernel: kir.Kernel, left: list[_Question]) -> Finding | None:
 
 def _held(site: Site, box: kir.Box, known: Known) -> tuple[Expr, ...]:
     """Return how much of a slot is filled along its axes: all of it, where that is sure."""
-    given = (*(loop.index < loop.stop for loop in site.loops), *site.guards)
+    given = reached(site)
     out = []
     for origin, many, limit, size in zip(box.origin, box.shape, box.limit, sizes(box), strict=True):
         end, stop = site.plain(fold(Kind.ADD, origin, many)), site.plain(limit)
