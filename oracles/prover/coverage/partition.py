@@ -202,7 +202,7 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
     rests = {_beside(unit, loop.index.name, cofactor) for unit in store.units} - {frozenset()}
     if len(rests) > 1 or (rests and a > 1):
         raise OpenError(f"{store.site.where}: {loop.name} goes on in several ways")
-    rest = next(iter(rests), frozenset[tuple[Product, int]]())
+    rest: Poly = next(iter(rests), frozenset())
     store.units = [_placed(unit, loop.index.name, mapping, rest) for unit in store.units]
     first = fold(Kind.ADD, tree(rest), b)
     index = fold(Kind.FLOORDIV, var - first, a)
@@ -215,9 +215,9 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
     return mapping
 
 
-def _beside(unit: Poly, index: str, cofactor: Product) -> Poly:
+def _beside(unit: Poly, index: str, cofactor: tuple[Atom, ...]) -> Poly:
     """Return what, times the cofactor of an index, is added to it: where another loop has ended."""
-    out: dict[Product, int] = {}
+    out: dict[tuple[Atom, ...], int] = {}
     for form in within(unit):
         if not cofactor or not any((index,) in monomial for monomial, _ in form):
             continue
