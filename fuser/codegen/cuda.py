@@ -109,6 +109,8 @@ def _needed(kernel: kir.Kernel) -> list[str]:
                 found.add("atomic")
             case kir.CpAsync():
                 found.add("cp_async")
+            case kir.TmaLoad(bulk=True) | kir.TmaStore(bulk=True):
+                found.add("bulk")
             case kir.StAsync():
                 found.add("st_async")
             case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):

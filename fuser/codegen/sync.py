@@ -87,9 +87,9 @@ def _mbarrier_line(stmt: kir.OnMBarrier) -> str:
             where += "" if count == 1 else f", {count}"
             return f"mbarrier::arrive_{verb}({name} + {spell(slot)}{where});"
         case kir.MBarrierArriveExpectTx(_, slot, nbytes):
-            return f"mbarrier::arrive_expect_tx({name} + {spell(slot)}, {nbytes});"
+            return f"mbarrier::arrive_expect_tx({name} + {spell(slot)}, {spell(nbytes)});"
         case kir.MBarrierExpectTx(_, slot, nbytes):
-            return f"mbarrier::expect_tx({name} + {spell(slot)}, {nbytes});"
+            return f"mbarrier::expect_tx({name} + {spell(slot)}, {spell(nbytes)});"
         case kir.MBarrierWaitParity(_, slot, parity, scope, retry):
             verb = "wait" if retry else "try"
             at = f"{name} + {spell(slot)}, {spell(parity)}"

@@ -108,6 +108,11 @@ def tile_line(
             here, peer = replace(dst, cta=None), "" if dst.cta is None else f", {spell(dst.cta)}"
             ends = f"{_at(stmt, here, kernel)}, {names[src]}, {barrier.name} + {spell(number)}"
             return f"st_async::store<{layout(stmt, src.layout)}, {width}>({ends}, tid{peer});"
+        case kir.TmaLoad(dst, box, barrier, number, bulk=True):
+            ends = f"{slot(dst)}, {_first(box)}, {spell(kir.run_nbytes(box))}"
+            return f"bulk::load({ends}, {barrier.name} + {spell(number)});"
+        case kir.TmaStore(box, src, bulk=True):
+            return f"bulk::store({_first(box)}, {slot(src)}, {spell(kir.run_nbytes(box))});"
         case kir.TmaLoad(dst, box, barrier, number, multicast, through):
             ends = f"{slot(dst)}, {_map(kernel, box, dst, through)}, {barrier.name}"
             ends += f" + {spell(number)}"
@@ -171,6 +176,14 @@ def slot(ref: kir.Slot) -> str:
     return here if ref.cta is None else f"tile::of_cta({here}, {spell(ref.cta)})"
 
 
+def _first(box: kir.Box) -> str:
+    """Write the address of the first element of a box."""
+    steps = zip(box.origin, box.tensor.strides, strict=True)
+    return box.tensor.name + "".join(
+        f" + int64({spell(o)}) * {spell(s)}" for o, s in steps if o != 0
+    )
+
+
 def _varies(frag: kir.Fragment, ref: kir.Box | kir.Slot) -> str:
     """Tell, as template arguments, along which of rows and columns a source varies."""
     shape = ref.shape if isinstance(ref, kir.Box) else ref.buffer.shape
@@ -185,7 +198,12 @@ def _varies(frag: kir.Fragment, ref: kir.Box | kir.Slot) -> str:
 
 
 def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
+    limit = getattr(stmt, "limit", None)
     match ref:
+        case kir.Slot(buffer) if limit is not None and ref is getattr(stmt, "src", None):
+            down, across = (1, *limit)[-2:]
+            kind = f"tile::Part<{buffer.dtype.cuda}, {buffer.shape[-1]}>"
+            return f"{kind}{{{slot(ref)}, {spell(down)}, {spell(across)}}}"
         case kir.Slot(buffer) if buffer.swizzle:
             kind = f"tile::Swizzled<{buffer.dtype.cuda}, {rows(buffer)}, {buffer.swizzle}>"
             return f"{kind}{{{slot(ref)}}}"

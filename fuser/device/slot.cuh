@@ -25,6 +25,16 @@ template <class T, int PITCH> struct Slot {
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
 };
 
+// The same, of which only so many rows and columns are read.
+template <class T, int PITCH> struct Part {
+  T* base;
+  int row_limit, col_limit;
+  static constexpr int row = 0, col = 0;
+  static constexpr bool kReadOnly = false, kRagged = true;
+  __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
+  __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
+};
+
 // Panels of BYTES along a row, one below the other; in each, 16-byte chunks of a row change places
 // with the row.  The lines of 128 bytes repeat every 8, so that the number of the line within the
 // slot does for that within the atom.

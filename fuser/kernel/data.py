@@ -30,7 +30,13 @@ class Engine(Enum):
     """Who moves the bytes of a `Copy`."""
 
     TMA = "tma"
+    BULK = "bulk"
     CP_ASYNC = "cp_async"
+
+    @property
+    def of_threads(self) -> bool:
+        """Whether all threads issue its copies, each of its own elements, and not one for all."""
+        return self is Engine.CP_ASYNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,8 @@ class Copy:
     """Move a tile by an asynchronous engine; how its end is observed is not yet derived.
 
     Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
-    elements each thread copies, `width` how many at a time.  A `shared` tile is the same for all
+    elements each thread copies, `width` how many at a time.  By BULK the box is one run of memory
+    (`TmaLoad`).  A `shared` tile is the same for all
     CTAs of the cluster, so that one of them may load it for all.  With `reduce` a slot is added to
     what global memory holds.
     """
@@ -70,6 +77,15 @@ class TmaLoad:
             `src.limit`; its last `TensorMapReplace` is ordered before, with a `TensorMapRelease`
             and behind that a `TensorMapAcquire` of this map on the way; nobody writes it before the
             end.
+
+    With `bulk` by a one-dimensional copy without a tensor map, of a box that is one run of memory:
+    1 along some axes, then any shape along one, and all of the tensor along the literal extents
+    behind that.  It is clipped at `src.limit` (nothing is copied of an empty box), and its clipped
+    bytes, as they lie in memory, are written to the beginning of `dst`; they, and no more, count as
+    complete.  What lies behind them in the slot stays as it was: to read it is an error.
+    Needs then: addresses of both and the bytes are multiples of 16; the clipped box lies inside.
+
+    Source: PTX ISA, "cp.async.bulk".
     """
 
     dst: Slot
@@ -78,6 +94,7 @@ class TmaLoad:
     slot: Expr
     multicast: Expr | None = None
     through: MapSlot | None = None
+    bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +109,17 @@ class TmaStore:
             would be written past its end (seen on an H200; NVIDIA hardware, not a driver bug).
             Of the map it goes `through` as of `TmaLoad`; it is read when the group's reads are.
 
-    Source: PTX ISA, "cp.async.bulk.wait_group" (`.read` waits for "reading from the tensormap").
+    With `bulk` without a tensor map, of one run of memory, as `TmaLoad`: clipped at `dst.limit`,
+    from the beginning of `src`.
+
+    Source: PTX ISA, "cp.async.bulk.wait_group" (`.read` waits for "reading from the tensormap"),
+    "cp.async.bulk".
     """
 
     dst: Box
     src: Slot
     through: MapSlot | None = None
+    bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +225,9 @@ class Load:
 
     With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
     then holds it, so lanes of a warp are not distinguished.
+
+    With a `limit`, of a slot, elements at that or past it along an axis are not read either, and
+    become `fill`; it may cut an access, whose elements before it are then read one by one.
     """
 
     dst: Fragment
@@ -210,6 +235,7 @@ class Load:
     width: int
     fill: int = 0
     matrix: bool = False
+    limit: tuple[Expr, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

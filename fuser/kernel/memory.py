@@ -10,7 +10,7 @@ from enum import Enum
 from math import prod
 
 from fuser.dtype import DType
-from fuser.expr import Expr
+from fuser.expr import Expr, Kind, fold, maximum, minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +250,26 @@ class Box:
     origin: tuple[Expr, ...]
     shape: tuple[int, ...]
     limit: tuple[Expr, ...]
+
+
+def clipped(box: Box) -> tuple[Expr, ...]:
+    """Return how many elements of a box lie before its limit, along each axis."""
+    sizes: list[Expr] = []
+    for origin, size, limit in zip(box.origin, box.shape, box.limit, strict=True):
+        if fold(Kind.ADD, origin, size) == limit:
+            sizes.append(size)
+            continue
+        left = minimum(size, fold(Kind.SUB, limit, origin))
+        sizes.append(left if isinstance(origin, int) and origin == 0 else maximum(0, left))
+    return tuple(sizes)
+
+
+def run_nbytes(box: Box) -> Expr:
+    """Return the bytes of a clipped box."""
+    nbytes: Expr = box.tensor.dtype.nbytes
+    for many in clipped(box):
+        nbytes = fold(Kind.MUL, nbytes, many)
+    return nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,12 +161,13 @@ class MBarrierArriveExpectTx:
 
     Blocks: never.
     Orders: as `MBarrierArrive`.
-    Needs:  `nbytes` equal to the bytes of the copies that complete on this phase (full boxes).
+    Needs:  `nbytes` equal to the bytes of the copies that complete on this phase (full boxes; of
+            bulk ones without a map, clipped).
     """
 
     barrier: MBarrier
     slot: Expr
-    nbytes: int
+    nbytes: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class MBarrierExpectTx:
 
     barrier: MBarrier
     slot: Expr
-    nbytes: int
+    nbytes: Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ def maps_of(kernel: kir.Kernel) -> tuple[TensorMap, ...]:
     count: dict[str, int] = {}
     for stmt in kernel.walk():
         match stmt:
+            case kir.TmaLoad(bulk=True) | kir.TmaStore(bulk=True):
+                continue
             case kir.TmaLoad(kir.Slot() as slot, box):
                 made = _unnamed(box, slot)
             case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):

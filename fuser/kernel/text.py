@@ -136,9 +136,11 @@ def line(stmt: kir.Stmt) -> str:
         case kir.TmaLoad(dst, src, barrier, slot, multicast):
             note = "" if multicast is None else f" multicast={multicast}"
             note += _through(stmt.through)
-            return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
+            verb = "bulk_load" if stmt.bulk else "tma_load"
+            return f"{place(dst)} <~ {verb}({place(src)}) on {barrier.name}[{slot}]{note}"
         case kir.TmaStore(dst, src, through):
-            return f"{place(dst)} <~ tma_store({place(src)}){_through(through)}"
+            verb = "bulk_store" if stmt.bulk else "tma_store"
+            return f"{place(dst)} <~ {verb}({place(src)}){_through(through)}"
         case kir.TmaReduce(dst, src, through):
             return f"{place(dst)} <~+ tma_reduce({place(src)}){_through(through)}"
         case kir.TensorMapReplace(dst, limit):

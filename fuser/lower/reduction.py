@@ -46,9 +46,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         domain = self.tiling.domain
+        if self.params.load == "bulk":
+            self.params.refuse("load", 'reductions load directly or by TMA; use load="tma"')
         by_tma = self._moved_by_tma(domain.leaves, self.params.load, "load")
         for access in domain.leaves:
-            self._load(access, tma=access.name in by_tma)
+            self._load(access, kir.Engine.TMA if access.name in by_tma else None)
         sums = [
             self.math.fragment(f"sum_{self._name(reduction)}", operand_dtypes(reduction.tv)[0])
             for reduction in domain.reductions
@@ -68,7 +70,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         ]
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
         some = tuple(self.extents[axis] >= 1 for axis in self.tiling.reduced)
-        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
+        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
         made = replace(made, params=(*made.params, *self.counts), requires=some)
         counts = tuple(self.counts.items())
         if not self.meet:

@@ -170,14 +170,20 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         tiling = self.tiling
-        by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
+        engine = {"tma": kir.Engine.TMA, "bulk": kir.Engine.BULK}.get(self.params.load)
+        copied = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
+        copied |= self._moved_by_bulk(tiling.domain.reads)
         for access in tiling.domain.reads:
-            self._load(access, tma=access.name in by_tma)
+            self._load(access, engine if access.name in copied else None)
         results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
         stores = self._stores(results)
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
         body = (*origins, *self.copies, *self.math.math, *stores)
-        made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, self._request()),))
+        loop = kir.ForLoop(TRIP, TRIPS, body, self._request())
+        if copied and engine is kir.Engine.BULK:
+            made = self._kernel((loop, *self._rest()), self.extents[0] // tiling.tile[0])
+        else:
+            made = self._kernel((loop,), self._tiles())
         loops = [Var(f"l{axis}") for axis in range(len(tiling.domain.extents))]
         counts = tuple(zip(loops, tiling.domain.extents, strict=True)) if self.sizes else ()
         sizes = (
@@ -206,8 +212,27 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         self.sizes[var] = axes
         return var
 
+    def _rest(self) -> tuple[kir.Stmt, ...]:
+        """Return what is done of the last tile by threads, where it is not whole."""
+        self.math = Arithmetic(self.math.layout, self._position, scalars=self.scalars, prefix="t")
+        for access in self.tiling.domain.reads:
+            self._load(access, None)
+        writes = self.tiling.domain.writes
+        results = [self.math.value(a.tv, a.coords) for a in writes]
+        stores = [
+            kir.Store(self._box(access), frag, self._width(access))
+            for access, frag in zip(writes, results, strict=True)
+        ]
+        every, left = Var("every"), Var("t")
+        number = kir.BLOCK + (TRIPS + left) * kir.GRID
+        origins = self._numbered(TILE, number, self.tiling.walked)
+        return (
+            kir.Let(every, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)),
+            kir.ForLoop(left, every - TRIPS, (*origins, *self.math.math, *stores)),
+        )
+
     def _request(self) -> kir.CircularBuffer | None:
-        if self.params.load != "tma":
+        if self.params.load == "direct":
             return None
         roles = kir.WarpSpecialized() if self.params.warp_specialized else None
         return kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
@@ -217,7 +242,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         many = self.params.ctas_per_sm
         return self._tiles() if many is None else minimum(self._tiles(), SMS * many)
 
-    def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
+    def _kernel(self, body: tuple[kir.Stmt, ...], tiles: Expr) -> kir.Kernel:
+        """Return a kernel that walks so many tiles, one after the other."""
         tiling = self.tiling
         return kir.Kernel(
             name=self.name,
@@ -227,7 +253,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             buffers=tuple(self.buffers),
             barriers=(),
             threads=kir.WARP * self.params.warps,
-            body=(kir.Let(TRIPS, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)), *body),
+            body=(kir.Let(TRIPS, ceildiv(tiles - kir.BLOCK, kir.GRID)), *body),
             outputs=tuple(access.name for access in tiling.domain.writes),
             requires=tuple(size >= 1 for size in self.sizes),
         )
@@ -295,16 +321,41 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         full = {a.name for a in accesses if self.tiling.tma_shape(a) == self.tiling.tile}
         return able & full if able & full else able
 
+    def _moved_by_bulk(self, accesses: tuple[Access, ...]) -> frozenset[str]:
+        """Return the inputs whose whole tiles are runs of memory at multiples of 16 bytes."""
+        if self.params.load != "bulk" or not accesses:
+            return frozenset()
+        why: dict[str, str] = {}
+        for access in accesses:
+            tensor = self.tensors[access.name]
+            nbytes = tensor.dtype.nbytes
+            if self.tiling.rank > 1 or self.tiling.split:
+                why[access.name] = f"{access.tv} has rows; walk them with flat=True"
+            elif tensor.cycles or not self.tiling.unit(access, 0):
+                why[access.name] = f"{access.tv} is no run of memory"
+            elif tensor.aligned * nbytes % 16 or self.tiling.tile[0] * nbytes % 128:
+                why[access.name] = f"address of {access.tv}, or a tile, is no multiple of 16 bytes"
+        able = frozenset(access.name for access in accesses) - why.keys()
+        if not able:
+            raise ScheduleError(
+                f'PointwiseParams(load="bulk"): no tensor of {self.name} can be copied in bulk: '
+                f'{"; ".join(why.values())}; use load="direct"'
+            )
+        return able
+
     def _staging(self, access: Access) -> kir.Slot:
         shape = self.tiling.tma_shape(access)
         return kir.Slot(self.buffer(f"S_{access.name}", access.tv.dtype, shape), 0)
 
-    def _load(self, access: Access, *, tma: bool) -> None:
-        frag = self.math.fragment(f"r_{access.name}", access.tv.dtype)
+    def _load(self, access: Access, engine: kir.Engine | None) -> None:
+        frag = self.math.fragment(f"{self.math.prefix}_{access.name}", access.tv.dtype)
         width = self._width(access)
-        if tma:
-            slot = self._staging(access)
-            self.copies.append(kir.Copy(slot, self._box(access), kir.Engine.TMA))
+        if engine is not None:
+            slot, box = self._staging(access), self._box(access)
+            if engine is kir.Engine.BULK:  # of whole tiles
+                ends = zip(box.origin, box.shape, strict=True)
+                box = replace(box, limit=tuple(origin + n for origin, n in ends))
+            self.copies.append(kir.Copy(slot, box, engine))
             width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
             self.math.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
         else:

@@ -40,11 +40,11 @@ def _one_thread(body: Body, place: Context) -> Body:
 def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     """Give every copy from global memory a barrier, and its readers a wait.
 
-    Copies issued together share one barrier per slot.  By TMA: one arrival that expects the summed
-    bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all, and the
-    bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies, then an
-    arrival of each thread that counts when its copies have landed; without roles there is no
-    barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
+    Copies issued together share one barrier per slot.  By TMA or BULK: one arrival that expects the
+    summed bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all,
+    and the bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies,
+    then an arrival of each thread that counts when its copies have landed; without roles there is
+    no barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
     iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
     `(i // slots) % 2`.
 
@@ -91,7 +91,7 @@ def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
 
 
 def _by_cp_async(run: Body) -> bool:
-    return all(isinstance(s, kir.Copy) and s.engine is kir.Engine.CP_ASYNC for s in run)
+    return all(isinstance(s, kir.Copy) and s.engine.of_threads for s in run)
 
 
 def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int) -> Body:
@@ -99,17 +99,18 @@ def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int)
         return _by_threads(run, full)
     loads: list[kir.Stmt] = []
     for_all: list[kir.Stmt] = []
-    nbytes = 0
+    nbytes: Expr = 0
     for stmt in run:
         match stmt:
-            case kir.Copy(kir.Slot(buffer, index) as dst, kir.Box(shape=shape) as src):
+            case kir.Copy(kir.Slot(buffer, index) as dst, kir.Box(shape=shape) as src, engine):
                 barrier, slot = full[buffer.name], index
-                load = kir.TmaLoad(dst, src, barrier, index)
+                bulk = engine is kir.Engine.BULK
+                load = kir.TmaLoad(dst, src, barrier, index, bulk=bulk)
                 if stmt.shared:
                     for_all.append(replace(load, multicast=(1 << ctas) - 1))
                 else:
                     loads.append(load)
-                nbytes += prod(shape) * buffer.dtype.nbytes
+                nbytes += kir.run_nbytes(src) if bulk else prod(shape) * buffer.dtype.nbytes
             case _:
                 raise AssertionError("a run holds copies into slots only")
     if for_all:
@@ -232,8 +233,9 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
 
 def _store(stmt: kir.Stmt) -> kir.Stmt:
     match stmt:
-        case kir.Copy(kir.Box() as dst, kir.Slot() as src):
-            return kir.TmaReduce(dst, src) if stmt.reduce else kir.TmaStore(dst, src)
+        case kir.Copy(kir.Box() as dst, kir.Slot() as src, engine):
+            bulk = engine is kir.Engine.BULK
+            return kir.TmaReduce(dst, src) if stmt.reduce else kir.TmaStore(dst, src, bulk=bulk)
         case _:
             raise AssertionError("a run holds copies out of slots only")
 

@@ -142,9 +142,10 @@ def _shifted(
         values = values | {let.var: renamed}
     for copy in copies:
         match copy:
-            case kir.Copy(kir.Slot(buffer, index), kir.Box(_, origin) as box):
+            case kir.Copy(kir.Slot(buffer, index), kir.Box(_, origin, _, limit) as box):
                 dst = kir.Slot(buffer, substitute(index, values))
-                src = replace(box, origin=tuple(substitute(o, values) for o in origin))
+                ends = (tuple(substitute(e, values) for e in part) for part in (origin, limit))
+                src = kir.Box(box.tensor, next(ends), box.shape, next(ends))
                 out.append(replace(copy, dst=dst, src=src))
             case _:
                 out.append(copy)

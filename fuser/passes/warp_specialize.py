@@ -16,7 +16,7 @@ Body = tuple[kir.Stmt, ...]
 def warp_specialize(kernel: kir.Kernel) -> kir.Kernel:
     """Split a kernel whose loops ask for it into a load role and one or two computing ones.
 
-    The load role issues the copies into rings, by one elected thread where TMA moves them;
+    The load role issues the copies into rings, by one elected thread where an engine moves them;
     everything else is done by the computing roles.  All walk the same turns, compute their own
     tile numbers and count the positions of rings for themselves.  The split begins with the first
     statement that holds an asking loop; what stands before it is done by all threads.
@@ -30,7 +30,8 @@ def warp_specialize(kernel: kir.Kernel) -> kir.Kernel:
     warps = kernel.threads // kir.WARP
     roles = 2 if request.ping_pong else 1
     loads = _loading(split)
-    if all(copy.engine is kir.Engine.TMA for copy in kir.walk(loads) if isinstance(copy, kir.Copy)):
+    copies = [stmt for stmt in kir.walk(loads) if isinstance(stmt, kir.Copy)]
+    if not any(copy.engine.of_threads for copy in copies):
         loads = (kir.Elect(kir.Per.ROLE, loads),)
     computing = _computing(split)
     load = kir.Role("load", warps * roles, request.load_warps, loads)

@@ -12,6 +12,9 @@ Mechanism = Literal["direct", "tma", "cp_async"]
 """How tiles cross between global memory and the CTA: ordinary accesses, the TMA engine, or copies
 by each thread that run on while it computes (whole rows only)."""
 
+Arrival = Literal["direct", "tma", "bulk"]
+"""How inputs come to the CTA: as `Mechanism`, or by bulk copies of runs of memory."""
+
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
@@ -23,6 +26,7 @@ or the launch runs all CTAs at once, or none."""
 Partial = Literal["f32", "f16", "bf16"]
 """Type of sums on their way from one CTA to another."""
 MECHANISM: tuple[Mechanism, ...] = ("direct", "tma")
+ARRIVAL: tuple[Arrival, ...] = get_args(Arrival)
 PROLOGUE: tuple[Prologue, ...] = get_args(Prologue)
 MEET: tuple[Meet, ...] = get_args(Meet)
 RESIDENCY: tuple[Residency, ...] = get_args(Residency)
@@ -99,8 +103,11 @@ class PointwiseParams(Checked):
         Computing warps per CTA, 1..16.
     ctas_per_sm : int or None
         CTAs launched per SM, each taking tiles in turn (persistent); None launches one CTA a tile.
-    load, store : {"direct", "tma"}
-        Mechanism of the inputs (those that TMA can take; the rest are loaded directly) and outputs.
+    load : {"direct", "tma", "bulk"}
+        Mechanism of the inputs: those that TMA can take, or bulk copies of one axis in whole tiles;
+        the rest, and what is left of the axis, are loaded directly.
+    store : {"direct", "tma"}
+        Mechanism of the outputs.
     stages : int
         Slots of every input ring, 1..8; shared memory grows by that factor.
     prefetch : int
@@ -120,7 +127,7 @@ class PointwiseParams(Checked):
     vector: int
     warps: int
     ctas_per_sm: int | None
-    load: Mechanism
+    load: Arrival
     store: Mechanism
     stages: int = 1
     prefetch: int = 0
@@ -154,7 +161,7 @@ class PointwiseParams(Checked):
             isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
         ):
             self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
-        self.check_word("load", MECHANISM, "unknown mechanism")
+        self.check_word("load", ARRIVAL, "unknown mechanism")
         self.check_word("store", MECHANISM, "unknown mechanism")
         if "tma" in (self.load, self.store) and max(rows, cols) > MAX_BOX:
             fits = (min(rows, MAX_BOX), min(cols, MAX_BOX))
@@ -169,6 +176,9 @@ class PointwiseParams(Checked):
                 "load stages warp_specialized",
                 'direct loads have no ring; use stages=1, warp_specialized=False, or load="tma"',
             )
+        if self.load == "bulk" and rows > 1:
+            why = f'bulk copies take runs of one axis; use tile=(1, {cols}), or load="tma"'
+            self.refuse("load tile", why)
         if self.flat and rows > 1:
             why = f"one axis has no rows of tiles; use tile=(1, {cols})"
             self.refuse("tile flat", why)
@@ -182,7 +192,7 @@ class PointwiseParams(Checked):
         if self.load == "direct":
             return f"direct/{self.store}"
         kind = "specialized" if self.warp_specialized else "pipelined"
-        return f"tma-{kind}/{self.store}"
+        return f"{self.load}-{kind}/{self.store}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,9 @@ class Memory:
                 kept.append(old)
         fresh = new.shared or new.space in self.plan.blank
         if fresh and not new.write:
-            unwritten = new.mask & ~union(e.mask for e in kept if e.write and not e.barrier)
+            unwritten = new.mask & ~union(
+                e.mask & ~e.void for e in kept if e.write and not e.barrier
+            )
             if unwritten:
                 says = f"reads {new.what} before anything is written there"
                 self.plan.refuse(Rule.RAW, "RAW", new.where, says)

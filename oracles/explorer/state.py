@@ -82,6 +82,8 @@ class Access:
     """Whether each element may be any lane's of the warp, which only the hardware knows."""
     number: int = -1
     """Of a number that was drawn: the how many-th of its CTA is put there, or expected."""
+    void: int = 0
+    """Of a write: the granules that it leaves without anything in them."""
     whole: int = 0
     """Of a wgmma's read: the event by which an arrival of any warp of its warpgroup releases it."""
 

@@ -122,6 +122,14 @@ def band_mask(shape: Shape, lines: int, size: int, *, columns: bool) -> int:
 
 
 @cache
+def corner_mask(shape: Shape, ends: Shape, size: int) -> int:
+    """Return the granules, `size` an element, of the elements of a slot before some ends."""
+    zeros = (0,) * len(shape)
+    one = (1 << size) - 1
+    return union(one << c * size for c in _cells(zeros, shape, ends, shape) if c >= 0)
+
+
+@cache
 def _cells(origin: Shape, shape: Shape, limit: Shape, extents: Shape) -> tuple[int, ...]:
     """Row-major element of a tensor for each element of a box; -1 for those past its limit."""
     cells = [0]

@@ -18,7 +18,15 @@ from oracles.explorer.groups import Groups, Registers, fragments
 from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
 from oracles.explorer.state import Access, Agent, MapUse, Op, Step
-from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
+from oracles.explorer.tiles import (
+    Shape,
+    band_mask,
+    box_mask,
+    box_masks,
+    corner_mask,
+    slot_masks,
+    union,
+)
 
 JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
 """What a meeting of the lanes of a warp does: join what they know, nothing more, an await, or an
@@ -256,7 +264,7 @@ class _Unroller:
             case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
                 op = Op.EXPECT if isinstance(stmt, kir.MBarrierExpectTx) else Op.ARRIVE
                 step = self.step(op, stmt, event, accesses)
-                step.flag = stmt.nbytes
+                step.flag = value(stmt.nbytes, self.values)
             case kir.CpAsyncMBarrierArrive():
                 step = self.step(Op.CP_ARRIVE, stmt, event, accesses)
                 step.flag, step.grants = int(stmt.noinc), self.copies
@@ -538,6 +546,15 @@ class _Unroller:
         access = self.access(place, fragment.layout, stores=stores)
         if access is None:
             return
+        if isinstance(stmt, kir.Load) and stmt.limit is not None:
+            assert isinstance(place, kir.Slot), "boxes have limits of their own"
+            ends = tuple(value(e, self.values) for e in stmt.limit)
+            size = place.buffer.dtype.nbytes // self.plan.granule
+            inside = corner_mask(place.buffer.shape, ends, size)
+            access.mask &= inside << access.base
+            access.threads = tuple(mask & inside for mask in access.threads)
+            if not access.mask:
+                return
         event = self.event(access)
         access.write = not isinstance(stmt, kir.Load)
         access.adds = int(isinstance(stmt, kir.AtomicAdd))
@@ -619,6 +636,37 @@ class _Unroller:
         if row // box.shape[-1] * prod(box.shape) != slot.buffer.slot_nbytes:
             says = f"a box of {box.shape}, a slot of {slot.buffer.slot_nbytes} bytes"
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def run(self, slot: kir.Slot, box: kir.Box) -> int:
+        """Demand what a bulk copy without a map needs of its ends; return its bytes.
+
+        Source: PTX ISA, "cp.async.bulk".
+        """
+        self.once(box)
+        self.starts(slot, 16)
+        at, limit, strides = (
+            tuple(value(e, self.values) for e in of)
+            for of in (box.origin, box.limit, box.tensor.strides)
+        )
+        extents, size = self.plan.extents[box.tensor.name], box.tensor.dtype.nbytes
+        self._inside(at, box.shape, limit, extents, box.tensor.name)
+        many = [max(0, min(n, e - o)) for o, n, e in zip(at, box.shape, limit, strict=True)]
+        first = next((axis for axis, n in enumerate(box.shape) if n > 1), len(at) - 1)
+        wrong = slot.buffer.shape != box.shape or slot.buffer.dtype is not box.tensor.dtype
+        for axis in range(first, len(at)):
+            behind = prod(many[axis + 1 :])
+            wrong |= many[axis] > 1 and strides[axis] != behind
+            wrong |= axis > first and many[axis] != box.shape[axis] and 0 not in many
+        start = sum(o * step for o, step in zip(at, strides, strict=True)) * size
+        nbytes = prod(many) * size
+        if wrong:
+            says = f"a box of {box.shape}, with strides {strides}, is no run of memory and no slot"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        if nbytes and (start % 16 or nbytes % 16 or box.tensor.aligned * size % 16):
+            says = f"{nbytes} bytes from byte {start} of {box.tensor.name} on, aligned to "
+            says += f"{box.tensor.aligned} elements; a bulk copy takes multiples of 16"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+        return nbytes
 
     def access(
         self, place: kir.Box | kir.Slot, layout: kir.Layout | None, *, stores: bool = False
@@ -749,7 +797,11 @@ class _Unroller:
 
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
-        self.boxed(stmt.dst, stmt.src)
+        if stmt.bulk:
+            nbytes = self.run(stmt.dst, stmt.src)
+        else:
+            self.boxed(stmt.dst, stmt.src)
+            nbytes = prod(stmt.src.shape) * stmt.src.tensor.dtype.nbytes
         plan, agent = self.plan, self.agent
         issue = plan.event()
         ranks = None if stmt.multicast is None else value(stmt.multicast, self.values)
@@ -761,7 +813,6 @@ class _Unroller:
                 raise Defect(Rule.BOUNDS, "bounds", self.where, says)
             targets = [r for r in range(plan.kernel.cluster) if ranks >> r & 1]
         index = value(stmt.slot, self.values)
-        nbytes = prod(stmt.src.shape) * stmt.src.tensor.dtype.nbytes
         accesses, lands, done = [], [], 0
         for rank in targets:
             dst = stmt.dst if rank is None else replace(stmt.dst, cta=rank)
@@ -769,6 +820,9 @@ class _Unroller:
             assert write is not None, "a slot has bytes"
             event = self.event(write, issue)
             write.write = write.engine = True
+            if stmt.bulk:
+                held = nbytes // plan.granule
+                write.void = write.mask & ~((1 << held) - 1 << write.base)
             accesses.append(write)
             cta = agent.cta if rank is None else plan.peer(agent.cta, rank, self.where)
             lands.append((plan.slot(stmt.barrier, index, cta, self.where), nbytes, event))
@@ -790,12 +844,16 @@ class _Unroller:
 
     def tma_store(self, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         self.alone()
-        self.boxed(stmt.src, stmt.dst)
+        bulk = isinstance(stmt, kir.TmaStore) and stmt.bulk
+        nbytes = self.run(stmt.src, stmt.dst) if bulk else stmt.src.buffer.slot_nbytes
+        if not bulk:
+            self.boxed(stmt.src, stmt.dst)
         plan, issue = self.plan, self.plan.event()
         source, target = self.access(stmt.src, None), self.access(stmt.dst, None)
         assert source is not None, "a slot has bytes"
         read, whole = self.event(source, issue), self.plan.event()
         source.engine = True
+        source.mask &= (1 << nbytes // plan.granule) - 1 << source.base
         accesses = [source]
         if target is not None:
             plan.global_bits |= whole

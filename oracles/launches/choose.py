@@ -358,7 +358,10 @@ class _Chooser:
     def _multiples(self) -> dict[Expr, int]:
         """Return what has to be a multiple of what: last extents, and the distances of rows."""
         moves = kir.TmaLoad | kir.TmaStore | kir.TmaReduce
-        sides = [x for s in self.kernel.walk() if isinstance(s, moves) for x in (s.dst, s.src)]
+        maps = [
+            s for s in self.kernel.walk() if isinstance(s, moves) and not getattr(s, "bulk", False)
+        ]
+        sides = [x for s in maps for x in (s.dst, s.src)]
         copied = {side.tensor.name for side in sides if isinstance(side, kir.Box)}
         found: dict[Expr, int] = {}
         for t in self.kernel.tensors:

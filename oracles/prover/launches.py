@@ -52,7 +52,8 @@ def broken(kernel: kir.Kernel, values: Values) -> str:
 def copied(kernel: kir.Kernel) -> frozenset[str]:
     """Return the names of the tensors that TMA moves."""
     moves = (s for s in kernel.walk() if isinstance(s, kir.TmaLoad | kir.TmaStore | kir.TmaReduce))
-    return frozenset(box.tensor.name for s in moves if (box := sites.touches(s)) is not None)
+    maps = (s for s in moves if not getattr(s, "bulk", False))
+    return frozenset(box.tensor.name for s in maps if (box := sites.touches(s)) is not None)
 
 
 def _bent(tensor: kir.Tensor, values: Values, *, by_tma: bool) -> str:

@@ -32,7 +32,7 @@ from hashlib import sha256
 from itertools import product
 
 from fuser.arch import SM_90A
-from fuser.expr import substitute, variables
+from fuser.expr import Expr, Kind, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line, numbered
@@ -41,6 +41,7 @@ from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import outputs, values
+from oracles.prover.coverage.runs import nominal
 from oracles.prover.inductive import check as inductive
 from oracles.prover.inductive import groups
 from oracles.prover.launches import Launch
@@ -557,13 +558,16 @@ def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
     if kernel.cluster != 1:
         return []
     found = []
+    counted = nominal(kernel)
     for barrier in kernel.barriers:
-        expected = delivered = 0
+        delivered = 0
+        expected: Expr = 0
         wrong = None
         for site in sites.every(kernel):
             match site.stmt:
-                case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
-                    expected += nbytes * _times(site)
+                case kir.MBarrierArriveExpectTx(bar) as stmt if bar == barrier:
+                    nbytes = counted.get(id(stmt), stmt.nbytes)
+                    expected = fold(Kind.ADD, expected, fold(Kind.MUL, nbytes, _times(site)))
                     wrong = site
                 case kir.TmaLoad(dst, _, bar) if bar == barrier:
                     delivered += dst.buffer.slot_nbytes * _times(site)

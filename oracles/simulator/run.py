@@ -179,13 +179,13 @@ class Run:
                 barrier = phases.barrier(ring, event.slot, target)
                 phases.arrive(agent, barrier, 0, scope, event, times)
                 self._note(agent, event, barrier.state)
-            case kir.MBarrierArriveExpectTx(ring, _, nbytes):
+            case kir.MBarrierArriveExpectTx(ring):
                 barrier = phases.barrier(ring, event.slot, agent.cta)
-                phases.arrive(agent, barrier, nbytes, kir.Scope.CTA, event)
+                phases.arrive(agent, barrier, event.extra, kir.Scope.CTA, event)
                 self._note(agent, event, barrier.state)
-            case kir.MBarrierExpectTx(ring, _, nbytes):
+            case kir.MBarrierExpectTx(ring):
                 barrier = phases.barrier(ring, event.slot, agent.cta)
-                phases.expect(agent, barrier, nbytes)
+                phases.expect(agent, barrier, event.extra)
                 self._note(agent, event, barrier.state)
             case kir.WarpSync():
                 return self.joins.warp_sync(agent, event) and self._note(agent, event)

@@ -162,11 +162,9 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             _references(node, slot)
         case kir.MBarrierArrive(_, slot, _, cta):
             node.slot, node.extra = compile_expr(slot), compile_expr(-1 if cta is None else cta)
-        case (
-            kir.MBarrierArriveExpectTx(_, slot)
-            | kir.MBarrierExpectTx(_, slot)
-            | kir.CpAsyncMBarrierArrive(_, slot)
-        ):
+        case kir.MBarrierArriveExpectTx(_, slot, many) | kir.MBarrierExpectTx(_, slot, many):
+            node.slot, node.extra = compile_expr(slot), compile_expr(many)
+        case kir.CpAsyncMBarrierArrive(_, slot):
             node.slot = compile_expr(slot)
         case (
             kir.MBarrierWaitParity(_, slot, parity)
@@ -201,6 +199,8 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             _references(node, dst)
         case kir.Load(_, place) | kir.Store(place):
             _references(node, place)
+            if isinstance(stmt, kir.Load) and stmt.limit is not None:
+                node.limit = tuple(map(compile_expr, stmt.limit))
         case kir.AtomicAdd(place):
             _references(node, place)
         case kir.Wgmma(_, a, b, accumulate):

@@ -48,6 +48,7 @@ from litmus import (
     rules,
     rules_phases,
     rules_turns,
+    runs,
     sent,
     several,
     sizes,
@@ -71,7 +72,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    lengths, sent, drawn, tensor_maps, by_hand,
+    lengths, sent, drawn, runs, tensor_maps, by_hand,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

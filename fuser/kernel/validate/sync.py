@@ -49,7 +49,7 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     f"count 1..{barrier.arrivals}"
                 )
         case kir.MBarrierArriveExpectTx(_, _, nbytes) | kir.MBarrierExpectTx(_, _, nbytes):
-            if not 0 <= nbytes < BYTES:
+            if isinstance(nbytes, int) and not 0 <= nbytes < BYTES:
                 yield f" expects {nbytes} bytes; a phase takes 0..{BYTES - 1}"
         case kir.MBarrierWaitParity(_, _, parity, scope):
             if isinstance(parity, int) and parity not in (0, 1):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 from fuser.dtype import DType
 from fuser.expr import Expr
@@ -42,6 +42,16 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         if box.tensor.cycles and not isinstance(stmt, kir.Load):
             yield f": {box.tensor.name} repeats; only Load reads it, and nothing writes it"
     match stmt:
+        case kir.TmaLoad(dst, src, barrier, slot, multicast, through, bulk=True):
+            yield from mbarrier(barrier, slot, kernel)
+            yield from _run(place, dst, src)
+            if multicast is not None or through is not None:
+                yield ": a bulk copy has no tensor map and goes to one CTA; drop multicast, through"
+        case kir.TmaStore(dst, src, through, bulk=True):
+            yield from _run(place, src, dst)
+            yield from _written(dst, kernel)
+            if through is not None:
+                yield ": a bulk copy has no tensor map; drop through"
         case kir.TmaLoad(dst, src, barrier, slot):
             yield from mbarrier(barrier, slot, kernel)
             yield from _bulk(place, dst, src, stmt.through)
@@ -70,6 +80,7 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _st_async(place, stmt)
         case kir.Load(dst, src, width):
             yield from _access(place, dst, src, width, whole=False)
+            yield from _part(stmt)
             if stmt.matrix:
                 yield from _matrix(place, dst, src)
         case kir.Store(dst, src, width):
@@ -252,6 +263,58 @@ def _bulk(place: Place, slot: kir.Slot, box: kir.Box, through: kir.MapSlot | Non
             f": the copy engine wants neighbours along the last axis of {tensor.name}, its stride "
             f"is {tensor.strides[-1]}; use ordinary loads and stores"
         )
+
+
+def _run(place: Place, slot: kir.Slot, box: kir.Box) -> Iterable[str]:
+    yield from known(place, slot)
+    yield from known(place, box)
+    yield from alone(place)
+    buffer, tensor = slot.buffer, box.tensor
+    if slot.cta is not None:
+        yield ": a copy names slots of its own CTA; drop cta"
+    if box.shape != buffer.shape or tensor.dtype != buffer.dtype or buffer.swizzle:
+        yield (
+            f": box {box.shape} of {tensor.dtype.name} and slot {buffer.shape} of "
+            f"{buffer.dtype.name} differ, or the slot is swizzled; make them the same"
+        )
+    first = next((axis for axis, n in enumerate(box.shape) if n > 1), len(box.shape) - 1)
+    step = 1
+    for axis in reversed(range(first, len(box.shape))):
+        extent = tensor.extents[axis]
+        part = axis > first and (extent, box.limit[axis]) != (box.shape[axis], box.shape[axis])
+        if tensor.strides[axis] != step or part:
+            yield (
+                f": a bulk copy takes one run of memory; axis {axis} of {tensor.name} has extent "
+                f"{extent} and stride {tensor.strides[axis]}, the box {box.shape[axis]}: take rows "
+                "one at a time, or a tensor map"
+            )
+            return
+        step *= box.shape[axis]
+    unit = TMA_ROW // gcd(TMA_ROW, tensor.dtype.nbytes)
+    if tensor.aligned % unit or buffer.start(0) % TMA_ROW or buffer.step % TMA_ROW:
+        yield (
+            f": a bulk copy goes from and to multiples of {TMA_ROW} bytes; {tensor.name} is "
+            f"aligned to {tensor.aligned} elements, slots of {buffer.name} begin at byte "
+            f"{buffer.offset} and every {buffer.step}: align them, or copy by threads"
+        )
+    if box.limit[first] == tensor.extents[first] and tensor.ragged and first + 1 == len(box.shape):
+        yield (
+            f": a bulk copy takes multiples of {TMA_ROW} bytes, {tensor.name} is ragged; end at a "
+            f"multiple of {unit} elements, and move the rest by threads"
+        )
+
+
+def _part(stmt: kir.Load) -> Iterable[str]:
+    if stmt.limit is None:
+        return
+    plain = isinstance(stmt.src, kir.Slot) and not stmt.src.buffer.swizzle and not stmt.matrix
+    if not plain or len(stmt.limit) != len(stmt.dst.layout.shape):
+        yield (
+            ": a limit is of the rows and columns of a slot without a swizzle, one number an axis; "
+            "drop it, or give the limit of the box"
+        )
+    elif any(end != 1 for end in stmt.limit[:-2]):
+        yield f": a limit of {stmt.limit} cuts outer axes; make those 1"
 
 
 def _cp_async(dst: kir.Slot, src: kir.Box, layout: kir.Layout, width: int) -> Iterable[str]:

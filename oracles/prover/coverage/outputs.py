@@ -21,7 +21,7 @@ from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
-from oracles.prover.coverage import partition
+from oracles.prover.coverage import partition, runs
 from oracles.prover.coverage.values import Budget, Covered, TooManyError, defined, iterations, small
 from oracles.prover.rolled import plainer
 from oracles.prover.sites import (
@@ -53,7 +53,9 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     checked, findings = _each(found, known)
     written = defined(kernel, rlimit=rlimit)
     checked += written.checked
-    findings += [*written.findings, *_unread(found)]
+    sized = runs.judge(kernel, found, known)
+    checked += sized.checked
+    findings += [*written.findings, *sized.findings, *_unread(found)]
     boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
     may = (*kernel.outputs, *kernel.workspaces)
     for site, box in boxes:
@@ -61,8 +63,9 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
             findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
-        return Covered(checked + counted.checked, (*findings, *counted.findings), written.reason)
-    reasons = [written.reason] if written.reason else []
+        reason = written.reason or sized.reason
+        return Covered(checked + counted.checked, (*findings, *counted.findings), reason)
+    reasons = [reason for reason in (written.reason, sized.reason) if reason]
     for site, box in boxes:
         wrong_axis = _inside(site, box, known)
         checked += len(box.shape)
@@ -139,6 +142,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
         told = says(site.stmt)
         inside = tuple(within(site, quotients=told is not None))
+        inside += runs.reached(site) if runs.is_run(site.stmt) else ()
         if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
         if told is not None:
@@ -146,7 +150,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             for low, high in ((0, first), (first, start), (first + 1, bound)):
                 if not known.at_most(low, high, *inside, *site.guards):
                     return f"of its map, from {first} to {bound}, {low} may exceed {high}"
-        if isinstance(site.stmt, kir.TmaLoad):
+        if isinstance(site.stmt, kir.TmaLoad) and not site.stmt.bulk:
             continue  # what lies before the tensor is 0, as is what lies behind it
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
@@ -207,6 +211,9 @@ def _wrong(site: Site) -> list[Claim]:
     if box is not None and box.tensor.cycles and not isinstance(site.stmt, kir.Load):
         return [("bounds", f"{box.tensor.name} repeats: loads alone find its elements")]
     match site.stmt:
+        case kir.TmaLoad(bulk=True) | kir.TmaStore(bulk=True) as copy:
+            once = [] if isinstance(copy, kir.TmaLoad) else [_issued_once(site)]
+            return [*runs.claims(copy, site), *once]
         case kir.TmaLoad(slot, box):
             return _bulk(site.stmt, slot, box)
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
@@ -253,12 +260,17 @@ def _claim(kind: str, holds: object, says: str) -> Claim:
 
 def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
     """Claim that rows are whole chunks, for a store writes those, and that it is issued once."""
-    nbytes, many = tensor.aligned * tensor.dtype.nbytes, len(site.place.threads)
+    nbytes = tensor.aligned * tensor.dtype.nbytes
     cut = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
     return [
         _claim("bounds", nbytes % TMA_ROW == 0 and not tensor.ragged, cut),
-        _claim("coverage", many == 1, f"{many} threads each issue this copy"),
+        _issued_once(site),
     ]
+
+
+def _issued_once(site: Site) -> Claim:
+    many = len(site.place.threads)
+    return _claim("coverage", many == 1, f"{many} threads each issue this copy")
 
 
 def _bulk(
@@ -520,7 +532,8 @@ class Reading:
         self.limit = [function(site.plain(e)) for e in box.limit]
         self.extents = [function(e) for e in box.tensor.extents]
         self.writes = writes(site.stmt) is not None
-        self.clipped = isinstance(site.stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce)
+        engines = kir.TmaLoad | kir.TmaStore | kir.TmaReduce
+        self.clipped = isinstance(site.stmt, engines) and not runs.is_run(site.stmt)
 
     def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:
         """Yield every box that is not empty, with the values of the loop indices."""

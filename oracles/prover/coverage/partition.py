@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, reduce
+from itertools import permutations
 from itertools import product as combinations
 from math import prod
 
@@ -198,26 +199,51 @@ def _linked(store: Store, loop: Loop) -> IndexMap:
         raise OpenError(f"{store.site.where}: {loop.name} enters its origin by {a}, from {b}")
     mapping = IndexMap(cofactor, sum(known.cofactor == cofactor for known in store.maps))
     var = mapping.var
-    store.units = [_placed(unit, loop.index.name, mapping) for unit in store.units]
-    index = fold(Kind.FLOORDIV, var - b, a)
+    rests = {_beside(unit, loop.index.name, cofactor) for unit in store.units} - {frozenset()}
+    if len(rests) > 1 or (rests and a > 1):
+        raise OpenError(f"{store.site.where}: {loop.name} goes on in several ways")
+    rest: Poly = next(iter(rests), frozenset())
+    store.units = [_placed(unit, loop.index.name, mapping, rest) for unit in store.units]
+    first = fold(Kind.ADD, tree(rest), b)
+    index = fold(Kind.FLOORDIV, var - first, a)
     store.conditions = [substitute(c, {loop.index: index}) for c in store.conditions]
-    inside = both(fold(Kind.LE, b, var), var < a * loop.stop + b)
+    end = a * loop.stop + first
+    store.ends[mapping] = tree(poly(end))
+    inside = both(fold(Kind.LE, first, var), var < (store.ends[mapping] if rest else end))
     whole = eq((var - b) % a, 0) if a > 1 else 1
     store.conditions += [both(inside, whole)]
-    store.ends[mapping] = tree(poly(a * loop.stop + b))
     return mapping
 
 
+def _beside(unit: Poly, index: str, cofactor: tuple[Atom, ...]) -> Poly:
+    """Return what, times the cofactor of an index, is added to it: where another loop has ended."""
+    out: dict[tuple[Atom, ...], int] = {}
+    for form in within(unit):
+        if not cofactor or not any((index,) in monomial for monomial, _ in form):
+            continue
+        for monomial, factor in form:
+            left = [*monomial]
+            if (index,) in left or len(left) <= len(cofactor):
+                continue
+            if all(atom in left for atom in cofactor):
+                for atom in cofactor:
+                    left.remove(atom)
+                out[tuple(left)] = factor
+    return frozenset(out.items())
+
+
 @lru_cache(maxsize=1 << 10)
-def _placed(unit: Poly, index: str, mapping: IndexMap) -> Poly:
-    """Put a mapping where an index is multiplied with its cofactor; an offset goes with it."""
+def _placed(unit: Poly, index: str, mapping: IndexMap, rest: Poly) -> Poly:
+    """Put a mapping where an index is multiplied with its cofactor; offsets go with it."""
     gone, cofactor = (index,), mapping.cofactor
     there = poly(fold(Kind.MUL, mapping.var, tree(frozenset({(cofactor, 1)}))))
+    offsets = poly(fold(Kind.MUL, tree(rest), tree(frozenset({(cofactor, 1)}))))
+    left_out = {cofactor, *(monomial for monomial, _ in offsets)}
 
     def rule(form: Poly) -> Poly:
         if not any(gone in monomial for monomial, _ in form):
             return form
-        return frozenset((m, f) for m, f in form if gone not in m and m != cofactor) | there
+        return frozenset((m, f) for m, f in form if gone not in m and m not in left_out) | there
 
     return mapped(unit, rule)
 
@@ -448,10 +474,28 @@ class _Partition:
             self._count([*used, *self._pinned(guards)])
         says = f"cannot tell that its {len(self.stores)} stores exclude each other"
         once = dict.fromkeys(map(self._once, self.groups.values(), pinned))
-        stored: list[Claim] = [(says, [[(claim,)], [(claim, *where)]]) for claim, where in once]
+        ordered = self._ordered_ends()
+        stored: list[Claim] = [
+            (says, [[(claim,)], [(claim, *where)], *([[(claim, *ordered)]] if ordered else [])])
+            for claim, where in once
+        ]
         for reason, ways in (*stored, *self.claims):
             if not any(all(self.known.gives(*one) for one in way) for way in ways):
                 raise self._open(reason)
+
+    def _ordered_ends(self) -> tuple[Expr, ...]:
+        """Return which of several ends are before others: counts of every GRID-th of more tiles."""
+        ends = dict.fromkeys(end for s in self.stores for end in s.ends.values())
+        counts = [
+            (end, end.a)
+            for end in ends
+            if isinstance(end, Op) and end.kind is Kind.FLOORDIV and end.b == kir.GRID
+        ]
+        return tuple(
+            fold(Kind.LE, one, other)
+            for (one, few), (other, many) in permutations(counts, 2)
+            if self.known.at_most(few, many)
+        )
 
     # --- the domain: which points are stored ---
 

@@ -379,10 +379,10 @@ def execute(step: Step) -> bool:
             initialise(step, barrier)
         case kir.MBarrierInvalidate(barrier):
             invalidate(step, barrier)
-        case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
-            Visit(step, barrier, _at(step, barrier)).arrive(nbytes)
-        case kir.MBarrierExpectTx(barrier, _, nbytes):
-            Visit(step, barrier, _at(step, barrier)).expect(nbytes)
+        case kir.MBarrierArriveExpectTx(barrier) as stmt:
+            Visit(step, barrier, _at(step, barrier)).arrive(step.world.expected(stmt))
+        case kir.MBarrierExpectTx(barrier) as stmt:
+            Visit(step, barrier, _at(step, barrier)).expect(step.world.expected(stmt))
         case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
             groups = a.groups(kir.AsyncKind.CP_ASYNC)
             ends = bits(one[0][0] for group in groups for one in group)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
+from oracles.prover.coverage.runs import nominal
 from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import MAPS, Agent, Where
@@ -90,6 +91,16 @@ class World:
         return Accesses(self.code, self.layout)
 
     # --- statements -----------------------------------------------------------------------------
+
+    def expected(self, stmt: kir.MBarrierArriveExpectTx | kir.MBarrierExpectTx) -> int:
+        """Return the bytes that a statement expects; whole boxes where copies may be clipped."""
+        nbytes = self._nominal.get(id(stmt), stmt.nbytes)
+        assert isinstance(nbytes, int), "those that are no number have another one"
+        return nbytes
+
+    @cached_property
+    def _nominal(self) -> Mapping[int, int]:
+        return nominal(self.kernel)
 
     @cached_property
     def among_ctas(self) -> bool:

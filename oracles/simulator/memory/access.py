@@ -157,6 +157,41 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
         raise Violation("bounds", f"neighbours of {view.tensor.name} are not neighbours in memory")
 
 
+def check_run(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> int:
+    """Refuse a bulk copy that is no run of memory, or whose ends are not aligned.
+
+    Return how many elements it copies.
+    """
+    check_once(view)
+    check_slot(slot, event.index, TMA_GLOBAL)
+    name, size = view.tensor.name, view.tensor.dtype.nbytes
+    if slot.buffer.shape != box.shape or slot.buffer.dtype != view.tensor.dtype:
+        raise Violation("bounds", f"a box of {box.shape} and a slot of {slot.buffer.shape}")
+    below = covered(event, box.shape)
+    if not all(below):
+        return 0
+    for axis, (first, n, extent) in enumerate(zip(event.origin, below, view.extents, strict=True)):
+        if first < 0 or first + n > extent:
+            says = f"axis {axis} of {name} has extent {extent}; the copy covers "
+            raise Violation("bounds", f"{says}{first}..{first + n - 1}")
+    flat = np.zeros(1, np.intp)
+    for first, n, stride in zip(event.origin, below, view.strides, strict=True):
+        flat = (flat[:, None] + np.arange(first, first + n) * stride).ravel()
+    if (np.diff(flat) != 1).any() or _apart(below, box.shape):
+        raise Violation("bounds", f"{below} of {box.shape} elements of {name} are no run of memory")
+    unit = view.tensor.aligned * size
+    if unit % TMA_GLOBAL or int(flat[0]) * size % TMA_GLOBAL or flat.size * size % TMA_GLOBAL:
+        says = f"a bulk copy of {flat.size * size} bytes of {name} from byte {int(flat[0]) * size} "
+        raise Violation("bounds", f"{says}on; both must be multiples of {TMA_GLOBAL}")
+    return int(flat.size)
+
+
+def _apart(below: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Tell whether part of a box does not lie at the beginning of its slot, in one piece."""
+    cut = [axis for axis, (n, whole) in enumerate(zip(below, shape, strict=True)) if n < whole]
+    return any(max(shape[:axis], default=1) > 1 for axis in cut)
+
+
 def check_chunks(view: View, event: Event, box: kir.Box) -> None:
     """Refuse a tensor store over the end of a row that ends inside a chunk of 16 bytes."""
     end = event.limit[-1]
@@ -178,6 +213,7 @@ class Geometry:
             ref.tensor.name
             for stmt in kernel.walk()
             if isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce)
+            and not getattr(stmt, "bulk", False)
             for ref in (stmt.dst, stmt.src)
             if isinstance(ref, kir.Box)
         }

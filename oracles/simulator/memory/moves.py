@@ -9,9 +9,11 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from fuser.kernel import ir as kir
 from oracles.simulator.machine import (
@@ -29,6 +31,7 @@ from oracles.simulator.memory.access import (
     check_chunks,
     check_copy,
     check_once,
+    check_run,
     check_slot,
     check_width,
     settle_box,
@@ -75,6 +78,7 @@ class Memory:
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
         self._drawing: dict[int, int] = {}
+        self._clipped: dict[tuple[int, str, int], int] = {}
         self.maps = Maps()
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
@@ -107,7 +111,29 @@ class Memory:
                 if (place := self._in_slot(agent, event, stmt, slot)) is not None:
                     memory, flat = place
                     values = ops.decode(buffer.dtype, memory[flat])
+                    before = self._before(agent, event, stmt)
+                    if stmt.limit is not None:
+                        values = np.where(before, values, np.asarray(stmt.fill, values.dtype))
+                    self._held(agent, event, slot, flat[before] if before.size else flat)
         agent.registers[stmt.dst.name] = values
+
+    def _before(self, agent: Agent, event: Event, stmt: kir.Load) -> NDArray[np.bool_]:
+        """Which elements of a thread lie before the limit of a load; none where it has no limit."""
+        if stmt.limit is None:
+            return np.zeros(0, np.bool_)
+        positions = tile(stmt.dst.layout, span(agent, event)).coordinates
+        each = [x < end for x, end in zip(positions, event.limit, strict=True)]
+        return np.asarray(np.logical_and.reduce(np.broadcast_arrays(*each)), np.bool_)
+
+    def _held(self, agent: Agent, event: Event, slot: kir.Slot, flat: Index) -> None:
+        """Refuse to read what lies behind what a bulk copy has left in a slot."""
+        self._within(agent.cta, slot.buffer, event.index, int(flat.max()) + 1 if flat.size else 0)
+
+    def _within(self, cta: int, buffer: kir.Buffer, index: int, many: int) -> None:
+        held = self._clipped.get((cta, buffer.name, index), many)
+        if many > held:
+            says = f"element {many - 1} of {buffer.name}[{index}] is read; the bulk copy that "
+            raise Violation("RAW", f"{says}filled it ended after {held}")
 
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
         """Write this thread's part of a fragment."""
@@ -119,6 +145,7 @@ class Memory:
                 if (place := self._in_slot(agent, event, stmt, slot)) is not None:
                     memory, flat = place
                     memory[flat] = ops.encode(buffer.dtype, values)
+                    self._clipped.pop((agent.cta, buffer.name, event.index), None)
 
     def atomic_add(self, agent: Agent, event: Event, stmt: kir.AtomicAdd) -> None:
         """Add this thread's part of a fragment to global memory."""
@@ -347,7 +374,12 @@ class Memory:
     def _begin_load(self, flight: Flight, stmt: kir.TmaLoad) -> None:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
-        check_copy(view, event, box, stmt.dst)
+        if stmt.bulk:
+            many = check_run(view, event, box, stmt.dst)
+        else:
+            check_copy(view, event, box, stmt.dst)
+            many = prod(box.shape)
+        self._clipped[cta, stmt.dst.buffer.name, event.index] = many
         if stmt.through is not None:
             self.maps.read(flight, stmt.through, view, WRITE_DONE)
         if self._clip(event, box)[0] is not None:
@@ -362,15 +394,15 @@ class Memory:
         held: list[Array] = []
 
         def first() -> None:
-            held.append(ops.encode(box.tensor.dtype, self._read_box(event, box).ravel()))
+            held.append(ops.encode(box.tensor.dtype, self._read_box(event, box).ravel())[:many])
             half = held[0].size // 2
             place[:half] = held[0][:half]
 
         def second() -> None:
             half = held[0].size // 2
-            place[half:] = held[0][half:]
+            place[half:many] = held[0][half:]
             barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
-            self.phases.complete(flight, barrier, buffer.slot_nbytes)
+            self.phases.complete(flight, barrier, many * buffer.dtype.nbytes)
             self._log(flight, barrier.state)
 
         self._start(flight, first, second)
@@ -385,8 +417,13 @@ class Memory:
         agent.bulk.open.append(flight)
         box = stmt.dst
         view = self.geometry.views[name]
-        check_copy(view, event, box, stmt.src)
-        check_chunks(view, event, box)
+        if isinstance(stmt, kir.TmaStore) and stmt.bulk:
+            many = check_run(view, event, box, stmt.src)
+        else:
+            check_copy(view, event, box, stmt.src)
+            check_chunks(view, event, box)
+            many = prod(box.shape)
+        self._within(agent.cta, stmt.src.buffer, event.index, many)
         if stmt.through is not None:
             self.maps.read(flight, stmt.through, view, READ_DONE)
         if self._clip(event, box)[0] is not None:
@@ -566,7 +603,8 @@ class Memory:
     ) -> tuple[tuple[slice, ...] | None, tuple[slice, ...]]:
         """Return the part of a box inside its tensor, as slices of the tensor and of the tile."""
         # of a map that the kernel writes, the limit is what it says
-        extents = event.limit if event.map >= 0 else self.geometry.views[box.tensor.name].extents
+        given = event.map >= 0 or getattr(event.stmt, "bulk", False)
+        extents = event.limit if given else self.geometry.views[box.tensor.name].extents
         inside, here = [], []
         for o, n, extent in zip(event.origin, box.shape, extents, strict=True):
             lo, hi = max(0, o), min(o + n, extent)

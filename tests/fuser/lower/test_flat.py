@@ -18,6 +18,8 @@ from fuzz.cases.case import Case, specs
 
 DIRECT = PointwiseParams((1, 256), 8, 1, None, "direct", "direct", flat=True)
 RING = PointwiseParams((1, 256), 8, 1, 2, "tma", "direct", 2, 1, flat=True)
+BULK = PointwiseParams((1, 256), 8, 1, 2, "bulk", "direct", 3, 2, flat=True)
+ROLES = PointwiseParams((1, 256), 8, 1, 2, "bulk", "direct", 3, warp_specialized=True, flat=True)
 
 Define = Callable[..., TensorView]
 
@@ -47,7 +49,9 @@ COLUMN = fusion(_column, ("R", "C"), ("R",))
 MIDDLE = fusion(_middle, ("R", "K", "C"), ("R", "C"), dtype="f32")
 
 
-@pytest.mark.parametrize("params", [DIRECT, RING], ids=["direct", "ring"])
+@pytest.mark.parametrize(
+    "params", [DIRECT, RING, BULK, ROLES], ids=["direct", "ring", "bulk", "roles"]
+)
 @pytest.mark.parametrize("subject", [ROW, COLUMN, MIDDLE], ids=["row", "column", "middle"])
 @pytest.mark.parametrize("sizes", [(5, 293), (7, 296), (1, 1), (300, 3), (0, 4), (4, 0)])
 def test_values_and_syncs(params: PointwiseParams, subject: Fusion, sizes: tuple[int, int]) -> None:
