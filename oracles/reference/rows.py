@@ -33,13 +33,24 @@ from oracles.reference.sums import REDUCTIONS, Args, Row, multiply_sum
 ULPS: dict[str, tuple[float, float]] = {
     "exp": (3, 3),
     "exp2": (3, 3),
+    "expm1": (2, 3),
     "log": (2, 3),
+    "log1p": (2, 3),
     "log2": (2, 3),
+    "log10": (3, 3),
     "rsqrt": (3, 3),
     "sin": (3, 4),
     "cos": (3, 4),
+    "tan": (5, 4),
+    "asin": (3, 4),
+    "acos": (3, 4),
+    "atan": (3, 4),
+    "atan2": (4, 4),
+    "sinh": (4, 4),
+    "cosh": (3, 4),
     "tanh": (3, 4),
     "erf": (3, 4),
+    "erfc": (5, 7),
     "pow": (6, 6),
     "sigmoid": (8, 8),
     "silu": (10, 10),
@@ -173,7 +184,7 @@ def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Es
 
 
 def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
-    """Float functions of one operand that only rise or only fall, with their ulps."""
+    """Float functions of one operand that only rise or only fall, or are even and convex (cosh)."""
     (x,) = args
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
     result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
@@ -192,6 +203,22 @@ def _smooth(
     exact = Estimate(x.dtype, value, error, x.undecided)
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
     return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
+
+
+def _tan(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Tangent: it rises from pole to pole."""
+    (x,) = args
+    over = (x.error >= 1.5) | (torch.tan(x.high()) < torch.tan(x.low()))
+    exact = corners(torch.tan, x).doubt((x.error > 0) & over)
+    return approximated(exact, x.dtype, ulps=_ulps("tan", x.dtype))
+
+
+def _atan2(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Return the angle of a point: it jumps where a is 0 and b is not above."""
+    a, b = args
+    jumps = (_pole(tv, a, 0) & (b.low() <= 0)) | ((a.value == 0) & _pole(tv, b, 1))
+    exact = corners(torch.atan2, a, b).doubt(jumps)
+    return approximated(exact, a.dtype, ulps=_ulps("atan2", a.dtype))
 
 
 def _ulps(op: str, dtype: DType) -> float:
@@ -369,11 +396,21 @@ ROWS: dict[str, Row] = {
     "trunc": partial(_stepwise, torch.trunc),
     "exp": partial(_monotone, torch.exp),
     "exp2": partial(_monotone, torch.exp2),
+    "expm1": partial(_monotone, torch.expm1),
     "log": partial(_monotone, torch.log),
+    "log1p": partial(_monotone, torch.log1p),
     "log2": partial(_monotone, torch.log2),
+    "log10": partial(_monotone, torch.log10),
     "rsqrt": partial(_monotone, torch.rsqrt),
+    "tan": _tan,
+    "asin": partial(_monotone, torch.asin),
+    "acos": partial(_monotone, torch.acos),
+    "atan": partial(_monotone, torch.atan),
+    "sinh": partial(_monotone, torch.sinh),
+    "cosh": partial(_monotone, torch.cosh),
     "tanh": partial(_monotone, torch.tanh),
     "erf": partial(_monotone, torch.erf),
+    "erfc": partial(_monotone, torch.erfc),
     "sigmoid": partial(_monotone, torch.sigmoid),
     "sqrt": partial(_rounds, square_root),
     "reciprocal": partial(_divides, torch.reciprocal),
@@ -383,6 +420,7 @@ ROWS: dict[str, Row] = {
     "gelu": partial(_smooth, functional.gelu, slope=1.13),
     "gelu_tanh": partial(_smooth, lambda x: functional.gelu(x, approximate="tanh"), slope=1.13),
     "isnan": partial(_asks, torch.isnan),
+    "isinf": partial(_asks, torch.isinf),
     "isfinite": partial(_asks, torch.isfinite),
     "logical_not": partial(_asks, torch.logical_not),
     "bitwise_not": partial(_selects, torch.bitwise_not),
@@ -391,6 +429,7 @@ ROWS: dict[str, Row] = {
     "sub": partial(_rounds, torch.sub),
     "mul": lambda tv, args, shape: times(*args),
     "div": partial(_divides, torch.div),
+    "atan2": _atan2,
     "floor_div": _floor_div,
     "remainder": _remainder,
     "pow": _pow,

@@ -54,6 +54,11 @@ def sqrt(x: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(np.sqrt(x.to(F64).numpy())).to(x.dtype)
 
 
+def in_f64(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return torch's function, rounded once; its vectorised f32 form overflows too early."""
+    return lambda x: function(x.to(F64)).to(x.dtype)
+
+
 KERNEL: dict[str, Callable[..., torch.Tensor]] = {
     "set": torch.clone,
     "floor_div": torch.floor_divide,
@@ -61,6 +66,8 @@ KERNEL: dict[str, Callable[..., torch.Tensor]] = {
     "remainder": remainder,
     "gelu": gelu,
     "sqrt": sqrt,
+    "sinh": in_f64(torch.sinh),
+    "cosh": in_f64(torch.cosh),
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "addcmul": lambda x, a, b, value: x + value * (a * b),
     "lerp": lambda a, b, w: torch.where(w.abs() < 0.5, a + w * (b - a), b - (b - a) * (1 - w)),

@@ -29,7 +29,8 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
 """Ops whose torch name differs; the others are `torch.<name>`."""
 INEXACT = {
     "exp", "exp2", "log", "log2", "rsqrt", "sin", "cos", "tanh", "sigmoid", "silu", "gelu",
-    "gelu_tanh", "erf", "pow", "lerp", "addcmul", "sqrt",
+    "gelu_tanh", "erf", "pow", "lerp", "addcmul", "sqrt", "expm1", "log1p", "log10", "tan", "asin",
+    "acos", "atan", "atan2", "sinh", "cosh", "erfc",
 }  # fmt: skip
 """Ops that torch computes in another way, so that last bits may differ."""
 MILD = {"gelu", "lerp", "addcmul", "remainder"}
