@@ -249,6 +249,13 @@ template <> __device__ __forceinline__ bool isinf(double x) { return fabs(x) == 
 template <class T> __device__ __forceinline__ bool isfinite(T) { return true; }
 template <> __device__ __forceinline__ bool isfinite(float x) { return fabsf(x) < infinity<float>(); }
 template <> __device__ __forceinline__ bool isfinite(double x) { return fabs(x) < infinity<double>(); }
+// An integer of 32 bits that orders like x: negative numbers have their bits but the sign turned.
+__device__ __forceinline__ int64 order(int x) { return x; }
+__device__ __forceinline__ int64 order(bool x) { return x; }
+__device__ __forceinline__ int64 order(float x) {
+  const int bits = __float_as_int(x + 0.0f);  // -0 becomes 0
+  return x != x ? 0x7fffffff : bits < 0 ? bits ^ 0x7fffffff : bits;
+}
 template <class T> __device__ __forceinline__ bool logical_not(T x) { return x == T(0); }
 template <class T> __device__ __forceinline__ T bitwise_not(T x) { return ~x; }
 template <> __device__ __forceinline__ bool bitwise_not(bool x) { return !x; }

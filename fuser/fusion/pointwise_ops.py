@@ -83,6 +83,9 @@ class PointwiseOps(Recording):
         "isfinite", "Tell where x is neither inf nor NaN, as bool; always so for integers and bool."
     )
     logical_not = _unary("logical_not", "Tell where x is zero, as bool; NaN is not zero.")
+    order = _unary(
+        "order", "Return an i64 of 32 bits that orders like x: NaN above all, zeros equal."
+    )
     bitwise_not = _unary(
         "bitwise_not", "Flip every bit of an integer; logical not of a bool; refuses floats."
     )

@@ -18,7 +18,7 @@ from fuser.schedule.domain import Coords, arguments
 
 Operand = kir.Fragment | kir.ScalarParam | kir.Literal
 
-COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
+COMBINE = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """What puts two elements together, by reduction."""
 _ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
 _KEEP_ZERO = _ROUNDING | {

@@ -114,7 +114,7 @@ class _Cutting:
         (source,) = tensor_args(reduction)
         (axis,) = reduced_axes(reduction)
         count = (source.logical[axis].extent,) if reduction.op == "mean" else ()
-        dims = (("dims", (target.rank - 1,)),)
+        dims = (("dims", (target.rank - 1,)), *reduction.attrs[1:])
         given = replace(target, op="input", args=(), attrs=(), parts=False)
         return replace(reduction, args=(given,), attrs=dims, count=count)
 

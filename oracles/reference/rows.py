@@ -259,6 +259,20 @@ def _compares(function: Function, tv: TensorView, args: Args, shape: Shape) -> E
     return result.doubt(meet & ((a.error > 0) | (b.error > 0)))
 
 
+def order(x: torch.Tensor) -> torch.Tensor:
+    """Return integers of 32 bits that order like numbers of an f32: NaN above all."""
+    if not x.is_floating_point():
+        return x.to(torch.int64)
+    bits = (x + 0.0).to(torch.float32).view(torch.int32).to(torch.int64)
+    return torch.where(x.isnan(), 2**31 - 1, torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
+
+
+def _order(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    (x,) = args
+    torn = (x.error > 0) & (order(x.low()) != order(x.high()))
+    return _exactly(order, args, DType.I64).doubt(torn)
+
+
 def _asks(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Questions about each operand alone; `logical_*` first make bool of it."""
     if tv.op.startswith("logical"):
@@ -423,6 +437,7 @@ ROWS: dict[str, Row] = {
     "isinf": partial(_asks, torch.isinf),
     "isfinite": partial(_asks, torch.isfinite),
     "logical_not": partial(_asks, torch.logical_not),
+    "order": _order,
     "bitwise_not": partial(_selects, torch.bitwise_not),
     "cast": _cast,
     "add": partial(_rounds, torch.add, on_bool=torch.logical_or),

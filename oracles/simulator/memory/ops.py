@@ -186,6 +186,14 @@ def _sign(x: Array) -> Array:
     return np.where(np.isnan(x), np.zeros_like(x), np.sign(x)) if _is_float(x) else np.sign(x)
 
 
+def _order(x: Array) -> Array:
+    """Turn the lower bits of negative floats; NaN is the largest integer of 32 bits."""
+    if not _is_float(x):
+        return x.astype(np.int64)
+    bits = np.ascontiguousarray(x + np.float32(0)).view(np.int32).astype(np.int64)
+    return np.where(np.isnan(x), 2**31 - 1, np.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
+
+
 def _remainder(a: Array, b: Array) -> Array:
     """Remainder with the sign of the divisor; an integer divisor of 0 gives 0."""
     if not _is_float(a):
@@ -260,6 +268,7 @@ OPS: dict[str, Row] = {
     "isinf": lambda x: np.isinf(x) if _is_float(x) else np.zeros_like(x, np.bool_),
     "isfinite": lambda x: np.isfinite(x) if _is_float(x) else np.ones_like(x, np.bool_),
     "logical_not": np.logical_not,
+    "order": _order,
     "bitwise_not": np.invert,
     "add": np.add,
     "sub": np.subtract,

@@ -59,7 +59,7 @@ def columns(op: str, dtype: DType) -> list[torch.Tensor]:
 
 def test_every_device_function_compiles() -> None:
     """For every type of registers that the table allows, in one translation unit."""
-    lines = []
+    lines: list[str] = []
     for op in POINTWISE:
         spec = OPS[op]
         for dtype in (DType.F64, DType.F32, DType.I64, DType.I32, DType.BOOL):
