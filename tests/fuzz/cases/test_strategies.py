@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import Phase, find, given, seed, settings
+from hypothesis import Phase, find, given, seed, settings, strategies
 from hypothesis.strategies import SearchStrategy
 from sample import often
 
@@ -18,7 +18,7 @@ from fuser.runtime.classify import classify
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, compiled, specs
-from fuzz.cases.draft import COMPOSED, INEXACT, Composed
+from fuzz.cases.draft import COMPOSED, INEXACT, Composed, Draft, compose, take_input
 from fuzz.cases.fusions import fusions, single_op_fusions
 from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
 from fuzz.cases.schedules import MATMUL_FAMILIES
@@ -144,10 +144,11 @@ def test_every_composition_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(COMPOSED, name, counted(name, one))
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
-    @given(fusions())
-    def draw(fusion: Fusion) -> None:
-        pass
+    @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
+    @given(strategies.data())
+    def draw(data: strategies.DataObject) -> None:
+        draft = Draft(FusionDefinition(), frozenset(), ["i0", "i1"], exact=False)
+        compose(data.draw, draft, take_input(data.draw, draft))
 
     draw()
     assert set(counts) == set(COMPOSED), counts
@@ -158,7 +159,7 @@ def test_every_shape_operation_is_drawn() -> None:
     counts: Counter[str] = Counter()
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=often(600, 300), deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=often(900, 600), deadline=None)
     @given(fusions())
     def draw(fusion: Fusion) -> None:
         counts.update({tv.op for tv in fusion.tensors})
