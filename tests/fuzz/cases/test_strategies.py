@@ -183,20 +183,25 @@ def test_heuristics_choose_the_schedules_of_default_cases() -> None:
     drawn: list[Case] = []
 
     @seed(1)
-    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=90, deadline=None)
     @given(default_cases())
     def draw(case: Case) -> None:
         drawn.append(case)
 
     draw()
-    shared = 0
+    shared = refused = 0
     for case in drawn:
         products = any(tv.op == "mma" for tv in case.fusion.tensors)
         assert isinstance(case.params, PointwiseParams if products else MatmulParams)
-        made = classify(case.fusion, case.params, specs(case)).schedules
+        try:
+            made = classify(case.fusion, case.params, specs(case)).schedules
+        except ScheduleError:
+            refused += 1
+            continue
         shared += any(not isinstance(p, PointwiseParams) and p.splits > 1 for p in made)
         shared += any(isinstance(p, ReductionParams) and p.splits > 1 for p in made)
     assert shared > 3
+    assert refused <= 0.05 * len(drawn)
     assert any(tv.meet for case in drawn for tv in case.fusion.tensors)
 
 
