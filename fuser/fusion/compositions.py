@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from math import prod
 from typing import Literal, ParamSpec, TypeVar
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.fusion.ir import TensorView
+from fuser.fusion.ir import Extent, Symbol, TensorView, show_shape
 from fuser.fusion.pointwise_ops import PointwiseOps
 from fuser.fusion.recorder import Operand, show
 from fuser.fusion.reduction_ops import ReductionOps
@@ -286,6 +287,104 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         dx = self._like(self.mul(self.sub(grown, along), rstd), x)
         return dx, self._rest(self.mul(dy, normal), dy, axes)
 
+    @composed
+    def group_norm(
+        self,
+        x: TensorView,
+        groups: int,
+        weight: TensorView | None = None,
+        bias: TensorView | None = None,
+        eps: float = 1e-5,
+    ) -> TensorView:
+        """Normalise each of so many groups of channels (axis 1, of known extent) with what follows.
+
+        `weight` and `bias` have one element for each channel.
+        """
+        wide = self.unflatten(_floats(x), 1, [groups, -1])
+        made = self.native_layer_norm(wide, [*range(2, wide.rank)], None, None, eps)[0]
+        flags = [n not in (1, 2) for n in range(wide.rank)]
+        if weight is not None:
+            made = self.mul(made, self.broadcast(self.unflatten(weight, 0, [groups, -1]), flags))
+        if bias is not None:
+            made = self.add(made, self.broadcast(self.unflatten(bias, 0, [groups, -1]), flags))
+        return self.flatten(self._like(made, x), 1, 2)
+
+    # --- parts of tensors -----------------------------------------------------------------
+
+    @composed
+    def select(self, x: TensorView, dim: int, index: int) -> TensorView:
+        """Take what has one index along an axis, and drop the axis."""
+        if not _whole(index):
+            raise FusionError(f"index {show(index)} is no whole number; use one")
+        one = self.slice(x, dim, index, None if index == -1 else index + 1)
+        return self.squeeze(one, [dim])
+
+    @composed
+    def reshape(self, x: TensorView, shape: Sequence[int]) -> TensorView:
+        """Give a tensor other axes with as many elements, in the same order.
+
+        Parameters
+        ----------
+        x : TensorView
+            Any dtype.
+        shape : sequence of int
+            Extents, or -1 for one that follows from the others.  Extents of x that are not known
+            stay: give ``x.logical[i].extent`` in their place.
+        """
+        find = self._recorder.extents.find
+        old = [find(n) for n in _tensor(x).shape]
+        new = [n if n == -1 else self._recorder.extent("reshape", n) for n in _entries(shape)]
+        if new.count(-1) == 1:
+            left, right = list(old), [n for n in new if n != -1]
+            for n in [n for n in right if n in left]:
+                left.remove(n)
+                right.remove(n)
+            many, known = (prod(n for n in side if isinstance(n, int)) for side in (left, right))
+            if known and not any(isinstance(n, Symbol) for n in (*left, *right)):
+                new[new.index(-1)] = many // known
+        thin = [n for n, extent in enumerate(old) if extent == 1]
+        made = self.squeeze(x, thin) if thin else x
+        old, real = [n for n in old if n != 1], [n for n in new if n != 1]
+        groups = _regrouped(old, real)
+        for axis, (many, _) in enumerate(groups):
+            made = self.flatten(made, axis, axis + many - 1) if many > 1 else made
+        place = 0
+        for _, into in groups:
+            made = self.unflatten(made, place, into) if len(into) > 1 else made
+            place += max(len(into), 1)
+        ones = [n == 1 for n in new]
+        return self.broadcast(made, ones) if any(ones) else made
+
+    @composed
+    def pad(self, x: TensorView, pads: Sequence[int], value: Operand | None = None) -> TensorView:
+        """Put a number before and behind the elements of the last axes.
+
+        Parameters
+        ----------
+        x : TensorView
+            Any dtype that computes; padded axes have known extents.
+        pads : sequence of int
+            How many before and behind along the last axis, then along the one before, and so on;
+            negative ones take away.
+        value : number, optional
+            What stands there; left out, 0.
+        """
+        many = _entries(pads)
+        if len(many) % 2 or len(many) > 2 * _tensor(x).rank or not all(map(_whole, many)):
+            raise FusionError(f"{x} has {x.rank} axes; give two whole numbers for each of the last")
+        made, filler = x, _zero(x) if value is None else value
+        for nth in range(len(many) // 2):
+            axis = x.rank - 1 - nth
+            before, behind = many[2 * nth], many[2 * nth + 1]
+            if before < 0 or behind < 0:
+                made = self.slice(made, axis, max(-before, 0), min(behind, 0) or None)
+            ends = []
+            for extent in (max(before, 0), max(behind, 0)):
+                shape = [extent if n == axis else made.shape[n] for n in range(x.rank)]
+                ends.append([self.full(shape, filler, x.dtype)] if extent else [])
+            made = self.cat([*ends[0], made, *ends[1]], axis) if ends != [[], []] else made
+        return made if made is not x else self.set(x)
+
     # --- losses ---------------------------------------------------------------------------
 
     @composed
@@ -422,6 +521,42 @@ def _floats(x: TensorView) -> TensorView:
     if not _tensor(x).dtype.is_float or x.dtype.is_f8:
         raise FusionError(f"{x} is {x.dtype}; cast it to f32 first")
     return x
+
+
+def _entries(values: object) -> list[int]:
+    if not isinstance(values, list | tuple):
+        raise FusionError(f"{show(values)} is not a list; write it as [...]")
+    return list(values)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _regrouped(old: list[Extent], new: list[Extent]) -> list[tuple[int, list[int]]]:
+    """Return how many neighbouring axes become which: as few as have as many elements."""
+    out: list[tuple[int, list[int]]] = []
+    left, right = list(old), list(new)
+    while left or right:
+        mine, theirs = left[:1], right[:1]
+        del left[:1], right[:1]
+        while mine != theirs and _many(mine) != _many(theirs):
+            side, rest = (mine, left) if _many(mine) < _many(theirs) else (theirs, right)
+            if not rest:
+                raise FusionError(
+                    f"shape {show_shape(tuple(new))} has not the elements of "
+                    f"{show_shape(tuple(old))} in groups of neighbours; use as many"
+                )
+            side.append(rest.pop(0))
+        out.append((len(mine), [n for n in theirs if isinstance(n, int)]))
+    return out
+
+
+def _many(extents: list[Extent]) -> int:
+    unknown = [n for n in extents if isinstance(n, Symbol)]
+    if unknown:
+        raise FusionError(f"extent {unknown[0]} is not known where axes change; pin it to a number")
+    return prod(n for n in extents if isinstance(n, int))
 
 
 def _zero(x: TensorView) -> Operand:

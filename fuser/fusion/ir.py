@@ -258,6 +258,17 @@ def call(tv: TensorView) -> str:
         case "iota":
             extent = _entry(tv.logical[0].extent)
             words = [extent, f"start={words[0]}", f"step={words[1]}", f'dtype="{tv.dtype}"']
+        case "slice":
+            (axis,), (start,), (step,) = (map(int, value) for _, value in tv.attrs)
+            many = tv.logical[axis].extent
+            assert isinstance(many, int), "checked when it was recorded"
+            end = start + max((many - 1) * step + 1, 0)
+            words.append(f"dim={axis}, start={start}, end={end}, step={step}")
+            attrs = ()
+        case "flatten" | "unflatten" | "cat":
+            words = [f"[{', '.join(words)}]"] if tv.op == "cat" else words
+            words += [f"{key}={int(value[0])}" for key, value in tv.attrs if key != "sizes"]
+            attrs = tuple((key, value) for key, value in tv.attrs if key == "sizes")
         case "mma":
             name, attrs = "fused_multiply_sum", ()
             a_axes, b_axes, reduced = (list(value) for _, value in tv.attrs[:3])

@@ -59,6 +59,7 @@ class Form(Enum):
     MMA = "mma"
     REDUCTION = "reduction"
     SHAPE = "shape"
+    VIEW = "view"
     FACTORY = "factory"
 
 
@@ -155,6 +156,7 @@ def _rows() -> list[OpSpec]:
     add("mean", Form.REDUCTION, 1, Rule.GIVEN, FLOATS)
     add("max min", Form.REDUCTION, 1, Rule.KEEP, ALL)
     add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
+    add("slice flatten unflatten cat", Form.VIEW, 1, Rule.KEEP, MOVED)
     add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
     add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
     return rows
@@ -169,7 +171,8 @@ COMPOSITIONS = (
     *("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"),
     *("layer_norm", "native_layer_norm", "layer_norm_backward"),
     *("rms_norm", "native_rms_norm", "rms_norm_backward"),
-    *("cross_entropy", "cross_entropy_backward"),
+    *("group_norm", "cross_entropy", "cross_entropy_backward"),
+    *("select", "reshape", "pad"),
 )
 """Methods that record several operations of the table."""
 

@@ -195,10 +195,12 @@ def calls(
         kernel = binding.launch.kernel
         views: dict[str, torch.Tensor] = {}
         for name, own in binding.launch.arguments.items():
-            whole = named[own]
+            memory, offset = binding.places.get(own, (own, 0))
+            whole = named[memory]
             assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
             view = binding.view(name)
-            views[name] = whole.as_strided(*view, whole.storage_offset())
+            first = whole.storage_offset() + offset // whole.element_size()
+            views[name] = whole.as_strided(*view, first)
         numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None
         made.append(Call(kernel, launch, views, numbers))

@@ -318,7 +318,15 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     size = draft.size[a.name]
     stretch = [n for n in thin if draft.axes[n] != 1]
     choices = ["permute", *["expand"] * bool(stretch), *["squeeze"] * bool(thin)]
+    known = {
+        n: axis for n, axis in enumerate(draft.axes) if isinstance(axis, int) and n not in thin
+    }
+    long = {n: axis for n, axis in known.items() if axis > 1}
+    choices += ["cut", "split"] * 2 * bool(long)
     choice = draw(st.sampled_from(choices))
+    if choice in ("cut", "split"):
+        axis = draw(st.sampled_from(list(long)))
+        return draft.add(_parted(draw, ops, a, axis, long[axis], cut=choice == "cut"), size)
     if choice == "expand":
         axis = draw(st.sampled_from(stretch))
         shape = [draft.axes[n] if n == axis else -1 for n in range(rank)]
@@ -333,6 +341,20 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
         return draft.add(moved, size)
     back = [order.index(n) for n in range(rank)]
     return draft.add(ops.permute(moved, back), size)
+
+
+def _parted(
+    draw: st.DrawFn, ops: Ops, a: TensorView, axis: int, extent: int, *, cut: bool
+) -> TensorView:
+    """Take parts of an axis and join them in any order, or split it and make one of it again."""
+    if cut:
+        at = draw(st.integers(1, extent - 1))
+        parts = [ops.slice(a, axis, 0, at), ops.slice(a, axis, at, extent)]
+        return ops.cat(draw(st.permutations(parts)), axis)
+    inner = draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0]))
+    wide = ops.unflatten(a, axis, [-1, inner])
+    wide = ops.neg(wide) if a.dtype.is_float and draw(st.booleans()) else wide
+    return ops.flatten(wide, axis, axis + 1)
 
 
 def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:

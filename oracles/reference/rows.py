@@ -134,6 +134,26 @@ def _reshapes(
     )
 
 
+def _sliced(tv: TensorView, x: torch.Tensor, shape: Shape) -> torch.Tensor:
+    (axis,), (start,), (step,) = (map(int, value) for _, value in tv.attrs)
+    index = start + step * torch.arange(shape[axis])
+    return x.index_select(axis, index)
+
+
+def _cat(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Join elements; all parts of the estimates go the same way."""
+    ((axis,),) = (map(int, value) for _, value in tv.attrs)
+    full = [arg.value.shape for arg in args]
+    errors = [arg.error.expand(n) for arg, n in zip(args, full, strict=True)]
+    doubts = [arg.undecided.expand(n) for arg, n in zip(args, full, strict=True)]
+    return Estimate(
+        args[0].dtype,
+        torch.cat([arg.value for arg in args], axis),
+        torch.cat(errors, axis),
+        torch.cat(doubts, axis),
+    )
+
+
 def _full(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
     return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided)
@@ -474,6 +494,10 @@ ROWS: dict[str, Row] = {
     "permute": partial(
         _reshapes, lambda tv, x, shape: x.permute(*map(int, dict(tv.attrs)["dims"]))
     ),
+    "slice": partial(_reshapes, _sliced),
+    "flatten": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
+    "unflatten": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
+    "cat": _cat,
     "full": _full,
     "iota": _iota,
 }

@@ -124,6 +124,14 @@ def _applied(draw: st.DrawFn, ops: Ops, op: str, args: list[Any]) -> TensorView:
         case "sum" | "prod" | "mean" | "max" | "min":
             reduced: TensorView = getattr(ops, op)(x, [-1], keepdim=draw(st.booleans()))
             return reduced
+        case "slice":
+            return ops.slice(x, -1, draw(st.integers(-3, 3)), draw(st.none() | st.integers(0, 9)))
+        case "flatten":
+            return ops.flatten(x, draw(st.integers(0, 1)))
+        case "unflatten":
+            return ops.unflatten(x, draw(st.integers(0, 1)), [2, -1])
+        case "cat":
+            return ops.cat([x, x], draw(st.integers(0, 1)))
         case "permute":
             return ops.permute(x, draw(st.permutations(range(x.rank))))
         case "iota":
@@ -310,7 +318,8 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
     most = {"cast": 2, "iota": 4, "full": 3, "fused_multiply_sum": 6, "matmul": 3, "linear": 4}
     for name in set(METHODS) - {*COMPOSITIONS}:
         arity = most[name] if name in most else OPS[name].arity
-        arity = 2 if name in ("broadcast", "expand", "squeeze", "permute") else arity
+        arity = 2 if name in ("broadcast", "expand", "squeeze", "permute", "cat") else arity
+        arity = {"slice": 5, "flatten": 3, "unflatten": 3}.get(name, arity)
         arity = 2 if name in ("sum", "prod", "mean", "max", "min") else arity
         for bad, place in itertools.product(garbage, range(arity)):
             fd = FusionDefinition()

@@ -146,6 +146,8 @@ def test_the_table_is_consistent() -> None:
     for name, spec in OPS.items():
         assert spec.name == name
         assert spec.allowed
-        assert (spec.rule is Rule.KEEP) == (spec.form is Form.SHAPE or name in ("max", "min"))
+        assert (spec.rule is Rule.KEEP) == (
+            spec.form in (Form.SHAPE, Form.VIEW) or name in ("max", "min")
+        )
         some = name.startswith("bitwise") or spec.form is Form.MMA or spec.rule is Rule.RANK
         assert spec.allowed >= FLOATS or some
