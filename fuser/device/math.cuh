@@ -214,16 +214,28 @@ __device__ __forceinline__ int64 pow(int64 a, int64 b) { return pow_int<int64, u
   __device__ __forceinline__ double name(double x) { return f64; }
 FUSER_FLOAT_FUNCTION(exp, expf(x), ::exp(x))
 FUSER_FLOAT_FUNCTION(exp2, exp2f(x), ::exp2(x))
+FUSER_FLOAT_FUNCTION(expm1, expm1f(x), ::expm1(x))
 FUSER_FLOAT_FUNCTION(log, logf(x), ::log(x))
+FUSER_FLOAT_FUNCTION(log1p, log1pf(x), ::log1p(x))
 FUSER_FLOAT_FUNCTION(log2, log2f(x), ::log2(x))
+FUSER_FLOAT_FUNCTION(log10, log10f(x), ::log10(x))
 FUSER_FLOAT_FUNCTION(sqrt, sqrtf(x), ::sqrt(x))
 FUSER_FLOAT_FUNCTION(rsqrt, rsqrtf(x), ::rsqrt(x))
 FUSER_FLOAT_FUNCTION(reciprocal, 1.0f / x, 1.0 / x)
 FUSER_FLOAT_FUNCTION(sin, sinf(x), ::sin(x))
 FUSER_FLOAT_FUNCTION(cos, cosf(x), ::cos(x))
+FUSER_FLOAT_FUNCTION(tan, tanf(x), ::tan(x))
+FUSER_FLOAT_FUNCTION(asin, asinf(x), ::asin(x))
+FUSER_FLOAT_FUNCTION(acos, acosf(x), ::acos(x))
+FUSER_FLOAT_FUNCTION(atan, atanf(x), ::atan(x))
+FUSER_FLOAT_FUNCTION(sinh, sinhf(x), ::sinh(x))
+FUSER_FLOAT_FUNCTION(cosh, coshf(x), ::cosh(x))
 FUSER_FLOAT_FUNCTION(tanh, tanhf(x), ::tanh(x))
 FUSER_FLOAT_FUNCTION(erf, erff(x), ::erf(x))
+FUSER_FLOAT_FUNCTION(erfc, erfcf(x), ::erfc(x))
 #undef FUSER_FLOAT_FUNCTION
+__device__ __forceinline__ float atan2(float a, float b) { return atan2f(a, b); }
+__device__ __forceinline__ double atan2(double a, double b) { return ::atan2(a, b); }
 
 __device__ __forceinline__ float ex2_approx(float x) {
   float y;
@@ -287,9 +299,19 @@ template <> __device__ __forceinline__ bool sign(bool x) { return x; }
 // --- tests, comparisons, logic -------------------------------------------------------------------
 
 template <class T> __device__ __forceinline__ bool isnan(T x) { return x != x; }
+template <class T> __device__ __forceinline__ bool isinf(T) { return false; }
+template <> __device__ __forceinline__ bool isinf(float x) { return fabsf(x) == infinity<float>(); }
+template <> __device__ __forceinline__ bool isinf(double x) { return fabs(x) == infinity<double>(); }
 template <class T> __device__ __forceinline__ bool isfinite(T) { return true; }
 template <> __device__ __forceinline__ bool isfinite(float x) { return fabsf(x) < infinity<float>(); }
 template <> __device__ __forceinline__ bool isfinite(double x) { return fabs(x) < infinity<double>(); }
+// An integer of 32 bits that orders like x: negative numbers have their bits but the sign turned.
+__device__ __forceinline__ int64 order(int x) { return x; }
+__device__ __forceinline__ int64 order(bool x) { return x; }
+__device__ __forceinline__ int64 order(float x) {
+  const int bits = __float_as_int(x + 0.0f);  // -0 becomes 0
+  return x != x ? 0x7fffffff : bits < 0 ? bits ^ 0x7fffffff : bits;
+}
 template <class T> __device__ __forceinline__ bool logical_not(T x) { return x == T(0); }
 template <class T> __device__ __forceinline__ T bitwise_not(T x) { return ~x; }
 template <> __device__ __forceinline__ bool bitwise_not(bool x) { return !x; }

@@ -17,20 +17,18 @@ from typing import TYPE_CHECKING
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
+from fuser.fusion.compositions import Compositions
 from fuser.fusion.ir import *
 from fuser.fusion.mma_ops import MmaOps
 from fuser.fusion.ops import METHODS
 from fuser.fusion.ops import producer_axes as producer_axes
-from fuser.fusion.pointwise_ops import PointwiseOps
 from fuser.fusion.recorder import Recorder, axis_of, refuse, show
-from fuser.fusion.reduction_ops import ReductionOps
-from fuser.fusion.shape_ops import ShapeOps
 
 SCALAR_DTYPES = (DType.F64, DType.F32, DType.I64, DType.I32, DType.BOOL)
 """Types of input scalars; a kernel parameter of 16 bits would only lose digits."""
 
 
-class Ops(PointwiseOps, ShapeOps, MmaOps, ReductionOps):
+class Ops(Compositions, MmaOps):
     """Every operation; the methods are those of `fuser.fusion.ops.METHODS`."""
 
     if not TYPE_CHECKING:

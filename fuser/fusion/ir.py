@@ -106,7 +106,7 @@ class TensorView:
         What it is computed from.
     attrs : tuple of (str, value)
         Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze, permute and
-        reductions;
+        reductions; ``correction`` of a mean that divides by fewer than it has;
         ``a_axes``, ``b_axes`` and ``reduced`` of mma, which `mma_axes.roles` reads: per axis
         of the full output the operand's axis or -1, and which of them are summed away; and
         ``accumulate``, the bits of its sums where they are not those of the type's default.
@@ -246,8 +246,11 @@ def call(tv: TensorView) -> str:
                 words.append(f"stride_order={list(tv.stride_order)}")
         case "cast":
             words.append(f'dtype="{tv.dtype}"')
-        case "sum":
+        case "sum" | "prod":
             words.append(f'dtype="{tv.dtype}"')
+        case "mean":
+            attrs = tv.attrs[:1]
+            words += [f"{key}={int(value)}" for key, (value,) in tv.attrs[1:]]
         case "expand":
             words.append(f"shape={_entries(tv)}")
         case "full":
@@ -255,6 +258,17 @@ def call(tv: TensorView) -> str:
         case "iota":
             extent = _entry(tv.logical[0].extent)
             words = [extent, f"start={words[0]}", f"step={words[1]}", f'dtype="{tv.dtype}"']
+        case "slice":
+            (axis,), (start,), (step,) = (map(int, value) for _, value in tv.attrs)
+            many = tv.logical[axis].extent
+            assert isinstance(many, int), "checked when it was recorded"
+            end = start + max((many - 1) * step + 1, 0)
+            words.append(f"dim={axis}, start={start}, end={end}, step={step}")
+            attrs = ()
+        case "flatten" | "unflatten" | "cat":
+            words = [f"[{', '.join(words)}]"] if tv.op == "cat" else words
+            words += [f"{key}={int(value[0])}" for key, value in tv.attrs if key != "sizes"]
+            attrs = tuple((key, value) for key, value in tv.attrs if key == "sizes")
         case "mma":
             name, attrs = "fused_multiply_sum", ()
             a_axes, b_axes, reduced = (list(value) for _, value in tv.attrs[:3])

@@ -32,7 +32,11 @@ The numeric contract
 - `sum` and `mean` add n numbers in f32 (f64 for f64, i64 for integers and bool) in any order, each
   addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of the
   magnitudes; a sum that could not lose a bit in any order is exact, one that could overflow in
-  some order may be anything.  `mean` then divides by n.  `max` and `min` are exact.
+  some order may be anything.  `mean` then divides by n, less its `correction` and never below 0.
+  `max` and `min` are exact.
+- `prod` multiplies n numbers in the same types in any order, each product rounded to nearest: right
+  to n times 2**-23 of itself; what could overflow or underflow in some order may be anything.
+- `order` is exact: NaN stands above all numbers, both zeros are one.
 - i8, i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
   does a cast of a NaN or of a float out of range to an integer.
 - bool is exact: add is or, mul is and, maximum is or, minimum is and.
@@ -56,6 +60,7 @@ class Form(Enum):
     MMA = "mma"
     REDUCTION = "reduction"
     SHAPE = "shape"
+    VIEW = "view"
     FACTORY = "factory"
 
 
@@ -66,6 +71,7 @@ class Rule(Enum):
     - FLOAT: the same, but integers and bool become f32 first.
     - COMPARISON: operands have the promoted type, the result is bool.
     - TEST: every operand keeps its own type, the result is bool.
+    - RANK: the same, the result is i64.
     - SELECT: the first operand is bool, the others and the result have their promoted type.
     - KEEP: one operand, which keeps its type.
     - GIVEN: the caller names the result type; numbers are converted to it, tensors are not.
@@ -75,6 +81,7 @@ class Rule(Enum):
     FLOAT = "float"
     COMPARISON = "comparison"
     TEST = "test"
+    RANK = "rank"
     SELECT = "select"
     KEEP = "keep"
     GIVEN = "given"
@@ -124,15 +131,18 @@ def _rows() -> list[OpSpec]:
     add("abs neg relu floor ceil round trunc", Form.UNARY, 1, Rule.PROMOTED, NUMBERS)
     add("sign", Form.UNARY, 1, Rule.PROMOTED, ALL)
     add("set", Form.UNARY, 1, Rule.PROMOTED, MOVED)
-    add("exp exp2 log log2 sqrt rsqrt reciprocal", Form.UNARY, 1, Rule.FLOAT, ALL)
-    add("sin cos tanh sigmoid silu gelu gelu_tanh erf", Form.UNARY, 1, Rule.FLOAT, ALL)
-    add("isnan isfinite logical_not", Form.UNARY, 1, Rule.TEST, ALL)
+    add("exp exp2 expm1 log log1p log2 log10", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("sqrt rsqrt reciprocal", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("sin cos tan asin acos atan sinh cosh tanh", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("sigmoid silu gelu gelu_tanh erf erfc", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("isnan isinf isfinite logical_not", Form.UNARY, 1, Rule.TEST, ALL)
+    add("order", Form.UNARY, 1, Rule.RANK, ALL - {DType.F64, DType.I64})
     add("bitwise_not", Form.UNARY, 1, Rule.PROMOTED, INTS | BOOL)
     add("cast", Form.UNARY, 1, Rule.GIVEN, CASTS)
 
     add("add mul maximum minimum", Form.BINARY, 2, Rule.PROMOTED, ALL)
     add("sub floor_div remainder pow", Form.BINARY, 2, Rule.PROMOTED, NUMBERS)
-    add("div", Form.BINARY, 2, Rule.FLOAT, ALL)
+    add("div atan2", Form.BINARY, 2, Rule.FLOAT, ALL)
     add("eq ne lt le gt ge", Form.BINARY, 2, Rule.COMPARISON, ALL)
     add("logical_and logical_or logical_xor", Form.BINARY, 2, Rule.TEST, ALL)
     add("bitwise_and bitwise_or bitwise_xor", Form.BINARY, 2, Rule.PROMOTED, INTS | BOOL)
@@ -143,10 +153,11 @@ def _rows() -> list[OpSpec]:
     add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
 
     add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
-    add("sum", Form.REDUCTION, 1, Rule.GIVEN, FLOATS | {DType.I64})
+    add("sum prod", Form.REDUCTION, 1, Rule.GIVEN, FLOATS | {DType.I64})
     add("mean", Form.REDUCTION, 1, Rule.GIVEN, FLOATS)
-    add("max min", Form.REDUCTION, 1, Rule.KEEP, NUMBERS)
+    add("max min", Form.REDUCTION, 1, Rule.KEEP, ALL)
     add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
+    add("slice flatten unflatten cat", Form.VIEW, 1, Rule.KEEP, MOVED)
     add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
     add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
     return rows
@@ -155,7 +166,22 @@ def _rows() -> list[OpSpec]:
 OPS: dict[str, OpSpec] = {row.name: row for row in _rows()}
 """Every operation by name; ``"input"`` is not one.  `addcmul` carries `value` as its 4th arg."""
 
-METHODS = (*(op for op in OPS if op != "mma"), "fused_multiply_sum", "matmul", "linear")
+COMPOSITIONS = (
+    *("softplus", "leaky_relu", "elu", "hardtanh", "tril", "triu"),
+    *("any", "all", "amax", "amin", "argmax", "argmin", "var", "var_mean", "std", "logsumexp"),
+    *("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"),
+    *("layer_norm", "native_layer_norm", "layer_norm_backward"),
+    *("rms_norm", "native_rms_norm", "rms_norm_backward"),
+    *("group_norm", "cross_entropy", "cross_entropy_backward"),
+    *("select", "reshape", "pad"),
+)
+"""Methods that record several operations of the table."""
+
+METHODS = (
+    *(op for op in OPS if op != "mma"),
+    *("fused_multiply_sum", "matmul", "linear"),
+    *COMPOSITIONS,
+)
 """What ``fd.ops`` offers."""
 
 
@@ -164,6 +190,8 @@ def result_dtype(spec: OpSpec, common: DType) -> DType:
     match spec.rule:
         case Rule.COMPARISON | Rule.TEST:
             return DType.BOOL
+        case Rule.RANK:
+            return DType.I64
         case Rule.FLOAT:
             return as_float(common)
         case Rule.PROMOTED | Rule.SELECT | Rule.KEEP | Rule.GIVEN:
@@ -200,7 +228,7 @@ def operand_dtypes(tv: TensorView) -> tuple[DType, ...]:
             types = [_promoted(tv, 0)] * len(own)
         case Rule.SELECT:
             types = [DType.BOOL] + [tv.dtype] * (len(own) - 1)
-        case Rule.TEST | Rule.KEEP:
+        case Rule.TEST | Rule.RANK | Rule.KEEP:
             types = own
         case Rule.GIVEN:
             types = own if spec.form is Form.UNARY else [tv.dtype] * len(own)
@@ -230,18 +258,20 @@ def reduced_axes(tv: TensorView) -> tuple[int, ...]:
 
 def of_nothing(tv: TensorView) -> Constant:
     """Return what a product or a reduction of no elements is."""
-    float_ = tv.dtype.is_float
+    float_, bool_ = tv.dtype.is_float, tv.dtype is DType.BOOL
     least, most = -(2 ** (8 * tv.dtype.nbytes - 1)), 2 ** (8 * tv.dtype.nbytes - 1) - 1
     match tv.op:
         case "mean":
             value: float = float("nan")
         case "max":
-            value = -float("inf") if float_ else least
+            value = -float("inf") if float_ else 0 if bool_ else least
         case "min":
-            value = float("inf") if float_ else most
+            value = float("inf") if float_ else 1 if bool_ else most
+        case "prod":
+            value = 1.0 if float_ else 1
         case _:
             value = 0.0 if float_ else 0
-    return Constant(value, DType.F64 if float_ else DType.I64)
+    return Constant(value, DType.F64 if float_ else DType.BOOL if bool_ else DType.I64)
 
 
 def accumulator(tv: TensorView) -> DType:
@@ -278,10 +308,10 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
             pairs = zip(tv.logical, arg.logical, strict=True)
             same = [new.iter_type is old.iter_type for new, old in pairs]
             return tuple(axis if same[axis] else None for axis in range(tv.rank))
-        case "sum" | "max" | "min" if tv.parts:
+        case "sum" | "prod" | "max" | "min" if tv.parts:
             dims = tuple(map(int, attrs["dims"]))
             return (*(axis for axis in range(arg.rank) if axis not in dims), *dims)
-        case "squeeze" | "sum" | "mean" | "max" | "min":
+        case "squeeze" | "sum" | "prod" | "mean" | "max" | "min":
             return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
         case "permute":
             return tuple(int(axis) for axis in attrs["dims"])

@@ -54,24 +54,38 @@ class PointwiseOps(Recording):
     set = _unary("set", "Copy x; the value is not rounded.")
     exp = _unary("exp", "Return e**x.")
     exp2 = _unary("exp2", "Return 2**x.")
+    expm1 = _unary("expm1", "Return e**x - 1, right also near 0.")
     log = _unary("log", "Return the natural logarithm: -inf at 0, NaN below.")
+    log1p = _unary("log1p", "Return log(1 + x), right also near 0: -inf at -1, NaN below.")
     log2 = _unary("log2", "Return the logarithm to base 2: -inf at 0, NaN below.")
+    log10 = _unary("log10", "Return the logarithm to base 10: -inf at 0, NaN below.")
     sqrt = _unary("sqrt", "Return the root, correctly rounded: NaN below 0.")
     rsqrt = _unary("rsqrt", "Return 1 / sqrt(x): inf at 0, NaN below.")
     reciprocal = _unary("reciprocal", "Return 1 / x, correctly rounded: +-inf at +-0.")
     sin = _unary("sin", "Return the sine of x in radians: NaN at inf.")
     cos = _unary("cos", "Return the cosine of x in radians: NaN at inf.")
+    tan = _unary("tan", "Return the tangent of x in radians: NaN at inf.")
+    asin = _unary("asin", "Return the angle in -pi/2..pi/2 whose sine is x: NaN beyond -1..1.")
+    acos = _unary("acos", "Return the angle in 0..pi whose cosine is x: NaN beyond -1..1.")
+    atan = _unary("atan", "Return the angle in -pi/2..pi/2 whose tangent is x.")
+    sinh = _unary("sinh", "Return the hyperbolic sine.")
+    cosh = _unary("cosh", "Return the hyperbolic cosine.")
     tanh = _unary("tanh", "Return the hyperbolic tangent.")
     sigmoid = _unary("sigmoid", "Return 1 / (1 + exp(-x)).")
     silu = _unary("silu", "Return x / (1 + exp(-x)): NaN at -inf, as torch.")
     gelu = _unary("gelu", "Return x * (1 + erf(x / sqrt(2))) / 2: NaN at -inf, inf at inf.")
     gelu_tanh = _unary("gelu_tanh", "Return torch's tanh form of gelu: NaN at -inf, inf at inf.")
     erf = _unary("erf", "Return the error function.")
+    erfc = _unary("erfc", "Return 1 - erf(x), right also where erf(x) is near 1.")
     isnan = _unary("isnan", "Tell where x is NaN, as bool; never so for integers and bool.")
+    isinf = _unary("isinf", "Tell where x is inf or -inf, as bool; never so for integers and bool.")
     isfinite = _unary(
         "isfinite", "Tell where x is neither inf nor NaN, as bool; always so for integers and bool."
     )
     logical_not = _unary("logical_not", "Tell where x is zero, as bool; NaN is not zero.")
+    order = _unary(
+        "order", "Return an i64 of 32 bits that orders like x: NaN above all, zeros equal."
+    )
     bitwise_not = _unary(
         "bitwise_not", "Flip every bit of an integer; logical not of a bool; refuses floats."
     )
@@ -94,6 +108,9 @@ class PointwiseOps(Recording):
     sub = _binary("sub", "Return a - b in the promoted type; integers wrap, bool is refused.")
     mul = _binary("mul", "Return a * b in the promoted type; integers wrap, bool is and.")
     div = _binary("div", "Return the true quotient, correctly rounded.")
+    atan2 = _binary(
+        "atan2", "Return the angle of the point (b, a) in -pi..pi, signs of zeros seen."
+    )
     floor_div = _binary(
         "floor_div",
         "Return floor(a / b) in the promoted type; 1 // 0 is inf for floats, anything for ints.",

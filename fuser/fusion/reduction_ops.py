@@ -1,4 +1,4 @@
-"""The reductions of ``fd.ops``: `sum`, `mean`, `max` and `min` over some axes.
+"""The reductions of ``fd.ops``: `sum`, `prod`, `mean`, `max` and `min` over some axes.
 
 The numeric contract is in `ops`.
 """
@@ -6,14 +6,14 @@ The numeric contract is in `ops`.
 from collections.abc import Sequence
 
 from fuser.dtype import DType
-from fuser.fusion.ir import TensorView
-from fuser.fusion.ops import FLOATS, NUMBERS, OPS, total_dtype
+from fuser.fusion.ir import AttrValue, TensorView
+from fuser.fusion.ops import ALL, FLOATS, OPS, total_dtype
 from fuser.fusion.recorder import Recording, refuse, show
 from fuser.fusion.shape_ops import ShapeOps
 
 
 class ReductionOps(Recording):
-    """sum, mean, max and min."""
+    """sum, prod, mean, max and min."""
 
     def sum(
         self,
@@ -36,7 +36,28 @@ class ReductionOps(Recording):
             Of the sum; left out, that of floats, and i64 of integers and bool.  It may be a wider
             float, to which x is converted first.
         """
-        call = f"sum({show(x)}, dims={show(dims)}, dtype={show(dtype)})"
+        return self._total("sum", x, dims, keepdim=keepdim, dtype=dtype)
+
+    def prod(
+        self,
+        x: TensorView,
+        dims: Sequence[int],
+        keepdim: bool = False,
+        dtype: str | DType | None = None,
+    ) -> TensorView:
+        """Return the product over some axes, 1 over none of their elements; otherwise as `sum`."""
+        return self._total("prod", x, dims, keepdim=keepdim, dtype=dtype)
+
+    def _total(
+        self,
+        op: str,
+        x: TensorView,
+        dims: Sequence[int],
+        *,
+        keepdim: bool,
+        dtype: str | DType | None,
+    ) -> TensorView:
+        call = f"{op}({show(x)}, dims={show(dims)}, dtype={show(dtype)})"
         source = self._recorder.tensor(call, x)
         plain = total_dtype(source.dtype) if source.dtype in OPS["add"].allowed else source.dtype
         element = plain if dtype is None else self._recorder.dtype(call, dtype)
@@ -45,31 +66,37 @@ class ReductionOps(Recording):
             wider.add(DType.F32)
         if element not in wider and source.dtype in OPS["add"].allowed:
             known = " or ".join(d.name for d in DType if d in wider)
-            refuse(call, f"sums of {source.dtype} are {known}; cast {source} or the sum")
-        return self._reduce(call, "sum", source, dims, element, keepdim=keepdim)
+            refuse(call, f"{op}s of {source.dtype} are {known}; cast {source} or the {op}")
+        return self._reduce(call, op, source, dims, element, keepdim=keepdim)
 
-    def mean(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
+    def mean(
+        self, x: TensorView, dims: Sequence[int], keepdim: bool = False, correction: int = 0
+    ) -> TensorView:
         """Return the sum over some axes divided by how many elements it has; NaN of none.
 
-        Floats only; `dims` and `keepdim` are those of `sum`.
+        Floats only; `dims` and `keepdim` are those of `sum`.  The number of elements counts less
+        `correction`, but 0 at least.
         """
         call = f"mean({show(x)}, dims={show(dims)})"
+        if not isinstance(correction, int) or isinstance(correction, bool) or correction < 0:
+            refuse(call, f"correction {show(correction)} is no number of elements; use 0 or 1")
         source = self._recorder.tensor(call, x)
         if source.dtype not in FLOATS:
             refuse(call, f"{source} is {source.dtype}; cast it to f32 first")
-        return self._reduce(call, "mean", source, dims, source.dtype, keepdim=keepdim)
+        attrs = (("correction", (correction,)),) if correction else ()
+        return self._reduce(call, "mean", source, dims, source.dtype, attrs, keepdim=keepdim)
 
     def max(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
         """Return the largest element along some axes (as `sum` has them), NaN if there is one.
 
-        Of no elements it is -inf, or the least integer.
+        Of no elements it is -inf, or the least integer, or False.
         """
         return self._extreme("max", x, dims, keepdim=keepdim)
 
     def min(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
         """Return the least element along some axes (as `sum` has them), NaN if there is one.
 
-        Of no elements it is inf, or the largest integer.
+        Of no elements it is inf, or the largest integer, or True.
         """
         return self._extreme("min", x, dims, keepdim=keepdim)
 
@@ -85,18 +112,19 @@ class ReductionOps(Recording):
         source: TensorView,
         dims: Sequence[int],
         dtype: DType,
+        attrs: tuple[tuple[str, AttrValue], ...] = (),
         *,
         keepdim: bool,
     ) -> TensorView:
-        legal = OPS["add"].allowed if op == "sum" else NUMBERS
-        if source.dtype not in legal:
-            known = ", ".join(d.name for d in DType if d in legal)
+        if source.dtype not in ALL:
+            known = ", ".join(d.name for d in DType if d in ALL)
             refuse(call, f"{source} is {source.dtype}; cast to one of {known} first")
         axes = tuple(sorted(self._recorder.axes(call, dims, source.rank)))
         if not axes:
             refuse(call, "no axis is named; name one in dims, or use set")
         logical = tuple(axis for n, axis in enumerate(source.logical) if n not in axes)
-        made = self._recorder.record(op, logical, dtype, args=(source,), attrs=(("dims", axes),))
+        said = (("dims", axes), *attrs)
+        made = self._recorder.record(op, logical, dtype, args=(source,), attrs=said)
         if not keepdim:
             return made
         flags = [axis in axes for axis in range(source.rank)]

@@ -3,7 +3,9 @@
 None of them computes, so none of them rounds, except that `iota` of floats is a product and a sum.
 """
 
+import builtins
 from collections.abc import Sequence
+from math import prod
 
 from fuser.dtype import DType
 from fuser.fusion.ir import (
@@ -22,7 +24,7 @@ from fuser.fusion.recorder import Operand, Recording, axis_of, refuse, show
 
 
 class ShapeOps(Recording):
-    """broadcast, expand, squeeze, permute; iota and full."""
+    """broadcast, expand, squeeze, permute; slice, flatten, unflatten, cat; iota and full."""
 
     def broadcast(self, x: TensorView, is_broadcast_dim: Sequence[bool]) -> TensorView:
         """Insert axes of extent 1.
@@ -106,6 +108,115 @@ class ShapeOps(Recording):
         attrs = (("dims", axes),)
         return self._recorder.record("permute", logical, source.dtype, args=(source,), attrs=attrs)
 
+    def slice(
+        self, x: TensorView, dim: int, start: int = 0, end: int | None = None, step: int = 1
+    ) -> TensorView:
+        """Take elements start, start + step, ... before `end` along an axis.
+
+        Parameters
+        ----------
+        x : TensorView
+            Any dtype.
+        dim : int
+            The axis; a negative one counts from the end.
+        start, end : int
+            Where it begins and ends.  Negative ones count from the end of the axis, whose extent
+            must then be a number; so must it be where `end` is left out or may lie behind it.
+        step : int
+            1 or more.
+        """
+        call = f"slice({show(x)}, dim={show(dim)}, start={show(start)}, end={show(end)}"
+        call += f", step={show(step)})"
+        source = self._recorder.tensor(call, x)
+        (axis,) = self._recorder.axes(call, [dim], source.rank)
+        numbers = [start, step] if end is None else [start, end, step]
+        if any(not isinstance(n, int) or isinstance(n, bool) for n in numbers):
+            refuse(call, "start, end and step are not all integers; use some, or leave end out")
+        if step < 1:
+            refuse(call, f"step {step} is below 1; use 1 or more")
+        extent = self._recorder.extents.find(source.logical[axis].extent)
+        if isinstance(extent, int):
+            first, last, by = builtins.slice(start, end, step).indices(extent)
+        elif end is None or start < 0 or end < 0:
+            refuse(call, f"axis {axis} has extent {extent}; pin it to a number, or name start, end")
+        else:
+            first, last, by = start, end, step
+        many = max(-(-(last - first) // by), 0)
+        logical = _replaced(source.logical, axis, [axis_of(many)])
+        attrs = (("dim", (axis,)), ("start", (first,)), ("step", (by,)))
+        return self._recorder.record("slice", logical, source.dtype, args=(source,), attrs=attrs)
+
+    def flatten(self, x: TensorView, start_dim: int = 0, end_dim: int = -1) -> TensorView:
+        """Make one axis of neighbouring ones, whose extents must be numbers (but for one)."""
+        call = f"flatten({show(x)}, start_dim={show(start_dim)}, end_dim={show(end_dim)})"
+        source = self._recorder.tensor(call, x)
+        first, last = (self._recorder.axes(call, [n], source.rank)[0] for n in (start_dim, end_dim))
+        if first > last:
+            refuse(call, f"axis {first} lies behind axis {last}; name the first one first")
+        extents = [self._recorder.extents.find(n) for n in source.shape[first : last + 1]]
+        real = [n for n in extents if n != 1]
+        if len(real) > 1 and any(isinstance(n, Symbol) for n in real):
+            refuse(call, f"extents {show_shape(tuple(extents))} are not all known; pin them")
+        many = prod(n for n in real if isinstance(n, int)) if len(real) != 1 else real[0]
+        logical = (*source.logical[:first], axis_of(many), *source.logical[last + 1 :])
+        self._recorder.check_size(call, (many,))
+        attrs = (("start_dim", (first,)), ("end_dim", (last,)))
+        return self._recorder.record("flatten", logical, source.dtype, args=(source,), attrs=attrs)
+
+    def unflatten(self, x: TensorView, dim: int, sizes: Sequence[int]) -> TensorView:
+        """Make several axes of one, whose extent is the product of their sizes; -1 is the rest."""
+        call = f"unflatten({show(x)}, dim={show(dim)}, sizes={show(sizes)})"
+        source = self._recorder.tensor(call, x)
+        (axis,) = self._recorder.axes(call, [dim], source.rank)
+        extent = self._recorder.extents.find(source.logical[axis].extent)
+        entries = self._recorder.entries(call, sizes)
+        numbers = [n for n in entries if isinstance(n, int) and not isinstance(n, bool)]
+        rest = [n for n in numbers if n < 0]
+        if len(numbers) != len(entries) or not numbers or any(n < -1 for n in rest) or rest[1:]:
+            refuse(call, f"sizes {show(sizes)} are no extents; name numbers, and -1 once at most")
+        known = prod(n for n in numbers if n >= 0)
+        if rest and isinstance(extent, int) and known:
+            numbers = [extent // known if n < 0 else n for n in numbers]
+        if prod(numbers) != extent or (rest and not known):
+            refuse(call, f"axis {axis} has extent {extent}; name sizes whose product is that")
+        logical = _replaced(source.logical, axis, [axis_of(n) for n in numbers])
+        attrs = (("dim", (axis,)), ("sizes", tuple(numbers)))
+        return self._recorder.record(
+            "unflatten", logical, source.dtype, args=(source,), attrs=attrs
+        )
+
+    def cat(self, xs: Sequence[TensorView], dim: int = 0) -> TensorView:
+        """Join tensors along an axis, where their extents must be numbers; types must be equal."""
+        call = f"cat({show(xs)}, dim={show(dim)})"
+        parts = [self._recorder.tensor(call, x) for x in self._recorder.entries(call, xs)]
+        if not parts:
+            refuse(call, "there is no tensor; pass one or more")
+        head = parts[0]
+        (axis,) = self._recorder.axes(call, [dim], head.rank)
+        if any(one.dtype is not head.dtype or one.rank != head.rank for one in parts):
+            have = ", ".join(f"{one} {one.dtype} of {one.rank} axes" for one in parts)
+            refuse(call, f"{have}; cast or broadcast them to one form first")
+        find = self._recorder.extents.find
+        extents = [find(one.logical[axis].extent) for one in parts]
+        sizes = [n for n in extents if isinstance(n, int)]
+        if len(sizes) != len(extents):
+            refuse(call, f"extents {show_shape(tuple(extents))} are not all known; pin them")
+        logical = list(head.logical)
+        for n in range(head.rank):
+            if n == axis:
+                continue
+            pairs = [(head.logical[n].extent, one.logical[n].extent) for one in parts[1:]]
+            ones = {find(one.logical[n].extent) == 1 for one in parts}
+            if len(ones) > 1 or not self._recorder.extents.unify(pairs):
+                shapes = " and ".join(show_shape(tuple(map(find, one.shape))) for one in parts)
+                refuse(call, f"shapes {shapes} differ; make all but axis {axis} equal")
+            logical[n] = axis_of(find(head.logical[n].extent))
+        logical[axis] = axis_of(sum(sizes))
+        self._recorder.check_size(call, tuple(axis.extent for axis in logical))
+        attrs = (("dim", (axis,)),)
+        made = tuple(parts)
+        return self._recorder.record("cat", tuple(logical), head.dtype, args=made, attrs=attrs)
+
     def iota(
         self,
         extent: int | str | Symbol,
@@ -161,3 +272,9 @@ class ShapeOps(Recording):
         if isinstance(number, Constant):
             self._recorder.check_fits(call, number, dtype)
         return number
+
+
+def _replaced(
+    logical: tuple[IterDomain, ...], axis: int, new: list[IterDomain]
+) -> tuple[IterDomain, ...]:
+    return (*logical[:axis], *new, *logical[axis + 1 :])

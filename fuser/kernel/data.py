@@ -356,7 +356,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`dst` = elements of `src` put together by `op`: ``add``, ``maximum`` or ``minimum``.
+    """`dst` = elements of `src` put together by `op`: ``add``, ``mul``, ``maximum``, ``minimum``.
 
     Where the layout of `dst` is that of `src`, folded: neighbours along its rows, so many at a
     time, in a fixed order.  Else `dst` has one row and `src` several: down each column.
@@ -384,7 +384,7 @@ class GridSum:
     to its type (that of `staged`, too), and `semaphore[index]` says whose of the `turns` it is;
     this CTA has number `turn`.  Threads read and write it, or if there is a slot `staged`, TMA
     stores and reduces what lies there: columns of `acc`, so many at a time as it has.  What threads
-    put together by another `op` (``maximum``, ``minimum``) is a sum in that sense.
+    put together by another `op` (``mul``, ``maximum``, ``minimum``) is a sum in that sense.
     """
 
     acc: Fragment

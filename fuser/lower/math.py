@@ -18,11 +18,12 @@ from fuser.schedule.domain import Coords, arguments
 
 Operand = kir.Fragment | kir.ScalarParam | kir.Literal
 
-COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
+COMBINE = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """What puts two elements together, by reduction."""
 _ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
 _KEEP_ZERO = _ROUNDING | {
-    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh"
+    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh",
+    "expm1", "log1p", "tan", "asin", "atan", "sinh",
 }  # fmt: skip
 _OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 

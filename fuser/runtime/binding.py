@@ -6,7 +6,7 @@ Needs neither torch nor a GPU: judges bind cases with it as the runtime binds ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
@@ -26,8 +26,10 @@ from fuser.runtime.call import (
     steps_of,
     strides_of,
     with_parts,
+    with_views,
 )
 from fuser.schedule.pointwise import Tiling
+from fuser.schedule.views import viewed
 
 MAX_COORDINATE = 2**31 - 1
 """Tile numbers and coordinates are 32-bit; so are the coordinates of the TMA engine."""
@@ -35,11 +37,16 @@ MAX_COORDINATE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The integers of one launch; the grid is 0 where there is nothing to compute or launch."""
+    """The integers of one launch; the grid is 0 where there is nothing to compute or launch.
+
+    `places` has, for views that are tensors of the kernel, whose memory they lie in, and how many
+    bytes behind its first element they begin.
+    """
 
     launch: Launch
     values: dict[Var, int]
     grid: int
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def params(self) -> dict[str, int]:
@@ -71,7 +78,14 @@ def bind(
             _check_promises(tv, specs[tv.name])
     known = {tv.name: intermediate_spec(tv, values) for tv in program.intermediates}
     known |= {tv.name: output_spec(tv, values) for tv in program.fusion.outputs}
-    return [_bind(launch, {**known, **specs}, values, sms) for launch in program.launches]
+    known = {**known, **specs}
+    every = with_views(program.fusion, known, values)
+    places = {
+        name: (view.whole, every[name].address - known[view.whole].address)
+        for name, view in viewed(program.fusion).views.items()
+    }
+    made = (_bind(launch, every, values, sms) for launch in program.launches)
+    return [replace(binding, places=places) for binding in made]
 
 
 def _bind(

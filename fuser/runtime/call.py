@@ -19,6 +19,7 @@ from fuser.pipeline import Loops
 from fuser.schedule.domain import Access, Domain
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
+from fuser.schedule.views import Layout, viewed
 
 ONE_ELEMENT = 16
 """Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
@@ -140,6 +141,22 @@ def intermediate_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
         strides[axis] = span
         span *= max(shape[axis], 1)
     return Spec(shape, tuple(strides), NO_ADDRESS, tv.dtype)
+
+
+def with_views(
+    fusion: Fusion, specs: Mapping[str, Spec], values: Mapping[Symbol, int]
+) -> dict[str, Spec]:
+    """Return specs with those of the views in the memory of the tensors that they are of."""
+    out = dict(specs)
+    for name, view in viewed(fusion).views.items():
+        whole = specs[view.whole]
+        seen = Layout(whole.shape, whole.strides)
+        for step in view.steps:
+            seen = step.of(seen, values, view.whole)
+        dtype = view.tv.dtype
+        address = whole.address + seen.first * dtype.nbytes
+        out[name] = Spec(seen.shape, seen.strides, address, dtype)
+    return out
 
 
 def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:

@@ -22,6 +22,7 @@ from fuser.runtime.call import (
     output_spec,
     strides_of,
     with_parts,
+    with_views,
 )
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access, unit_stride
@@ -65,7 +66,7 @@ def classify(
             call = replace(call, values=values)
         made = {tv.name: output_spec(tv, call.values) for tv in fusion.outputs}
         between = {tv.name: intermediate_spec(tv, call.values) for tv in intermediates(fusion, cut)}
-        call = replace(call, specs={**made, **specs, **between})
+        call = replace(call, specs=with_views(fusion, {**made, **specs, **between}, call.values))
         asked = choices
         for segment in cut:
             asked = call.asked(segment, asked)

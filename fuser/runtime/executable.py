@@ -253,7 +253,10 @@ class BoundLaunch(BoundKernel):
         fusion = program.fusion
         named = (*fusion.inputs, *fusion.outputs, *program.intermediates)
         where = {arg.name: n for n, arg in enumerate(named)}
-        self._tensors = [(self.word[name], where[own]) for name, own in launch.arguments.items()]
+        self._tensors = []
+        for name, own in launch.arguments.items():
+            whole, offset = binding.places.get(own, (own, 0))
+            self._tensors.append((self.word[name], where[whole], offset))
         self._scalars = [(self.scalar(s), where[s.name]) for s in kernel.scalars]
         self._scratch = scratch(kernel, values, device)
         self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
@@ -261,10 +264,10 @@ class BoundLaunch(BoundKernel):
     def launch(self, arguments: Sequence[Argument], stream: int) -> None:
         """Write the addresses of inputs, outputs and intermediates, and the numbers, and launch."""
         addresses = self.addresses
-        for word, position in self._tensors:
+        for word, position, offset in self._tensors:
             tensor = arguments[position]
             assert isinstance(tensor, torch.Tensor), "checked when the call was prepared"
-            addresses[word] = tensor.data_ptr()
+            addresses[word] = tensor.data_ptr() + offset
         for room, position in self._scalars:
             room[0] = arguments[position]
         lent = self._scratch.lend(stream) if self._needs_scratch else {}

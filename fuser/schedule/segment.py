@@ -32,6 +32,7 @@ from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import Domain, domains, groups, sources, whole_rows
 from fuser.schedule.shape_class import Choices
+from fuser.schedule.views import Viewed, viewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,9 @@ class Segment:
 def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView, ...]:
     """Return the tensors that a segment stores for later ones, in order."""
     made = (tv for segment in cut for tv in segment.fusion.outputs)
-    names = {tv.name for tv in fusion.outputs}
-    return tuple(tv for tv in made if tv.name not in names)
+    known = viewed(fusion)
+    names = {*known.views, *(tv.name for tv in fusion.outputs)}
+    return (*(tv for tv in made if tv.name not in names), *known.rooms)
 
 
 def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, ...]:
@@ -60,19 +62,21 @@ def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, .
     fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
     store, with a suffix.
     """
-    return tuple(_Cutting(fusion, choices or Choices()).run())
+    return tuple(_Cutting(viewed(fusion), choices or Choices()).run())
 
 
 class _Cutting:
-    def __init__(self, fusion: Fusion, choices: Choices) -> None:
-        self.fusion, self.choices = fusion, choices
+    def __init__(self, known: Viewed, choices: Choices) -> None:
+        self.fusion, self.choices = known.fusion, choices
+        self.views, self.rooms = known.views, dict(known.parts)
         self.made: dict[str, Segment] = {}
         self.done: list[Segment] = []
         self.why: dict[str, str] = {}
 
     def run(self) -> Iterator[Segment]:
         self.left = _groups(self.fusion, self.choices.rows)
-        live = {tv for out in self.fusion.outputs for tv in ancestry(out)}
+        ends = (*self.fusion.outputs, *(tv for parts in self.rooms.values() for tv in parts))
+        live = {tv for out in ends for tv in ancestry(out)}
         self.parts = [
             parts_of(tv)
             for tv in self.fusion.tensors
@@ -87,6 +91,9 @@ class _Cutting:
 
     def _compute(self, outputs: tuple[TensorView, ...]) -> None:
         """Append the segment of some outputs, and before it those that it needs."""
+        for tv in dict.fromkeys(tv for out in outputs for tv in ancestry(out)):
+            if tv.op == "input" and tv.name in self.views:
+                self._fill(self.views[tv.name].whole)
         given: dict[TensorView, TensorView] = {}
         stored, begun = apart(self.fusion, outputs, self.choices)
         ended = {tv: self._ended(tv) for tv in begun}
@@ -118,6 +125,12 @@ class _Cutting:
         )
         self.done.append(Segment(part, domain, said))
 
+    def _fill(self, room: str) -> None:
+        """Compute what lies in memory of which a view is read."""
+        parts = self.rooms.pop(room, ())
+        for group in _groups(replace(self.fusion, outputs=parts), self.choices.rows):
+            self._compute(group)
+
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
         target = parts_of(reduction)
@@ -126,7 +139,7 @@ class _Cutting:
         (source,) = tensor_args(reduction)
         (axis,) = reduced_axes(reduction)
         count = (source.logical[axis].extent,) if reduction.op == "mean" else ()
-        dims = (("dims", (target.rank - 1,)),)
+        dims = (("dims", (target.rank - 1,)), *reduction.attrs[1:])
         given = replace(target, op="input", args=(), attrs=(), parts=False)
         return replace(reduction, args=(given,), attrs=dims, count=count)
 
@@ -349,7 +362,7 @@ def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
     that gets a kernel of its own: only sums are left of that, no tiles.
     """
     found = set()
-    for tv in fusion.tensors:
+    for tv in viewed(fusion).fusion.tensors:
         if len(reduced_axes(tv)) == 1 and tv.name not in choices.empty and tv.meet is None:
             found_under = under(tv, choices.empty)
             if found_under and all(

@@ -206,14 +206,16 @@ def calls(
         views: dict[str, torch.Tensor] = {}
         places: dict[str, torch.Tensor] = {}
         for name, own in binding.launch.arguments.items():
-            whole = named[own]
+            memory, offset = binding.places.get(own, (own, 0))
+            whole = named[memory]
             assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
             (tensor,) = (t for t in kernel.tensors if t.name == name)
             view = binding.view(name)
+            first = whole.storage_offset() + offset // whole.element_size()
             if tensor.cycles:
                 places[name] = _repeated(tensor, view[0][0], binding.values)
                 view = (int(places[name].max()) + 1 if view[0][0] else 0,), (1,)
-            views[name] = whole.as_strided(*view, whole.storage_offset())
+            views[name] = whole.as_strided(*view, first)
         numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None
         made.append(Call(kernel, launch, views, numbers, places))

@@ -7,12 +7,13 @@ each tensor bounds its magnitude, so that a fusion drawn as `exact` stays exact 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
 from fuser.dtype import DType
-from fuser.fusion.definition import FusionDefinition, IterType, Scalar, TensorView
+from fuser.fusion.definition import FusionDefinition, IterType, Ops, Scalar, TensorView
 from fuser.fusion.ops import OPS, Rule
 from fuser.fusion.promotion import kind, promote
 from fuzz.cases.case import SMALL
@@ -30,6 +31,7 @@ FEATURES = (
     "shape ops",
     "factories",
     "reductions",
+    "compositions",
     "requests",
     "several outputs",
     "permuted outputs",
@@ -73,6 +75,43 @@ POINTWISE = tuple(
 """Pointwise operations, the simplest first."""
 
 
+@dataclass(frozen=True)
+class Composed:
+    """How a composition is drawn: of a tensor along axes; `floats` only, or any number.
+
+    `size` bounds the magnitudes of an exact result; None where it is not exact.
+    """
+
+    of: Callable[[Ops, TensorView, list[int]], TensorView]
+    floats: bool = True
+    size: Callable[[int], int] | None = None
+
+
+COMPOSED: dict[str, Composed] = {
+    "leaky_relu": Composed(lambda o, x, _: o.leaky_relu(x, 2), False, lambda size: 2 * size),
+    "softplus": Composed(lambda o, x, _: o.softplus(x, 0.5, 4.0)),
+    "elu": Composed(lambda o, x, _: o.elu(x, 0.7)),
+    "hardtanh": Composed(lambda o, x, _: o.hardtanh(x, -2, 3), True, lambda size: max(size, 3)),
+    "tril": Composed(lambda o, x, _: o.tril(x, -1), False, lambda size: size),
+    "triu": Composed(lambda o, x, _: o.triu(x, 1), False, lambda size: size),
+    "any": Composed(lambda o, x, axes: o.any(x, axes, True), False, lambda _: 1),
+    "all": Composed(lambda o, x, axes: o.all(x, axes, True), False, lambda _: 1),
+    "argmax": Composed(lambda o, x, a: o.argmax(x, a[0], True), False, lambda _: LARGEST_EXTENT),
+    "argmin": Composed(lambda o, x, a: o.argmin(x, a[0], True), False, lambda _: LARGEST_EXTENT),
+    "var": Composed(lambda o, x, axes: o.var(x, axes, 1, True)),
+    "std": Composed(lambda o, x, axes: o.std(x, axes, 0, True)),
+    "logsumexp": Composed(lambda o, x, axes: o.logsumexp(x, axes, True)),
+    "softmax": Composed(lambda o, x, axes: o.softmax(x, axes)),
+    "log_softmax": Composed(lambda o, x, axes: o.log_softmax(x, axes)),
+    "layer_norm": Composed(lambda o, x, axes: o.layer_norm(x, axes)),
+    "rms_norm": Composed(lambda o, x, axes: o.rms_norm(x, axes)),
+    "softmax_backward": Composed(
+        lambda o, x, axes: o.softmax_backward(x, o.softmax(x, axes), axes)
+    ),
+}
+"""Compositions, the simplest first; losses and the gradients of norms are made of the same."""
+
+
 def _largest(op: str, args: list[int]) -> int:
     match op:
         case "add" | "sub":
@@ -81,6 +120,8 @@ def _largest(op: str, args: list[int]) -> int:
             return args[0] * args[1]
         case "addcmul":
             return args[0] + args[1] * args[2] * args[3]
+        case "order":
+            return 2**31
         case "bitwise_and" | "bitwise_or" | "bitwise_xor" | "bitwise_not" | "floor_div":
             return 2 * max(args) + 1
         case _:
@@ -284,7 +325,15 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     size = draft.size[a.name]
     stretch = [n for n in thin if draft.axes[n] != 1]
     choices = ["permute", *["expand"] * bool(stretch), *["squeeze"] * bool(thin)]
+    known = {
+        n: axis for n, axis in enumerate(draft.axes) if isinstance(axis, int) and n not in thin
+    }
+    long = {n: axis for n, axis in known.items() if axis > 1}
+    choices += ["cut", "split"] * 2 * bool(long)
     choice = draw(st.sampled_from(choices))
+    if choice in ("cut", "split"):
+        axis = draw(st.sampled_from(list(long)))
+        return draft.add(_parted(draw, ops, a, axis, long[axis], cut=choice == "cut"), size)
     if choice == "expand":
         axis = draw(st.sampled_from(stretch))
         shape = [draft.axes[n] if n == axis else -1 for n in range(rank)]
@@ -301,6 +350,20 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     return draft.add(ops.permute(moved, back), size)
 
 
+def _parted(
+    draw: st.DrawFn, ops: Ops, a: TensorView, axis: int, extent: int, *, cut: bool
+) -> TensorView:
+    """Take parts of an axis and join them in any order, or split it and make one of it again."""
+    if cut:
+        at = draw(st.integers(1, extent - 1))
+        parts = [ops.slice(a, axis, 0, at), ops.slice(a, axis, at, extent)]
+        return ops.cat(draw(st.permutations(parts)), axis)
+    inner = draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0]))
+    wide = ops.unflatten(a, axis, [-1, inner])
+    wide = ops.neg(wide) if a.dtype.is_float and draw(st.booleans()) else wide
+    return ops.flatten(wide, axis, axis + 1)
+
+
 def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Reduce some axes of `a`, which then have extent 1 in the frame."""
     real = [n for n in range(a.rank) if n not in ones(a)]
@@ -309,17 +372,47 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
     large = draft.size[a.name] * MOST_REDUCED
     choices = ["sum"] if not draft.exact or large <= LARGEST else []
-    choices += ["max", "min"] if a.dtype is not DType.BOOL else []
+    choices += ["max", "min", "prod"]
     choices += ["mean"] if a.dtype.is_float and not draft.exact else []
-    if not choices:
-        return a
     op = draw(st.sampled_from(choices))
+    if op == "prod" and draft.exact and draft.size[a.name] > 1:
+        a = apply(draw, draft, "sign", a)
     draft.used.add(a.name)
     made: TensorView = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
     if draft.allows("requests") and rarely(draw):
         adds = op in ("sum", "mean") and a.dtype is not DType.F64
         made.request_serial_grid_reduction(draw(st.sampled_from(["vectorized", *["tma"] * adds])))
     return draft.add(made, large if op == "sum" else draft.size[a.name])
+
+
+def compose(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Add what a composition of `a` records; axes that it reduces then have extent 1."""
+    real = [n for n in range(a.rank) if n not in ones(a)]
+    number = draw(st.integers(0, len(COMPOSED) - 1))
+    able = [name for name in COMPOSED if _composes(draft, name, a)]
+    if not real or not able:
+        return a
+    wished = list(COMPOSED)[number]
+    one = COMPOSED[wished if wished in able else able[number % len(able)]]
+    axes = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=2, unique=True))
+    draft.used.add(a.name)
+    made = one.of(draft.fd.ops, a, axes)
+    return draft.add(made, draft.size[a.name] if one.size is None else one.size(draft.size[a.name]))
+
+
+def _composes(draft: Draft, name: str, a: TensorView) -> bool:
+    """Tell whether a composition takes a tensor along any axis."""
+    one = COMPOSED[name]
+    if (draft.exact and one.size is None) or (one.floats and not a.dtype.is_float):
+        return False
+    match name:
+        case "tril" | "triu":
+            return a.rank > 1
+        case "argmax" | "argmin":
+            computed = a.dtype is DType.F64 and a.op != "input"
+            return not computed and all(axis.extent != 0 for axis in a.logical)
+        case _:
+            return True
 
 
 def ones(tv: TensorView) -> list[int]:
@@ -343,7 +436,8 @@ def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
 
 def step(draw: st.DrawFn, draft: Draft) -> TensorView:
     """Add one operation on a drawn tensor, now and then a new input or a view before it."""
-    choice = draw(st.sampled_from(["op", "op", "input", "shape", "factory", "reduction"]))
+    ways = ["op", "op", "input", "shape", "factory", "reduction", "composition"]
+    choice = draw(st.sampled_from(ways))
     if choice == "input":
         take_input(draw, draft)
     elif choice == "factory" and draft.allows("factories"):
@@ -351,6 +445,8 @@ def step(draw: st.DrawFn, draft: Draft) -> TensorView:
     a = draw(st.sampled_from(draft.live[::-1]))
     if choice == "reduction" and draft.allows("reductions"):
         return reduce(draw, draft, a)
+    if choice == "composition" and draft.allows("reductions") and draft.allows("compositions"):
+        return compose(draw, draft, a)
     if choice == "shape" and draft.allows("shape ops"):
         if draw(st.booleans()):
             take_input(draw, draft)

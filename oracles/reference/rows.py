@@ -34,13 +34,24 @@ from oracles.reference.sums import REDUCTIONS, Args, Row, multiply_sum
 ULPS: dict[str, tuple[float, float]] = {
     "exp": (3, 3),
     "exp2": (3, 3),
+    "expm1": (2, 3),
     "log": (2, 3),
+    "log1p": (2, 3),
     "log2": (2, 3),
+    "log10": (3, 3),
     "rsqrt": (3, 3),
     "sin": (3, 4),
     "cos": (3, 4),
+    "tan": (5, 4),
+    "asin": (3, 4),
+    "acos": (3, 4),
+    "atan": (3, 4),
+    "atan2": (4, 4),
+    "sinh": (4, 4),
+    "cosh": (3, 4),
     "tanh": (3, 4),
     "erf": (3, 4),
+    "erfc": (5, 7),
     "pow": (6, 6),
     "sigmoid": (8, 8),
     "silu": (10, 10),
@@ -124,6 +135,26 @@ def _reshapes(
     )
 
 
+def _sliced(tv: TensorView, x: torch.Tensor, shape: Shape) -> torch.Tensor:
+    (axis,), (start,), (step,) = (map(int, value) for _, value in tv.attrs)
+    index = start + step * torch.arange(shape[axis])
+    return x.index_select(axis, index)
+
+
+def _cat(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Join elements; all parts of the estimates go the same way."""
+    ((axis,),) = (map(int, value) for _, value in tv.attrs)
+    full = [arg.value.shape for arg in args]
+    errors = [arg.error.expand(n) for arg, n in zip(args, full, strict=True)]
+    doubts = [arg.undecided.expand(n) for arg, n in zip(args, full, strict=True)]
+    return Estimate(
+        args[0].dtype,
+        torch.cat([arg.value for arg in args], axis),
+        torch.cat(errors, axis),
+        torch.cat(doubts, axis),
+    )
+
+
 def _full(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
     return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided)
@@ -174,7 +205,7 @@ def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Es
 
 
 def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
-    """Float functions of one operand that only rise or only fall, with their ulps."""
+    """Float functions of one operand that only rise or only fall, or are even and convex (cosh)."""
     (x,) = args
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
     result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
@@ -193,6 +224,22 @@ def _smooth(
     exact = Estimate(x.dtype, value, error, x.undecided)
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
     return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
+
+
+def _tan(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Tangent: it rises from pole to pole."""
+    (x,) = args
+    over = (x.error >= 1.5) | (torch.tan(x.high()) < torch.tan(x.low()))
+    exact = corners(torch.tan, x).doubt((x.error > 0) & over)
+    return approximated(exact, x.dtype, ulps=_ulps("tan", x.dtype))
+
+
+def _atan2(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Return the angle of a point: it jumps where a is 0 and b is not above."""
+    a, b = args
+    jumps = (_pole(tv, a, 0) & (b.low() <= 0)) | ((a.value == 0) & _pole(tv, b, 1))
+    exact = corners(torch.atan2, a, b).doubt(jumps)
+    return approximated(exact, a.dtype, ulps=_ulps("atan2", a.dtype))
 
 
 def _ulps(op: str, dtype: DType) -> float:
@@ -231,6 +278,20 @@ def _compares(function: Function, tv: TensorView, args: Args, shape: Shape) -> E
         return result
     meet = (a.low() <= b.high()) & (b.low() <= a.high())
     return result.doubt(meet & ((a.error > 0) | (b.error > 0)))
+
+
+def order(x: torch.Tensor) -> torch.Tensor:
+    """Return integers of 32 bits that order like numbers of an f32: NaN above all."""
+    if not x.is_floating_point():
+        return x.to(torch.int64)
+    bits = (x + 0.0).to(torch.float32).view(torch.int32).to(torch.int64)
+    return torch.where(x.isnan(), 2**31 - 1, torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
+
+
+def _order(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    (x,) = args
+    torn = (x.error > 0) & (order(x.low()) != order(x.high()))
+    return _exactly(order, args, DType.I64).doubt(torn)
 
 
 def _asks(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -372,11 +433,21 @@ ROWS: dict[str, Row] = {
     "trunc": partial(_stepwise, torch.trunc),
     "exp": partial(_monotone, torch.exp),
     "exp2": partial(_monotone, torch.exp2),
+    "expm1": partial(_monotone, torch.expm1),
     "log": partial(_monotone, torch.log),
+    "log1p": partial(_monotone, torch.log1p),
     "log2": partial(_monotone, torch.log2),
+    "log10": partial(_monotone, torch.log10),
     "rsqrt": partial(_monotone, torch.rsqrt),
+    "tan": _tan,
+    "asin": partial(_monotone, torch.asin),
+    "acos": partial(_monotone, torch.acos),
+    "atan": partial(_monotone, torch.atan),
+    "sinh": partial(_monotone, torch.sinh),
+    "cosh": partial(_monotone, torch.cosh),
     "tanh": partial(_monotone, torch.tanh),
     "erf": partial(_monotone, torch.erf),
+    "erfc": partial(_monotone, torch.erfc),
     "sigmoid": partial(_monotone, torch.sigmoid),
     "sqrt": partial(_rounds, square_root),
     "reciprocal": partial(_divides, torch.reciprocal),
@@ -386,14 +457,17 @@ ROWS: dict[str, Row] = {
     "gelu": partial(_smooth, functional.gelu, slope=1.13),
     "gelu_tanh": partial(_smooth, lambda x: functional.gelu(x, approximate="tanh"), slope=1.13),
     "isnan": partial(_asks, torch.isnan),
+    "isinf": partial(_asks, torch.isinf),
     "isfinite": partial(_asks, torch.isfinite),
     "logical_not": partial(_asks, torch.logical_not),
+    "order": _order,
     "bitwise_not": partial(_selects, torch.bitwise_not),
     "cast": _cast,
     "add": partial(_rounds, torch.add, on_bool=torch.logical_or),
     "sub": partial(_rounds, torch.sub),
     "mul": lambda tv, args, shape: times(*args),
     "div": partial(_divides, torch.div),
+    "atan2": _atan2,
     "floor_div": _floor_div,
     "remainder": _remainder,
     "pow": _pow,
@@ -423,6 +497,10 @@ ROWS: dict[str, Row] = {
     "permute": partial(
         _reshapes, lambda tv, x, shape: x.permute(*map(int, dict(tv.attrs)["dims"]))
     ),
+    "slice": partial(_reshapes, _sliced),
+    "flatten": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
+    "unflatten": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
+    "cat": _cat,
     "full": _full,
     "iota": _iota,
 }

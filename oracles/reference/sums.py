@@ -22,6 +22,8 @@ Row = Callable[[TensorView, Args, tuple[int, ...]], Estimate]
 
 WHOLE = {DType.F32: 2.0**24, DType.F64: 2.0**53}
 """A float holds every integer up to this one."""
+LEAST = {DType.F32: 2.0**-126, DType.F64: 2.0**-1022}
+"""The least normal number."""
 LARGEST = {dtype: torch.finfo(TORCH[dtype]).max for dtype in WHOLE}
 _INT_RANGE = {DType.I32: (-(2**31), 2**31 - 1), DType.I64: (-(2**63), 2**63 - 1)}
 
@@ -52,13 +54,47 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
 
 
 def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-    """Return the sum divided by how many elements it has."""
+    """Return the sum divided by how many elements it has, less the correction."""
     x, dims = _operand(tv, args)
-    count = Estimate(x.dtype, torch.tensor(float(_count(x, dims)), dtype=torch.float64))
+    (less,) = dict(tv.attrs).get("correction", (0,))
+    many = float(max(_count(x, dims) - less, 0))
+    count = Estimate(x.dtype, torch.tensor(many, dtype=torch.float64))
     if x.dtype is DType.F32:
         count = rounded(count, DType.F32)
         count = replace(count, error=ZERO)
     return rounded(corners(torch.div, total(tv, args, shape), count), x.dtype)
+
+
+def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    """Return the product of the axes `dims` of one operand, in the type it is multiplied in.
+
+    Notes
+    -----
+    n numbers, each off by the part r of itself, and n - 1 roundings by u: off by
+    (1 + r_1) ... (1 + r_n) (1 + u)**(n - 1) - 1 of itself.  Products on the way lie between those
+    of all magnitudes above 1 and of all below.
+    """
+    x, dims = _operand(tv, args)
+    undecided = _any(x.undecided, dims, shape)
+
+    def every(numbers: torch.Tensor) -> torch.Tensor:
+        for axis in dims:
+            numbers = numbers.prod(axis, keepdim=True)
+        return numbers.reshape(shape)
+
+    value = every(x.value)
+    if not x.dtype.is_float:
+        return Estimate(x.dtype, wrap(value, x.dtype), ZERO, undecided)
+    size = torch.where(x.value.isfinite() & (x.value != 0), x.value.abs(), 1.0)
+    unit = EPS[x.dtype] * max(_count(x, dims) - 1, 0)
+    grown = every(1 + x.error / size) * (1 + 2 * unit) - 1
+    most, least = every(size.clamp(min=1)) * (1 + grown), every(size.clamp(max=1))
+    whole = ((x.value == x.value.trunc()) & (x.error == 0)).to(torch.int32)
+    exact = (every(whole) > 0) & (most < WHOLE[x.dtype])
+    error = torch.where(exact | ~value.isfinite(), ZERO, value.abs() * grown)
+    torn = (most > LARGEST[x.dtype]) | (least < LEAST[x.dtype]) | (unit > 2.0**-6)
+    zero = (x.value == 0) & (x.error > 0)
+    return Estimate(x.dtype, value, error, undecided | torn | _any(zero, dims, shape))
 
 
 def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
@@ -98,6 +134,8 @@ def _picked(op: str, value: torch.Tensor, dims: list[int]) -> torch.Tensor:
 
 def _nothing(tv: TensorView, dtype: DType, shape: tuple[int, ...]) -> torch.Tensor:
     """Return what stands for the extreme of no elements."""
+    if dtype is DType.BOOL:
+        return torch.full(shape, tv.op == "min")
     if dtype.is_float:
         end = -torch.inf if tv.op == "max" else torch.inf
         return torch.full(shape, end, dtype=torch.float64)
@@ -123,7 +161,9 @@ def _grain(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
     return power
 
 
-REDUCTIONS: dict[str, Row] = {"sum": total, "mean": mean, "max": extreme, "min": extreme}
+REDUCTIONS: dict[str, Row] = {
+    "sum": total, "prod": product, "mean": mean, "max": extreme, "min": extreme
+}  # fmt: skip
 """Rows of the table of operations."""
 
 

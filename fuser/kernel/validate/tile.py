@@ -31,7 +31,7 @@ CP_ASYNC = (4, 8, 16)
 """Bytes that one cp.async copies, or one st.async stores."""
 ACCESS = (1, 2, 4, 8, 16)
 """Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
-OPS = ("add", "maximum", "minimum")
+OPS = ("add", "mul", "maximum", "minimum")
 """What puts two elements together."""
 
 

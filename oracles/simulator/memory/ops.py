@@ -185,6 +185,10 @@ def _erf(x: Array) -> Array:
     return np.array([math.erf(v) for v in x.ravel().tolist()], np.float64).reshape(x.shape)
 
 
+def _erfc(x: Array) -> Array:
+    return np.array([math.erfc(v) for v in x.ravel().tolist()], np.float64).reshape(x.shape)
+
+
 def _gelu_tanh(x: Array) -> Array:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
     return np.asarray(0.5 * x * (1 + np.tanh(inner)))
@@ -203,6 +207,14 @@ def _sign(x: Array) -> Array:
     if x.dtype == np.bool_:
         return x
     return np.where(np.isnan(x), np.zeros_like(x), np.sign(x)) if _is_float(x) else np.sign(x)
+
+
+def _order(x: Array) -> Array:
+    """Turn the lower bits of negative floats; NaN is the largest integer of 32 bits."""
+    if not _is_float(x):
+        return x.astype(np.int64)
+    bits = np.ascontiguousarray(x + np.float32(0)).view(np.int32).astype(np.int64)
+    return np.where(np.isnan(x), 2**31 - 1, np.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
 
 
 def _remainder(a: Array, b: Array) -> Array:
@@ -252,27 +264,40 @@ OPS: dict[str, Row] = {
     "sign": _sign,
     "exp": _wide(np.exp),
     "exp2": _wide(np.exp2),
+    "expm1": _wide(np.expm1),
     "log": _wide(np.log),
+    "log1p": _wide(np.log1p),
     "log2": _wide(np.log2),
+    "log10": _wide(np.log10),
     "sqrt": np.sqrt,
     "rsqrt": _wide(lambda x: 1 / np.sqrt(x)),
     "reciprocal": lambda x: np.ones((), x.dtype) / x,
     "sin": _wide(np.sin),
     "cos": _wide(np.cos),
+    "tan": _wide(np.tan),
+    "asin": _wide(np.arcsin),
+    "acos": _wide(np.arccos),
+    "atan": _wide(np.arctan),
+    "sinh": _wide(np.sinh),
+    "cosh": _wide(np.cosh),
     "tanh": _wide(np.tanh),
     "sigmoid": _wide(lambda x: 1 / (1 + np.exp(-x))),
     "silu": _wide(lambda x: x / (1 + np.exp(-x))),
     "gelu": _wide(lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2)))),
     "gelu_tanh": _wide(_gelu_tanh),
     "erf": _wide(_erf),
+    "erfc": _wide(_erfc),
     "isnan": lambda x: np.isnan(x) if _is_float(x) else np.zeros_like(x, np.bool_),
+    "isinf": lambda x: np.isinf(x) if _is_float(x) else np.zeros_like(x, np.bool_),
     "isfinite": lambda x: np.isfinite(x) if _is_float(x) else np.ones_like(x, np.bool_),
     "logical_not": np.logical_not,
+    "order": _order,
     "bitwise_not": np.invert,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.true_divide,
+    "atan2": _wide(np.arctan2),
     "floor_div": _floor_div,
     "remainder": _remainder,
     "pow": _pow,

@@ -18,7 +18,7 @@ from fuser.fusion.definition import (
     TensorView,
     to_python,
 )
-from fuser.fusion.ops import METHODS, OPS
+from fuser.fusion.ops import COMPOSITIONS, METHODS, OPS
 
 DTYPES = ("f64", "f32", "f16", "bf16", "i32", "i64", "bool")
 
@@ -121,9 +121,17 @@ def _applied(draw: st.DrawFn, ops: Ops, op: str, args: list[Any]) -> TensorView:
             return ops.expand(x, [draw(ENTRIES) for _ in x.logical])
         case "squeeze":
             return ops.squeeze(x, [0])
-        case "sum" | "mean" | "max" | "min":
+        case "sum" | "prod" | "mean" | "max" | "min":
             reduced: TensorView = getattr(ops, op)(x, [-1], keepdim=draw(st.booleans()))
             return reduced
+        case "slice":
+            return ops.slice(x, -1, draw(st.integers(-3, 3)), draw(st.none() | st.integers(0, 9)))
+        case "flatten":
+            return ops.flatten(x, draw(st.integers(0, 1)))
+        case "unflatten":
+            return ops.unflatten(x, draw(st.integers(0, 1)), [2, -1])
+        case "cat":
+            return ops.cat([x, x], draw(st.integers(0, 1)))
         case "permute":
             return ops.permute(x, draw(st.permutations(range(x.rank))))
         case "iota":
@@ -159,7 +167,8 @@ def fusions(draw: st.DrawFn) -> Fusion:
         live.append(fd.define_tensor(shape, dtype, contiguity=flags, stride_order=order))
         numbers.append(fd.define_scalar(draw(st.sampled_from(["f64", "f32", "i64", "bool"]))))
     fd.add_output(fd.ops.abs(fd.ops.cast(live[0], "f32")))
-    for op in draw(st.lists(st.sampled_from(sorted(METHODS)), max_size=8)):
+    names = sorted(set(METHODS) - {*COMPOSITIONS})
+    for op in draw(st.lists(st.sampled_from(names), max_size=8)):
         x = draw(st.sampled_from(live))
         a, b = (draw(st.sampled_from([*live, *numbers])) for _ in range(2))
         try:
@@ -307,10 +316,11 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
             refusals.append(str(error))
 
     most = {"cast": 2, "iota": 4, "full": 3, "fused_multiply_sum": 6, "matmul": 3, "linear": 4}
-    for name in METHODS:
+    for name in set(METHODS) - {*COMPOSITIONS}:
         arity = most[name] if name in most else OPS[name].arity
-        arity = 2 if name in ("broadcast", "expand", "squeeze", "permute") else arity
-        arity = 2 if name in ("sum", "mean", "max", "min") else arity
+        arity = 2 if name in ("broadcast", "expand", "squeeze", "permute", "cat") else arity
+        arity = {"slice": 5, "flatten": 3, "unflatten": 3}.get(name, arity)
+        arity = 2 if name in ("sum", "prod", "mean", "max", "min") else arity
         for bad, place in itertools.product(garbage, range(arity)):
             fd = FusionDefinition()
             given: list[Any] = [fd.define_tensor([-1, 8], "f32")] * arity

@@ -7,7 +7,17 @@ import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition, IterType, TensorView
-from fuser.fusion.ops import ALL, FLOATS, METHODS, OPS, Form, Rule, operand_dtypes, producer_axes
+from fuser.fusion.ops import (
+    ALL,
+    COMPOSITIONS,
+    FLOATS,
+    METHODS,
+    OPS,
+    Form,
+    Rule,
+    operand_dtypes,
+    producer_axes,
+)
 from fuser.fusion.promotion import promote
 
 TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
@@ -29,11 +39,12 @@ def torch_function(op: str) -> object:
 
 
 def test_every_row_has_a_method_and_every_method_a_row() -> None:
-    """The table is the single source; three methods share the row of mma."""
+    """The table is the single source; three methods share the row of mma, some record several."""
     ops = FusionDefinition().ops
     methods = {name for name in dir(type(ops)) if not name.startswith("_")}
     assert methods == set(METHODS)
-    assert set(METHODS) - {"fused_multiply_sum", "matmul", "linear"} == set(OPS) - {"mma"}
+    products = {"fused_multiply_sum", "matmul", "linear"}
+    assert set(METHODS) - products - {*COMPOSITIONS} == set(OPS) - {"mma"}
 
 
 def test_promotion_of_two_tensors_is_torchs() -> None:
@@ -51,7 +62,7 @@ def test_promotion_with_a_python_number_is_torchs(number: float, dtype: str) -> 
         assert TORCH[promote([tensor], [DType.of(dtype)])] == want, tensor
 
 
-@pytest.mark.parametrize("op", [op for op in POINTWISE if op not in ("gelu_tanh", "lerp")])
+@pytest.mark.parametrize("op", [op for op in POINTWISE if op not in ("gelu_tanh", "lerp", "order")])
 def test_result_dtype_is_torchs(op: str) -> None:
     """Every legal combination of operand types that torch also knows on the CPU."""
     arity = {"addcmul": 3}.get(op, OPS[op].arity)
@@ -135,5 +146,8 @@ def test_the_table_is_consistent() -> None:
     for name, spec in OPS.items():
         assert spec.name == name
         assert spec.allowed
-        assert (spec.rule is Rule.KEEP) == (spec.form is Form.SHAPE or name in ("max", "min"))
-        assert spec.allowed >= FLOATS or name.startswith("bitwise") or spec.form is Form.MMA
+        assert (spec.rule is Rule.KEEP) == (
+            spec.form in (Form.SHAPE, Form.VIEW) or name in ("max", "min")
+        )
+        some = name.startswith("bitwise") or spec.form is Form.MMA or spec.rule is Rule.RANK
+        assert spec.allowed >= FLOATS or some

@@ -12,8 +12,8 @@ from fuser.errors import FusionError
 from fuser.fusion.definition import Fusion, FusionDefinition, to_python
 from fuser.fusion.ops import reduced_axes
 
-OPS = ("sum", "mean", "max", "min")
-TORCH = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
+OPS = ("sum", "prod", "mean", "max", "min")
+TORCH = {"sum": "sum", "prod": "sum", "mean": "mean", "max": "amax", "min": "amin"}
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -35,8 +35,8 @@ def test_types_are_torchs(dtype: str) -> None:
     x = fd.define_tensor(["n"], dtype)
     zeros = torch.zeros(3, dtype=getattr(torch, DType.of(dtype).torch_name))
     assert fd.ops.sum(x, [0]).dtype.torch_name == str(zeros.sum(0).dtype).split(".")[1]
-    if dtype != "bool":
-        assert fd.ops.max(x, [0]).dtype is x.dtype
+    assert fd.ops.prod(x, [0]).dtype.torch_name == str(zeros.prod(0).dtype).split(".")[1]
+    assert fd.ops.max(x, [0]).dtype is x.dtype
     if x.dtype.is_float:
         assert fd.ops.mean(x, [0]).dtype is x.dtype
 
@@ -55,6 +55,7 @@ def all_ways() -> Fusion:
     fd = FusionDefinition()
     x = fd.define_tensor(["m", "n"], "bf16")
     fd.add_output(fd.ops.sum(x, [1], keepdim=True, dtype="f32"))
+    fd.add_output(fd.ops.mean(x, [1], correction=1))
     for op in OPS:
         fd.add_output(getattr(fd.ops, op)(x, [0]))
     return fd.fusion()
@@ -79,7 +80,9 @@ def test_the_python_text_makes_an_equal_fusion() -> None:
         ("sum", "i8", {"dims": [0]}, "T0 is i8; cast to one of"),
         ("sum", "f8e4m3", {"dims": [0]}, "T0 is f8e4m3; cast to one of"),
         ("mean", "i32", {"dims": [0]}, "T0 is i32; cast it to f32 first"),
-        ("max", "bool", {"dims": [0]}, "T0 is bool; cast to one of"),
+        ("prod", "i64", {"dims": [0], "dtype": "f32"}, "prods of i64 are i64; cast T0"),
+        ("mean", "f32", {"dims": [0], "correction": -1}, "correction -1 is no number of elements"),
+        ("max", "i8", {"dims": [0]}, "T0 is i8; cast to one of"),
         ("min", "f8e5m2", {"dims": [0]}, "T0 is f8e5m2; cast to one of"),
     ],
 )

@@ -1,23 +1,24 @@
 """The strategies draw valid things, all kinds of them, and shrink to what they promise."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import Phase, find, given, seed, settings
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import DrawFn, SearchStrategy, composite
 from sample import often
 
 from fuser.arch import SM_90A
 from fuser.errors import FusionError, ScheduleError
-from fuser.fusion.definition import Fusion, FusionDefinition, to_python
+from fuser.fusion.definition import Fusion, FusionDefinition, Ops, TensorView, to_python
 from fuser.fusion.ops import OPS, Form
 from fuser.runtime.binding import bind
 from fuser.runtime.classify import classify
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, compiled, specs
-from fuzz.cases.draft import INEXACT
+from fuzz.cases.draft import COMPOSED, INEXACT, Composed, Draft, compose, take_input
 from fuzz.cases.fusions import fusions, single_op_fusions
 from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
 from fuzz.cases.schedules import MATMUL_FAMILIES
@@ -66,14 +67,14 @@ def test_cases_shrink_to_one_relu_of_one_element() -> None:
 
 
 def test_a_failure_keeps_only_what_it_needs() -> None:
-    """Shrinking must drop everything but the operation that matters."""
+    """Shrinking must drop everything but the operation that matters: one of no composition."""
     least = find(
         fusions(),
-        lambda f: any(tv.op == "mul" for tv in f.tensors),
+        lambda f: any(tv.op == "minimum" for tv in f.tensors),
         settings=QUIET,
         random=Random(1),
     )
-    assert [tv.op for tv in least.tensors] == ["input", "mul"]
+    assert [tv.op for tv in least.tensors] == ["input", "minimum"]
 
 
 @pytest.mark.parametrize("families", [POINTWISE_FAMILIES, MATMUL_FAMILIES])
@@ -105,7 +106,7 @@ def test_half_of_the_cases_have_products() -> None:
     """Neither kind may crowd out the other; and each can be drawn alone."""
     counts: Counter[bool] = Counter()
 
-    @seed(1)
+    @seed(2)
     @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
     @given(cases(), pointwise_cases(), product_cases())
     def draw(either: Case, pointwise: Case, product: Case) -> None:
@@ -128,18 +129,49 @@ def test_every_operation_can_be_drawn_alone(name: str) -> None:
     assert name in {tv.op for tv in drawn.tensors}
 
 
+@composite
+def composed(draw: DrawFn) -> TensorView:
+    """Draw a composition of one input."""
+    draft = Draft(FusionDefinition(), frozenset(), ["i0", "i1"], exact=False)
+    return compose(draw, draft, take_input(draw, draft))
+
+
+def test_every_composition_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each records operations that a user would not think of beside each other."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, one: Composed) -> Composed:
+        def of(ops: Ops, x: TensorView, axes: list[int]) -> TensorView:
+            counts[name] += 1
+            return one.of(ops, x, axes)
+
+        return replace(one, of=of)
+
+    for name, one in list(COMPOSED.items()):
+        monkeypatch.setitem(COMPOSED, name, counted(name, one))
+
+    @seed(2)
+    @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
+    @given(composed())
+    def draw(made: TensorView) -> None:
+        assert made.rank == 2
+
+    draw()
+    assert set(counts) == set(COMPOSED), counts
+
+
 def test_every_shape_operation_is_drawn() -> None:
     """Views are where indexing goes wrong."""
     counts: Counter[str] = Counter()
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=often(600, 300), deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=often(900, 600), deadline=None)
     @given(fusions())
     def draw(fusion: Fusion) -> None:
         counts.update({tv.op for tv in fusion.tensors})
 
     draw()
-    views = [op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.FACTORY)]
+    views = [op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.FACTORY)]
     rare = [op for op in views if counts[op] < 2]
     assert not rare, counts
     assert len(counts) >= 50, counts
@@ -157,20 +189,25 @@ def test_heuristics_choose_the_schedules_of_default_cases() -> None:
     drawn: list[Case] = []
 
     @seed(1)
-    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=90, deadline=None)
     @given(default_cases())
     def draw(case: Case) -> None:
         drawn.append(case)
 
     draw()
-    shared = 0
+    shared = refused = 0
     for case in drawn:
         products = any(tv.op == "mma" for tv in case.fusion.tensors)
         assert isinstance(case.params, PointwiseParams if products else MatmulParams)
-        made = classify(case.fusion, case.params, specs(case)).schedules
+        try:
+            made = classify(case.fusion, case.params, specs(case)).schedules
+        except ScheduleError:
+            refused += 1
+            continue
         shared += any(not isinstance(p, PointwiseParams) and p.splits > 1 for p in made)
         shared += any(isinstance(p, ReductionParams) and p.splits > 1 for p in made)
     assert shared > 3
+    assert refused <= 0.05 * len(drawn)
     assert any(tv.meet for case in drawn for tv in case.fusion.tensors)
 
 

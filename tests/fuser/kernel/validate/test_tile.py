@@ -541,7 +541,7 @@ WRONG_REDUCTIONS: dict[str, tuple[str, kir.Kernel]] = {
         reducing(ROWS, folded(ROWS, 64), dtype=DType.F16),
     ),
     "operation": (
-        "sub is no way to put two together; use add, maximum, minimum",
+        "sub is no way to put two together; use add, mul, maximum, minimum",
         reducing(ROWS, folded(ROWS, 64), "sub"),
     ),
     "one thread": (

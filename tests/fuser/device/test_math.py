@@ -1,0 +1,84 @@
+"""Every operation of the table as a device function: it compiles, and obeys its bound on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from fuser.codegen.expr import REGISTER
+from fuser.dtype import DType
+from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.ops import ALL, OPS, Rule
+from fuser.fusion.promotion import as_float
+from fuser.runtime import nvrtc
+from fuser.runtime.executable import Executable
+from oracles.differential import compare
+from oracles.reference.estimate import TORCH
+from oracles.reference.evaluate import evaluate
+from oracles.verdict import Status
+
+NAN, INF = torch.nan, torch.inf
+VALUES: dict[bool, list[float]] = {
+    True: [
+        *(NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 7.0, -7.0, 1e-3),
+        *(1e-40, -1e-40, 1e-20, 3e38, -3e38, 1e10, -1e10, 88.5, -90.0, 104.0, 0.1, -0.3, 1.5707964),
+    ],
+    False: [0, 1, -1, 2, -2, 3, 7, -7, 100, 2**31 - 1, -(2**31), 65537, 46341],
+}
+POINTWISE = [op for op in OPS if OPS[op].pointwise and op != "cast"]
+PAIRS = [
+    (op, dtype)
+    for op in POINTWISE
+    for dtype in DType
+    if dtype in ALL and (OPS[op].rule is Rule.TEST or dtype in OPS[op].allowed)
+]
+
+
+def alone(op: str, dtype: DType, count: int) -> Fusion:
+    """Return one operation of tensors with one axis."""
+    fd = FusionDefinition()
+    kinds = [DType.BOOL if op == "where" and not n else dtype for n in range(OPS[op].arity)]
+    args = [fd.define_tensor([count], kind) for kind in kinds]
+    fd.add_output(getattr(fd.ops, op)(*args))
+    return fd.fusion()
+
+
+def columns(op: str, dtype: DType) -> list[torch.Tensor]:
+    """Return all pairs of special values, and others beside them."""
+    values = [0, 1] if dtype is DType.BOOL else VALUES[dtype.is_float]
+    pairs = torch.tensor(list(itertools.product(values, repeat=2)), dtype=torch.float64)
+    first, second = pairs.T
+    if op in ("floor_div", "remainder", "pow") and dtype.is_int:
+        second = second.clamp(1, 5)
+    made = [first, second, first.roll(5), torch.ones_like(first)][: OPS[op].arity]
+    made = [column.to(TORCH[dtype]) for column in made]
+    return [first > 0, *made[1:]] if op == "where" else made
+
+
+def test_every_device_function_compiles() -> None:
+    """For every type of registers that the table allows, in one translation unit."""
+    lines: list[str] = []
+    for op in POINTWISE:
+        spec = OPS[op]
+        for dtype in (DType.F64, DType.F32, DType.I64, DType.I32, DType.BOOL):
+            operand = as_float(dtype) if spec.rule is Rule.FLOAT else dtype
+            if dtype in spec.allowed or spec.rule is Rule.TEST:
+                args = ", ".join(f"{REGISTER[operand]}({n})" for n in range(spec.arity))
+                lines.append(f"  out[{len(lines)}] = double(math::{op}({args}));")
+    body = "\n".join(lines)
+    source = f'#include "math.cuh"\nextern "C" __global__ void k(double* out) {{\n{body}\n}}\n'
+    assert len(lines) > 200
+    assert nvrtc.compile_cubin(source).image
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("op", "dtype"), PAIRS, ids=[f"{op}-{d.name}" for op, d in PAIRS])
+def test_the_device_is_within_the_bound_of_the_reference(op: str, dtype: DType) -> None:
+    """On NaN, inf, zeros of both signs, subnormals, and numbers near the ends."""
+    given = columns(op, dtype)
+    fusion = alone(op, dtype, len(given[0]))
+    got = [out.cpu() for out in Executable(fusion)(*(column.cuda() for column in given))]
+    verdict = compare(evaluate(fusion, given), got, exact=False)
+    assert verdict.status is Status.PASS, verdict
