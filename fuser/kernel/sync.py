@@ -371,7 +371,8 @@ class BlockSerializeRelease:
     Orders: that thread's writes and those it has observed through a barrier, at `scope`, before
             what follows a wait for this value; not asynchronous writes still in flight.  Where it
             is `relaxed` it orders only what a `ThreadFence` before it does.
-    Needs:  one executing thread, whose turn it is.
+    Needs:  one executing thread, whose turn it is: behind the last release, and, unless it gives
+            the same turn once more, behind the waits for the turn that it ends.
     """
 
     semaphore: Semaphore

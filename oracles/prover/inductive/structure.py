@@ -173,7 +173,8 @@ class Shape:
                 happened.update((end, *came))
         happened.update(one.last for one in state.barriers.values())
         for semaphore in self._semaphores.values():
-            happened.update((semaphore.end, *semaphore.waiters, *(e for _, e in semaphore.past)))
+            happened.update((semaphore.end, semaphore.again, *semaphore.waiters))
+            happened.update(ended for _, ended in semaphore.past)
         for a in state.agents:
             happened.update(a.in_flight())
         out = 0
@@ -254,7 +255,8 @@ class Shape:
             which = index if one.at is None else turn_of(name, one.at)
             out[f"semaphore {name}[{which}]"] = (
                 one.value, one.owner, self._facts(one.before), self._event(one.end),
-                self._events(one.waiters), [(v, self._event(e)) for v, e in one.past],
+                self._event(one.again), self._events(one.waiters),
+                [(v, self._event(e)) for v, e in one.past],
                 [asked[:3] for asked in one.asking], one.arrived,
             )  # fmt: skip
         for a in state.agents:

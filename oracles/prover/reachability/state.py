@@ -525,16 +525,18 @@ class Generation:
 class Semaphore:
     """One semaphore: its value, who set it, and what that released; `semaphores` alone changes it.
 
-    `end` is the event of the last release, `waiters` those of the waits that saw its value,
-    `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come, `arrived` those that a `LastArriving` has counted.  `at`
-    is the iteration of the loop along which the index goes on, if it does.
+    `end` is the event of the release that gave the value, `again` that of the last one that gave
+    it once more, `waiters` those of the waits that saw it, `past` the values before with the events
+    that ended them, `asking` the CTAs whose threads are all at a wait for a value yet to come,
+    `arrived` those that a `LastArriving` has counted.  `at` is the iteration of the loop along
+    which the index goes on, if it does.
     """
 
     value: int = same(default=0)
     owner: int = same(default=-1)
     before: int = mapped("facts", default=0)
     end: int = same(default=-1)
+    again: int = same(default=-1)
     site: int = left_out("the last release is for words only", default=-1)
     waiters: tuple[int, ...] = same(default=())
     past: tuple[tuple[int, int], ...] = same(default=())
@@ -547,10 +549,18 @@ class Semaphore:
         self.past = tuple(one for one in self.past if not over(one[1]))
 
     def releases(self, value: int, owner: int, covered: int, end: int, site: int) -> None:
-        """Give the value to others, with what precedes that."""
+        """Give the value to others, with what precedes that.
+
+        Who waits for a value that is given once more may see any of the releases that gave it: it
+        learns what all of them cover, and that the first is over.
+        """
+        self.site = site
+        if value == self.value:
+            self.again, self.before = end, self.before & covered
+            return
         self.past = (*self.past, (self.value, end))
         self.value, self.owner, self.before = value, owner, covered
-        self.end, self.site, self.waiters = end, site, ()
+        self.end, self.again, self.waiters = end, -1, ()
 
 
 @declared
@@ -729,7 +739,7 @@ class State:
             mask |= 0b11 << FACTS * phase.init
         live.update(one.last for one in self.barriers.values())
         for one in self.semaphores.values():
-            live.update((one.end, *one.waiters, *(event for _, event in one.past)))
+            live.update((one.end, one.again, *one.waiters, *(e for _, e in one.past)))
         for a in self.agents:
             live.update(a.in_flight())
         live |= {self.ended, self.begun}

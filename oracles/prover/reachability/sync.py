@@ -655,17 +655,20 @@ def release(step: Step, stmt: kir.BlockSerializeRelease) -> None:
         return
     key, semaphore = _integer(step, stmt.semaphore)
     turn = step.value("turn")
-    needed = (*semaphore.waiters, *((semaphore.end,) if semaphore.end >= 0 else ()))
+    wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
+    covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
+    needed = {semaphore.end, semaphore.again} - {-1}
+    if turn != semaphore.value or semaphore.before & ~covered:
+        # Else it is all the same whether a wait sees the value before or after it.
+        needed |= {*semaphore.waiters}
     if not all(map(step.knows, needed)):
         says = f"releases turn {turn} while turn {semaphore.value} is not its own"
         step.wrong(Rule.TURN_VALUES, says)
-    wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
-    covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
     state.lack(a.mine & ~covered)
     # A value whose end everybody knows is seen by nobody any more.
     everybody = state.known_to_all(state.agents)
     semaphore.forgets(lambda ended: knows(everybody, ended))
-    used = {semaphore.end, *(ended for _, ended in semaphore.past)}
+    used = {semaphore.end, semaphore.again, *(ended for _, ended in semaphore.past)}
     free = (n for n in count() if _gave(step, key, semaphore, n) not in used)
     end = step.event("gave", _name(key, semaphore), next(free))
     semaphore.releases(turn, step.cta, covered, end, step.site.index)
