@@ -190,12 +190,17 @@ class MBarrierWaitParity:
     Blocks: each executing thread.  It passes at once if the *running* phase has the other parity:
             on a fresh barrier a wait for parity 1 passes, a wait for parity 0 blocks.
     Orders: what preceded the arrivals of that phase, and the bytes that completed on it, before
-            what follows here (acquire at `scope`).  No proxy fence is owed after it.
+            what follows here (acquire at `scope`).  No proxy fence is owed after it.  At cta scope
+            that these arrivals and bytes have come, which a CTA may rely on that exits, and nothing
+            that another CTA did to memory: a release and an acquire synchronise where the scope of
+            each includes the other thread.
     Needs:  `MBarrierInit`, visible to this thread.  The test of the parity sees the last phase that
             is over: the phase before the one that is waited for is over for sure when the wait
             begins, whoever observed it, and the one after it is not over before the wait returns.
 
     Without `retry` it is a single `try_wait`, which may give up: then it orders nothing.
+
+    Source: PTX ISA, "mbarrier.test_wait", .scope, and "Morally strong operations".
     """
 
     barrier: MBarrier

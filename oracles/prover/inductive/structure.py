@@ -272,7 +272,8 @@ class Shape:
                     self._facts(phase.last, seen),
                     [(self._event(end), self._events(came))
                      for end, came in self._ends(where, phase)],
-                    self._events(phase.waiters), phase.remote, phase.was_remote, phase.alive,
+                    self._events(phase.waiters), self._facts(phase.far, seen),
+                    self._facts(phase.last_far, seen), phase.alive,
                     self._events(phase.coming), self._events(phase.announced),
                 )  # fmt: skip
         for key, now in state.barriers.items():

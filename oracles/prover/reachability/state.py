@@ -453,7 +453,8 @@ class Phase:
 
     `earlier`, `came` and `coming` are the single arrivals and bytes of the last phase but one, of
     the last one and of this one, where they are followed; `announced` is what made this one wait
-    for more, without an arrival after.
+    for more, without an arrival after.  `far` and `last_far` are what other CTAs have told about
+    memory, beside `before` and `last`: who waits at the scope of the cluster learns that, too.
     """
 
     arrivals: int = left_out("every phase of the barrier expects as many")
@@ -467,8 +468,8 @@ class Phase:
     end: int = derived("ends", default=-1)
     previous: int = left_out("`ends` has it, too", default=-1)
     waiters: tuple[int, ...] = mapped("event_set", default=())
-    remote: bool = same(default=False)
-    was_remote: bool = same(default=False)
+    far: int = mapped("facts", default=0)
+    last_far: int = mapped("facts", default=0)
     site: int = left_out("who came last is for words only", default=-1)
     alive: bool = same(default=True)
     earlier: tuple[int, ...] = left_out("`ends` has it, too", default=())
@@ -484,12 +485,12 @@ class Phase:
         """Begin the next phase; `end` is the event of the end of this one."""
         self.previous, self.end = self.end, end
         self.last |= self.before | bit(end)
+        self.last_far |= self.far
         self.count += 1
         self.parity ^= 1
         self.pending = self.arrivals
-        self.before = 0
+        self.before = self.far = 0
         self.waiters = self.announced = ()
-        self.was_remote, self.remote = self.remote, False
         self.earlier, self.came, self.coming = self.came, self.coming, ()
 
 
@@ -712,6 +713,14 @@ class State:
     def lack(self, facts: int) -> None:
         """Note what a release or a wait leaves out: what other CTAs need not see."""
         self.lacking |= facts & ONES
+
+    def lands(self, cta: int, facts: int) -> None:
+        """Note that operations on a CTA are over, whoever may see what they did."""
+        self.flying = {
+            event: what
+            for event, what in self.flying.items()
+            if what[0] != cta or not knows(facts, event)
+        }
 
     def sweep(self, everybody: int, ends: Iterable[Iterable[int]]) -> None:
         """Find the events that somebody may still ask about, beside the `ends` of phases.

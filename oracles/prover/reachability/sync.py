@@ -38,6 +38,7 @@ from oracles.prover.reachability.ctas import group_of
 from oracles.prover.reachability.path import Compared, Kept, Number, Tested
 from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
+    ANY,
     ONES,
     SHARED,
     Agent,
@@ -284,10 +285,8 @@ class Visit:
             phase.comes(event)
             if remote:
                 step.state.fly(event, self.where[0], step.site.index)
-        if remote:
-            phase.remote = True
-            if scope is kir.Scope.CTA:
-                step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
+        if remote and scope is kir.Scope.CTA:
+            step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
         step.findings.ask()
         phase.nbytes += nbytes * a.kind.count
         phase.site = step.site.index
@@ -303,7 +302,7 @@ class Visit:
             step.wrong(Rule.ARRIVALS, says)
         released = a.mine | a.cumulative if releases < 0 else releases
         phase.pending = max(0, phase.pending - comes)
-        phase.before |= released
+        self._hands_over(phase, released, far=remote)
         if not raises:
             phase.announced = tuple(e for e in phase.announced if not knows(released, e))
         self._complete(phase)
@@ -338,14 +337,23 @@ class Visit:
         step, phase = self.step, self.phase
         if phase is None:
             return
-        phase.remote |= far
         self._in_phase(phase, "the bytes of ")
         phase.nbytes -= nbytes
-        phase.before |= facts
+        self._hands_over(phase, facts, far=far)
         phase.site = phase.site if phase.site >= 0 else step.site.index
         if step.single_arrivals:
             phase.comes(end)
         self._complete(phase)
+
+    def _hands_over(self, phase: Phase, facts: int, *, far: bool) -> None:
+        """Release facts to who waits for a phase: if it is `far` at the scope of the cluster.
+
+        That its arrivals and bytes have come, and what preceded them, is told by its end at any
+        scope, as by a turn; what other CTAs did to memory is not.
+        """
+        seen = self.step.events.accesses | self.step.events.inits * ANY if far else 0
+        phase.before |= facts & ~seen
+        phase.far |= facts & seen
 
     def _complete(self, phase: Phase) -> None:
         """End the running phase if all its arrivals and bytes are in."""
@@ -401,11 +409,13 @@ def mbarrier_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where) -> boo
             f"nothing orders phase {phase.count - 2} before it"
         )
         step.wrong(Rule.PHASE_BEHIND, says)
-    if phase.was_remote and stmt.scope is kir.Scope.CTA:
-        says = f"{said(step.site, step.k)} is at cta scope, and another CTA arrives"
-        step.wrong(Rule.SCOPE, says)
+    far = phase.last_far
+    if stmt.scope is kir.Scope.CTA and step.holds(Rule.SCOPE):
+        step.state.lack(far)
+        step.state.lands(where[0], far)
+        far = 0
     if step.holds(Rule.WAIT_ACQUIRES):
-        step.a.learns(phase.last)
+        step.a.learns(phase.last | far)
     event = step.own_event("wait", where)
     phase.waiters = tuple(sorted({*phase.waiters, event}))
     return True
