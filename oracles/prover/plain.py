@@ -32,8 +32,9 @@ def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
             same = all(new is old for new, old in zip(made, node, strict=True))
             return node if same else cast(Node, made)
         case _:
+            kind: type = type(node)
             new = {}
-            for name in _names(type(node)):
+            for name in _names(kind):
                 part = getattr(node, name)
                 if (other := mapped(part, change)) is not part:
                     new[name] = other

@@ -449,8 +449,10 @@ def _narrow(c: Conflict, two: Event) -> str:
     """Say which side of a handshake does not reach the other CTA, and why."""
     for event in reversed(c.log.events[: two.number]):
         stmt = event.stmt
-        waits = isinstance(stmt, kir.MBarrierWaitParity) and event.agent == two.agent
-        if not waits and not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
+        if isinstance(stmt, kir.MBarrierWaitParity):
+            if event.agent != two.agent:
+                continue
+        elif not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
             continue
         if stmt.scope in _REACH:
             return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"
