@@ -191,9 +191,8 @@ class MBarrierWaitParity:
             on a fresh barrier a wait for parity 1 passes, a wait for parity 0 blocks.
     Orders: what preceded the arrivals of that phase, and the bytes that completed on it, before
             what follows here (acquire at `scope`).  No proxy fence is owed after it.  At cta scope
-            that these arrivals and bytes have come, which a CTA may rely on that exits, and nothing
-            that another CTA did to memory: a release and an acquire synchronise where the scope of
-            each includes the other thread.
+            it ends all the same, which a CTA may rely on that exits, and acquires nothing that
+            another CTA released: the two synchronise where the scope of each includes the other.
     Needs:  `MBarrierInit`, visible to this thread.  The test of the parity sees the last phase that
             is over: the phase before the one that is waited for is over for sure when the wait
             begins, whoever observed it, and the one after it is not over before the wait returns.
@@ -375,7 +374,8 @@ class BlockSerializeRelease:
     Blocks: never.
     Orders: that thread's writes and those it has observed through a barrier, at `scope`, before
             what follows a wait for this value; not asynchronous writes still in flight.  Where it
-            is `relaxed` it orders only what a `ThreadFence` before it does.
+            is `relaxed` it orders only what a `ThreadFence` before it does: not an earlier release
+            of another integer, which may be seen after it.
     Needs:  one executing thread, whose turn it is: behind the last release, and, unless it gives
             the same turn once more, behind the waits for the turn that it ends.
     """

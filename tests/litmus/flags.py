@@ -183,6 +183,7 @@ def told_twice(giver: str) -> kir.Kernel:
         "again": sets(flags, 0, 1),
         "again_weakly": elect(kir.BlockSerializeRelease(flags, 0, 1, relaxed=True)),
         "end": sets(flags, 1, 1),
+        "end_weakly": elect(kir.BlockSerializeRelease(flags, 1, 1, relaxed=True)),
     }
     take = (
         kir.BlockSerializeWait(flags, 0, 1),
@@ -249,6 +250,15 @@ LITMUS: tuple[Litmus, ...] = (
         "semaphore",
         "a_flag_set_twice",
         "Nothing orders it before the clearing: the next launch may find 1.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_cleared_behind_one_set_relaxed",
+        "H81",
+        told_twice("get put join tell again end_weakly"),
+        "semaphore",
+        "a_flag_set_twice",
+        "The flag that lets the clearing come may be seen before the other one is set again.",
         launches=(Run(2),),
     ),
     broken(

@@ -265,10 +265,11 @@ class Shape:
             if where[:2] in self._world.users:
                 at, ends = self._slot(where, "phase")
                 seen = self._known_by(self._world.waiters.get(where[:2], ()))
+                told = phase.before | phase.far
                 out[f"phase of {at}"] = (
                     phase.arrivals, self._event(phase.init), phase.pending,
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
-                    self._events(w for w in phase.waiters if phase.before >> FACTS * w & 1),
+                    self._events(w for w in phase.waiters if told >> FACTS * w & 1),
                     self._facts(phase.last, seen),
                     [(self._event(end), self._events(came))
                      for end, came in self._ends(where, phase)],

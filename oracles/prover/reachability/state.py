@@ -453,8 +453,8 @@ class Phase:
 
     `earlier`, `came` and `coming` are the single arrivals and bytes of the last phase but one, of
     the last one and of this one, where they are followed; `announced` is what made this one wait
-    for more, without an arrival after.  `far` and `last_far` are what other CTAs have told about
-    memory, beside `before` and `last`: who waits at the scope of the cluster learns that, too.
+    for more, without an arrival after.  `far` and `last_far` are what other CTAs have told,
+    beside `before` and `last`: who waits at the scope of the cluster learns that, too.
     """
 
     arrivals: int = left_out("every phase of the barrier expects as many")

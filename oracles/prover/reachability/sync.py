@@ -38,7 +38,6 @@ from oracles.prover.reachability.ctas import group_of
 from oracles.prover.reachability.path import Compared, Kept, Number, Tested
 from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
-    ANY,
     ONES,
     SHARED,
     Agent,
@@ -346,21 +345,19 @@ class Visit:
         self._complete(phase)
 
     def _hands_over(self, phase: Phase, facts: int, *, far: bool) -> None:
-        """Release facts to who waits for a phase: if it is `far` at the scope of the cluster.
-
-        That its arrivals and bytes have come, and what preceded them, is told by its end at any
-        scope, as by a turn; what other CTAs did to memory is not.
-        """
-        seen = self.step.events.accesses | self.step.events.inits * ANY if far else 0
-        phase.before |= facts & ~seen
-        phase.far |= facts & seen
+        """Release facts to who waits for a phase: if it is `far` at the scope of the cluster."""
+        if far:
+            phase.far |= facts
+        else:
+            phase.before |= facts
 
     def _complete(self, phase: Phase) -> None:
         """End the running phase if all its arrivals and bytes are in."""
         step, state = self.step, self.step.state
         if phase.pending or phase.nbytes:
             return
-        before, sites = phase.before | phase.last, step.world.code.sites
+        before = phase.before | phase.far | phase.last | phase.last_far
+        sites = step.world.code.sites
         step.findings.ask()
         for event in phase.announced:
             k, number = state.when[event]
