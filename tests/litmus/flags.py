@@ -171,7 +171,7 @@ def one_in_flight(giver: str = "stage send drain tell") -> kir.Kernel:
     return two(give, take, tensors=(X1, W1, Y1), buffers=(buffer,), params=())
 
 
-def told_twice(giver: str) -> kir.Kernel:
+def told_twice(giver: str, reader: str = "wait read out wait_end") -> kir.Kernel:
     """One CTA sets the flag of a tile twice; the other clears it behind a second flag."""
     flags = kir.Semaphore("flags", 2)
     x, y = fragment("x", 64), fragment("y", 64)
@@ -185,15 +185,14 @@ def told_twice(giver: str) -> kir.Kernel:
         "end": sets(flags, 1, 1),
         "end_weakly": elect(kir.BlockSerializeRelease(flags, 1, 1, relaxed=True)),
     }
-    take = (
-        kir.BlockSerializeWait(flags, 0, 1),
-        load(y, box(W1)),
-        store(box(Y1), y),
-        kir.BlockSerializeWait(flags, 1, 1),
-        kir.BlockSync(0, 64),
-        sets(flags, 0, 0),
-        sets(flags, 1, 0),
-    )
+    words |= {
+        "wait": kir.BlockSerializeWait(flags, 0, 1),
+        "read": load(y, box(W1)),
+        "out": store(box(Y1), y),
+        "wait_end": kir.BlockSerializeWait(flags, 1, 1),
+    }
+    clear = (kir.BlockSync(0, 64), sets(flags, 0, 0), sets(flags, 1, 0))
+    take = (*said(reader, words), *clear)
     return two(said(giver, words), take, flags=flags, tensors=(X1, W1, Y1), params=())
 
 
@@ -250,6 +249,15 @@ LITMUS: tuple[Litmus, ...] = (
         "semaphore",
         "a_flag_set_twice",
         "Nothing orders it before the clearing: the next launch may find 1.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_set_twice_and_cleared_at_once",
+        "H80",
+        told_twice("get put join tell again", "wait read out"),
+        "semaphore",
+        "a_flag_set_twice",
+        "The first lets the clearing come, and the second may come behind it.",
         launches=(Run(2),),
     ),
     broken(
