@@ -191,12 +191,16 @@ class MBarrierWaitParity:
     Blocks: each executing thread.  It passes at once if the *running* phase has the other parity:
             on a fresh barrier a wait for parity 1 passes, a wait for parity 0 blocks.
     Orders: what preceded the arrivals of that phase, and the bytes that completed on it, before
-            what follows here (acquire at `scope`).  No proxy fence is owed after it.
+            what follows here (acquire at `scope`).  No proxy fence is owed after it.  At cta scope
+            it ends all the same, which a CTA may rely on that exits, and acquires nothing that
+            another CTA released: the two synchronise where the scope of each includes the other.
     Needs:  `MBarrierInit`, visible to this thread.  The test of the parity sees the last phase that
             is over: the phase before the one that is waited for is over for sure when the wait
             begins, whoever observed it, and the one after it is not over before the wait returns.
 
     Without `retry` it is a single `try_wait`, which may give up: then it orders nothing.
+
+    Source: PTX ISA, "mbarrier.test_wait", .scope, and "Morally strong operations".
     """
 
     barrier: MBarrier
@@ -371,8 +375,10 @@ class BlockSerializeRelease:
     Blocks: never.
     Orders: that thread's writes and those it has observed through a barrier, at `scope`, before
             what follows a wait for this value; not asynchronous writes still in flight.  Where it
-            is `relaxed` it orders only what a `ThreadFence` before it does.
-    Needs:  one executing thread, whose turn it is.
+            is `relaxed` it orders only what a `ThreadFence` before it does: not an earlier release
+            of another integer, which may be seen after it.
+    Needs:  one executing thread, whose turn it is: behind the last release, and, unless it gives
+            the same turn once more, behind the waits for the turn that it ends.
     """
 
     semaphore: Semaphore

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from threading import local
 
@@ -45,7 +45,7 @@ from fuzz.kernels.draw import family_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
-from fuzz.kernels.subjects import find
+from fuzz.kernels.subjects import find, together
 from fuzz.kernels.template import FAMILIES
 from fuzz.kernels.wide import WIDE
 from oracles.cli.target import TargetError
@@ -79,7 +79,10 @@ Work = Callable[[str], Outcome]
 
 
 def outcomes(plan: Plan, work: Work = judge_request) -> Generator[Outcome, None, None]:
-    """Judge every subject, by a child for each thread of a pool; they come as they are done."""
+    """Judge every subject, by a child for each thread of a pool; they come as they are done.
+
+    Mutants of one kernel go to one child, and come together.
+    """
     own, children = local(), list[Child[Outcome]]()
 
     def ask(subject: str, *, prover_only: bool = False) -> Outcome | Lost:
@@ -99,18 +102,21 @@ def outcomes(plan: Plan, work: Work = judge_request) -> Generator[Outcome, None,
         proof = None if isinstance(alone, Lost) else alone.prover
         return lost(subject, find(subject), proof, f"{answer.kind}: {answer.reason}")
 
-    names = iter(plan.names)
+    def judge_all(subjects: Sequence[str]) -> list[Outcome]:
+        return [judge(subject) for subject in subjects]
+
+    groups = (tuple(names) for _, names in groupby(plan.names, together))
     with ThreadPoolExecutor(plan.workers) as pool:
         try:
-            running: set[Future[Outcome]] = set()
+            running: set[Future[list[Outcome]]] = set()
             while True:
-                for name in islice(names, 2 * plan.workers - len(running)):
-                    running.add(pool.submit(judge, name))
+                for names in islice(groups, 2 * plan.workers - len(running)):
+                    running.add(pool.submit(judge_all, names))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    yield future.result()
+                    yield from future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in children:
@@ -287,7 +293,7 @@ def main(
     match kind:
         case "files":
             try:
-                names = [f"of {name} {i}" for file in files for name, i in subjects_of(file)]
+                names = [f"of {name} {i}" for name, i in subjects_of(*files, workers=workers)]
             except TargetError as error:
                 raise click.UsageError(f"--of {error}") from error
         case "mutants":

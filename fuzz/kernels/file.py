@@ -6,11 +6,15 @@ Subjects are numbered through: 0 is the kernel itself, then come its mutants.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from itertools import product
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+from itertools import chain, product
 
 from fuser.expr import variables
 from fuser.kernel import ir as kir
+from fuser.kernel.text import text
 from fuzz.kernels.draw import Subject, accepted
 from fuzz.kernels.tile import Start
 from fuzz.mutation.operators import LATE, Mutant, all_mutants
@@ -42,18 +46,31 @@ def names(spec: str) -> Iterator[str]:
             yield f"{file}:{target.name}"
 
 
-@cache
+@lru_cache(maxsize=1)  # a hundred mutants; asked about one after another
 def _kernel(name: str) -> tuple[kir.Kernel, tuple[Mutant, ...]]:
     (target,) = load(name)
     assert isinstance(target.subject, kir.Kernel), "`names` gives kernels only"
     return target.subject, tuple(m for m in all_mutants(target.subject) if accepted(m.kernel))
 
 
-def subjects(spec: str) -> Iterator[tuple[str, int]]:
-    """Yield name and number of every kernel of a file and of every mutant."""
-    for name in names(spec):
-        for number in range(len(_kernel(name)[1]) + 1):
-            yield name, number
+def subjects(*specs: str, workers: int = 1) -> Iterator[tuple[str, int]]:
+    """Yield name and number of every kernel of some files and of every mutant.
+
+    Kernels of equal text are yielded once: no judge can tell a mutant from the same one of a twin.
+    """
+    every, seen = list(chain.from_iterable(map(names, specs))), set[bytes]()
+    with ProcessPoolExecutor(workers) as pool:
+        for name, digests in zip(every, pool.map(_digests, every, chunksize=4), strict=True):
+            for number, digest in enumerate(digests):
+                if digest not in seen:
+                    seen.add(digest)
+                    yield name, number
+
+
+def _digests(name: str) -> list[bytes]:
+    base, mutants = _kernel(name)
+    nameless = (replace(one, name="") for one in (base, *(m.kernel for m in mutants)))
+    return [sha256(text(one).encode()).digest() for one in nameless]
 
 
 def of_file(name: str, number: int) -> Subject:

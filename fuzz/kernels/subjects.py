@@ -30,3 +30,11 @@ def find(name: str) -> Subject:
             return of_file(" ".join(file), int(number))
         case _:
             raise ValueError(f"find({name!r}): name a template or a mutant")
+
+
+def together(name: str) -> str:
+    """Return what the names of subjects have in common that one process had better find.
+
+    All mutants of a kernel of a file are made when the first one is asked for.
+    """
+    return name.rpartition(" ")[0] if name.startswith("of ") else name

@@ -306,6 +306,7 @@ class Barriers:
             old == step.number and not end & st.s[i] for old, end in st.past.get(key, ())
         ):
             st.loose = f"{step.where}: it may see an earlier turn of that number"
+        st.g[i] |= max(event, 0)
         if by == cta:
             st.g[i] |= known
         elif step.reach is kir.Scope.GPU:
@@ -329,7 +330,7 @@ class Barriers:
         assert isinstance(step.stmt, kir.BlockSerializeRelease)
         key = (step.stmt.semaphore.name, step.slot)
         number, _, _, _, _, event, waits = self.turn(st, step)
-        if event > 0 and not event & st.s[i]:
+        if event > 0 and not event & (st.g[i] | st.own[i]):
             says = f"nothing orders it after the release of turn {number}"
             self.plan.refuse(Rule.TURNS, "semaphore", step.where, says)
         if waits & ~st.s[i] and not st.loose:

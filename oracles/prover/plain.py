@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fuser.expr import Expr, Kind, Op, Var, ceildiv, eq, fold, minimum, substitute, variables
 from fuser.kernel import ir as kir
@@ -28,14 +28,23 @@ def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
         case Var() | Op():
             return cast(Node, change(node))
         case tuple():
-            return cast(Node, tuple(mapped(one, change) for one in node))
-        case _ if is_dataclass(node) and not isinstance(node, type):
-            parts = {f.name: getattr(node, f.name) for f in fields(node)}
-            made = {name: mapped(part, change) for name, part in parts.items()}
-            new = {name: part for name, part in made.items() if part is not parts[name]}
-            return replace(node, **new) if new else node
+            made = tuple(mapped(one, change) for one in node)
+            same = all(new is old for new, old in zip(made, node, strict=True))
+            return node if same else cast(Node, made)
         case _:
-            return node
+            kind: type = type(node)
+            new = {}
+            for name in _names(kind):
+                part = getattr(node, name)
+                if (other := mapped(part, change)) is not part:
+                    new[name] = other
+            return cast(Node, replace(cast(Any, node), **new)) if new else node
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Return the fields of a part of a kernel; a number has none."""
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
 
 
 @lru_cache(maxsize=8)

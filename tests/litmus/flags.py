@@ -171,6 +171,31 @@ def one_in_flight(giver: str = "stage send drain tell") -> kir.Kernel:
     return two(give, take, tensors=(X1, W1, Y1), buffers=(buffer,), params=())
 
 
+def told_twice(giver: str, reader: str = "wait read out wait_end") -> kir.Kernel:
+    """One CTA sets the flag of a tile twice; the other clears it behind a second flag."""
+    flags = kir.Semaphore("flags", 2)
+    x, y = fragment("x", 64), fragment("y", 64)
+    words: dict[str, kir.Stmt] = {
+        "get": load(x, box(X1)),
+        "put": store(box(W1), x),
+        "join": kir.BlockSync(0, 64),
+        "tell": sets(flags, 0, 1),
+        "again": sets(flags, 0, 1),
+        "again_weakly": elect(kir.BlockSerializeRelease(flags, 0, 1, relaxed=True)),
+        "end": sets(flags, 1, 1),
+        "end_weakly": elect(kir.BlockSerializeRelease(flags, 1, 1, relaxed=True)),
+    }
+    words |= {
+        "wait": kir.BlockSerializeWait(flags, 0, 1),
+        "read": load(y, box(W1)),
+        "out": store(box(Y1), y),
+        "wait_end": kir.BlockSerializeWait(flags, 1, 1),
+    }
+    clear = (kir.BlockSync(0, 64), sets(flags, 0, 0), sets(flags, 1, 0))
+    take = (*said(reader, words), *clear)
+    return two(said(giver, words), take, flags=flags, tensors=(X1, W1, Y1), params=())
+
+
 def passed_round(
     ctas: int, sentence: str = "turn get add put join release", *, last: Expr | None = None
 ) -> kir.Kernel:
@@ -210,6 +235,58 @@ def of(*counts: int, grid: int = 2) -> tuple[Run, ...]:
 
 LEAVES = "get put fence join send kept left tell_last"
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "a_flag_set_twice",
+        "H80 H81",
+        told_twice("get put join tell again end"),
+        "Whichever of the two is seen covers the tile, and both precede the clearing.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_set_again_while_it_may_be_cleared",
+        "H80",
+        told_twice("get put join tell end again"),
+        "semaphore",
+        "a_flag_set_twice",
+        "Nothing orders it before the clearing: the next launch may find 1.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_set_twice_and_cleared_at_once",
+        "H80",
+        told_twice("get put join tell again", "wait read out"),
+        "semaphore",
+        "a_flag_set_twice",
+        "The first lets the clearing come, and the second may come behind it.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_cleared_behind_one_set_relaxed",
+        "H81",
+        told_twice("get put join tell again end_weakly"),
+        "semaphore",
+        "a_flag_set_twice",
+        "The flag that lets the clearing come may be seen before the other one is set again.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_set_before_the_tile_and_behind_it",
+        "H80",
+        told_twice("get tell put join again end"),
+        "RAW",
+        "a_flag_set_twice",
+        "The reader may see the first of the two.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_flag_set_again_relaxed",
+        "H81",
+        told_twice("get put join tell again_weakly end"),
+        "RAW scope semaphore",
+        "a_flag_set_twice",
+        "The reader may see the second, which releases nothing.",
+        launches=(Run(2),),
+    ),
     legal(
         "a_flag_cleared_after_the_loop_of_another_cta",
         "H80",

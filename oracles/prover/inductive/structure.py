@@ -173,7 +173,8 @@ class Shape:
                 happened.update((end, *came))
         happened.update(one.last for one in state.barriers.values())
         for semaphore in self._semaphores.values():
-            happened.update((semaphore.end, *semaphore.waiters, *(e for _, e in semaphore.past)))
+            happened.update((semaphore.end, semaphore.again, *semaphore.waiters))
+            happened.update(ended for _, ended in semaphore.past)
         for a in state.agents:
             happened.update(a.in_flight())
         out = 0
@@ -254,7 +255,8 @@ class Shape:
             which = index if one.at is None else turn_of(name, one.at)
             out[f"semaphore {name}[{which}]"] = (
                 one.value, one.owner, self._facts(one.before), self._event(one.end),
-                self._events(one.waiters), [(v, self._event(e)) for v, e in one.past],
+                self._event(one.again), self._events(one.waiters),
+                [(v, self._event(e)) for v, e in one.past],
                 [asked[:3] for asked in one.asking], one.arrived,
             )  # fmt: skip
         for a in state.agents:
@@ -263,14 +265,16 @@ class Shape:
             if where[:2] in self._world.users:
                 at, ends = self._slot(where, "phase")
                 seen = self._known_by(self._world.waiters.get(where[:2], ()))
+                told = phase.before | phase.far
                 out[f"phase of {at}"] = (
                     phase.arrivals, self._event(phase.init), phase.pending,
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
-                    self._events(w for w in phase.waiters if phase.before >> FACTS * w & 1),
+                    self._events(w for w in phase.waiters if told >> FACTS * w & 1),
                     self._facts(phase.last, seen),
                     [(self._event(end), self._events(came))
                      for end, came in self._ends(where, phase)],
-                    self._events(phase.waiters), phase.remote, phase.was_remote, phase.alive,
+                    self._events(phase.waiters), self._facts(phase.far, seen),
+                    self._facts(phase.last_far, seen), phase.alive,
                     self._events(phase.coming), self._events(phase.announced),
                 )  # fmt: skip
         for key, now in state.barriers.items():

@@ -258,7 +258,8 @@ class Form:
 
     def before(self, phase: Phase) -> tuple[int, int]:
         """Return what has come before the end of a phase, and which waits for the last one."""
-        return self.facts(phase.before), self._to.bits(phase.before & bits(phase.waiters))
+        told = phase.before | phase.far
+        return self.facts(phase.before), self._to.bits(told & bits(phase.waiters))
 
     def _asked_ends(self) -> Iterator[tuple[tuple[Where, str], tuple[int, ...]]]:
         """Yield the ends of phases that somebody may ask about, each with what came in the phase.

@@ -453,7 +453,8 @@ class Phase:
 
     `earlier`, `came` and `coming` are the single arrivals and bytes of the last phase but one, of
     the last one and of this one, where they are followed; `announced` is what made this one wait
-    for more, without an arrival after.
+    for more, without an arrival after.  `far` and `last_far` are what other CTAs have told,
+    beside `before` and `last`: who waits at the scope of the cluster learns that, too.
     """
 
     arrivals: int = left_out("every phase of the barrier expects as many")
@@ -467,8 +468,8 @@ class Phase:
     end: int = derived("ends", default=-1)
     previous: int = left_out("`ends` has it, too", default=-1)
     waiters: tuple[int, ...] = mapped("event_set", default=())
-    remote: bool = same(default=False)
-    was_remote: bool = same(default=False)
+    far: int = mapped("facts", default=0)
+    last_far: int = mapped("facts", default=0)
     site: int = left_out("who came last is for words only", default=-1)
     alive: bool = same(default=True)
     earlier: tuple[int, ...] = left_out("`ends` has it, too", default=())
@@ -484,12 +485,12 @@ class Phase:
         """Begin the next phase; `end` is the event of the end of this one."""
         self.previous, self.end = self.end, end
         self.last |= self.before | bit(end)
+        self.last_far |= self.far
         self.count += 1
         self.parity ^= 1
         self.pending = self.arrivals
-        self.before = 0
+        self.before = self.far = 0
         self.waiters = self.announced = ()
-        self.was_remote, self.remote = self.remote, False
         self.earlier, self.came, self.coming = self.came, self.coming, ()
 
 
@@ -525,16 +526,18 @@ class Generation:
 class Semaphore:
     """One semaphore: its value, who set it, and what that released; `semaphores` alone changes it.
 
-    `end` is the event of the last release, `waiters` those of the waits that saw its value,
-    `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come, `arrived` those that a `LastArriving` has counted.  `at`
-    is the iteration of the loop along which the index goes on, if it does.
+    `end` is the event of the release that gave the value, `again` that of the last one that gave
+    it once more, `waiters` those of the waits that saw it, `past` the values before with the events
+    that ended them, `asking` the CTAs whose threads are all at a wait for a value yet to come,
+    `arrived` those that a `LastArriving` has counted.  `at` is the iteration of the loop along
+    which the index goes on, if it does.
     """
 
     value: int = same(default=0)
     owner: int = same(default=-1)
     before: int = mapped("facts", default=0)
     end: int = same(default=-1)
+    again: int = same(default=-1)
     site: int = left_out("the last release is for words only", default=-1)
     waiters: tuple[int, ...] = same(default=())
     past: tuple[tuple[int, int], ...] = same(default=())
@@ -547,10 +550,18 @@ class Semaphore:
         self.past = tuple(one for one in self.past if not over(one[1]))
 
     def releases(self, value: int, owner: int, covered: int, end: int, site: int) -> None:
-        """Give the value to others, with what precedes that."""
+        """Give the value to others, with what precedes that.
+
+        Who waits for a value that is given once more may see any of the releases that gave it: it
+        learns what all of them cover, and that the first is over.
+        """
+        self.site = site
+        if value == self.value:
+            self.again, self.before = end, self.before & covered
+            return
         self.past = (*self.past, (self.value, end))
         self.value, self.owner, self.before = value, owner, covered
-        self.end, self.site, self.waiters = end, site, ()
+        self.end, self.again, self.waiters = end, -1, ()
 
 
 @declared
@@ -703,6 +714,14 @@ class State:
         """Note what a release or a wait leaves out: what other CTAs need not see."""
         self.lacking |= facts & ONES
 
+    def lands(self, cta: int, facts: int) -> None:
+        """Note that operations on a CTA are over, whoever may see what they did."""
+        self.flying = {
+            event: what
+            for event, what in self.flying.items()
+            if what[0] != cta or not knows(facts, event)
+        }
+
     def sweep(self, everybody: int, ends: Iterable[Iterable[int]]) -> None:
         """Find the events that somebody may still ask about, beside the `ends` of phases.
 
@@ -729,7 +748,7 @@ class State:
             mask |= 0b11 << FACTS * phase.init
         live.update(one.last for one in self.barriers.values())
         for one in self.semaphores.values():
-            live.update((one.end, *one.waiters, *(event for _, event in one.past)))
+            live.update((one.end, one.again, *one.waiters, *(e for _, e in one.past)))
         for a in self.agents:
             live.update(a.in_flight())
         live |= {self.ended, self.begun}

@@ -492,7 +492,11 @@ class Access:
                 return
             rule = Rule.DETERMINISM
             more = ": both add, in either order, and the kernel promises the same bits"
-        elif world.code.kinds[entry.agent].cta != self.step.cta and world.kernel.cluster == 1:
+        elif world.kernel.cluster > 1:
+            if knows(self.step.state.lacking, entry.event):
+                rule = Rule.SCOPE
+                more = ": a wait at cta scope acquires nothing of what another CTA tells"
+        elif world.code.kinds[entry.agent].cta != self.step.cta:
             if knows(self.step.state.lacking, entry.event):
                 rule = Rule.SCOPE
                 more = (

@@ -284,10 +284,8 @@ class Visit:
             phase.comes(event)
             if remote:
                 step.state.fly(event, self.where[0], step.site.index)
-        if remote:
-            phase.remote = True
-            if scope is kir.Scope.CTA:
-                step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
+        if remote and scope is kir.Scope.CTA:
+            step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
         step.findings.ask()
         phase.nbytes += nbytes * a.kind.count
         phase.site = step.site.index
@@ -303,7 +301,7 @@ class Visit:
             step.wrong(Rule.ARRIVALS, says)
         released = a.mine | a.cumulative if releases < 0 else releases
         phase.pending = max(0, phase.pending - comes)
-        phase.before |= released
+        self._hands_over(phase, released, far=remote)
         if not raises:
             phase.announced = tuple(e for e in phase.announced if not knows(released, e))
         self._complete(phase)
@@ -338,21 +336,28 @@ class Visit:
         step, phase = self.step, self.phase
         if phase is None:
             return
-        phase.remote |= far
         self._in_phase(phase, "the bytes of ")
         phase.nbytes -= nbytes
-        phase.before |= facts
+        self._hands_over(phase, facts, far=far)
         phase.site = phase.site if phase.site >= 0 else step.site.index
         if step.single_arrivals:
             phase.comes(end)
         self._complete(phase)
+
+    def _hands_over(self, phase: Phase, facts: int, *, far: bool) -> None:
+        """Release facts to who waits for a phase: if it is `far` at the scope of the cluster."""
+        if far:
+            phase.far |= facts
+        else:
+            phase.before |= facts
 
     def _complete(self, phase: Phase) -> None:
         """End the running phase if all its arrivals and bytes are in."""
         step, state = self.step, self.step.state
         if phase.pending or phase.nbytes:
             return
-        before, sites = phase.before | phase.last, step.world.code.sites
+        before = phase.before | phase.far | phase.last | phase.last_far
+        sites = step.world.code.sites
         step.findings.ask()
         for event in phase.announced:
             k, number = state.when[event]
@@ -401,11 +406,13 @@ def mbarrier_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where) -> boo
             f"nothing orders phase {phase.count - 2} before it"
         )
         step.wrong(Rule.PHASE_BEHIND, says)
-    if phase.was_remote and stmt.scope is kir.Scope.CTA:
-        says = f"{said(step.site, step.k)} is at cta scope, and another CTA arrives"
-        step.wrong(Rule.SCOPE, says)
+    far = phase.last_far
+    if stmt.scope is kir.Scope.CTA and step.holds(Rule.SCOPE):
+        step.state.lack(far)
+        step.state.lands(where[0], far)
+        far = 0
     if step.holds(Rule.WAIT_ACQUIRES):
-        step.a.learns(phase.last)
+        step.a.learns(phase.last | far)
     event = step.own_event("wait", where)
     phase.waiters = tuple(sorted({*phase.waiters, event}))
     return True
@@ -655,17 +662,20 @@ def release(step: Step, stmt: kir.BlockSerializeRelease) -> None:
         return
     key, semaphore = _integer(step, stmt.semaphore)
     turn = step.value("turn")
-    needed = (*semaphore.waiters, *((semaphore.end,) if semaphore.end >= 0 else ()))
+    wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
+    covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
+    needed = {semaphore.end, semaphore.again} - {-1}
+    if turn != semaphore.value or semaphore.before & ~covered:
+        # Else it is all the same whether a wait sees the value before or after it.
+        needed |= {*semaphore.waiters}
     if not all(map(step.knows, needed)):
         says = f"releases turn {turn} while turn {semaphore.value} is not its own"
         step.wrong(Rule.TURN_VALUES, says)
-    wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
-    covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
     state.lack(a.mine & ~covered)
     # A value whose end everybody knows is seen by nobody any more.
     everybody = state.known_to_all(state.agents)
     semaphore.forgets(lambda ended: knows(everybody, ended))
-    used = {semaphore.end, *(ended for _, ended in semaphore.past)}
+    used = {semaphore.end, semaphore.again, *(ended for _, ended in semaphore.past)}
     free = (n for n in count() if _gave(step, key, semaphore, n) not in used)
     end = step.event("gave", _name(key, semaphore), next(free))
     semaphore.releases(turn, step.cta, covered, end, step.site.index)

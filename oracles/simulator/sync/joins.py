@@ -102,7 +102,8 @@ class Counter:
     """One integer of a semaphore, with what its last store, by `cta`, releases.
 
     `by` and `at` are who stored it and when, -1 before the first; `seen` is what the store makes
-    known at `scope`, and `fences` what those of its thread do at theirs.
+    known at `scope`, and `fences` what those of its thread do at theirs; `saw` are the CTAs that
+    have waited for it.
     """
 
     value: int = 0
@@ -113,6 +114,7 @@ class Counter:
     seen: Clock | None = None
     scope: kir.Scope = kir.Scope.CTA
     fences: dict[kir.Scope, Clock] = field(default_factory=dict)
+    saw: set[int] = field(default_factory=set)
     waiting: list[NamedBarrier] = field(default_factory=list)
 
 
@@ -295,6 +297,7 @@ class Joins:
         if counter.cause is None:
             return True
         join_cause(b.acc, counter.cause)
+        counter.saw.add(agents[0].cta)
         cluster = self.machine.kernel.cluster
         need = kir.Scope.GPU
         if counter.cta == agents[0].cta:
@@ -317,12 +320,14 @@ class Joins:
         if agent.mult > 1:
             raise Violation("collective", f"{agent.mult} threads release {name}; one has to")
         _, counter = self._integer(stmt.semaphore.name, event.slot, elects=False)
-        if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
+        row = CAUSE if agent.cta in counter.saw else ORDER
+        if counter.by >= 0 and agent.clock[row, counter.by] < counter.at:
             says = f"nothing orders this release of {name} after the last one"
             raise Violation("semaphore", says)
         counter.value, counter.scope = event.parity, stmt.scope
         counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
         counter.cause = agent.clock.copy()
+        counter.saw = {agent.cta}
         counter.seen = None if stmt.relaxed else counter.cause
         counter.fences = dict(agent.fences)
         agent.tick()

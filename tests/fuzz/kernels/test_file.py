@@ -9,7 +9,7 @@ import pytest
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
 from fuzz.kernels.file import CTAS, MOST, names, of_file, subjects
-from fuzz.kernels.subjects import find
+from fuzz.kernels.subjects import find, together
 from oracles.cli.target import TargetError
 
 FILE = """
@@ -73,3 +73,17 @@ def test_ctas_that_take_turns_are_launched_together(spec: str) -> None:
     """What one leaves to the next shows in two and in three."""
     grids = {grid for grid, _ in of_file(f"{spec}:sums", 0).launches}
     assert {1, 2, 3} <= grids <= set(range(CTAS + 1))
+
+
+def test_kernels_of_equal_text_are_judged_once(spec: str) -> None:
+    """Twins have most mutants in common; names tell nothing."""
+    once = list(subjects(f"{spec}:ring"))
+    assert list(subjects(f"{spec}:ring", f"{spec}:ring", workers=2)) == once
+    assert len(list(subjects(spec))) > len(once)
+
+
+def test_mutants_of_one_kernel_go_together() -> None:
+    """The process that has made one has made all; other subjects are made one by one."""
+    assert together("of kernels.py:ring 3") == together("of kernels.py:ring 4")
+    assert together("of kernels.py:ring 3") != together("of kernels.py:sums 3")
+    assert together("template 0 3") != together("template 0 4")

@@ -446,10 +446,13 @@ def _last(c: Conflict, two: Event | None) -> str:
 
 
 def _narrow(c: Conflict, two: Event) -> str:
-    """Say which side of a handshake on a semaphore does not reach the other CTA, and why."""
+    """Say which side of a handshake does not reach the other CTA, and why."""
     for event in reversed(c.log.events[: two.number]):
         stmt = event.stmt
-        if not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
+        if isinstance(stmt, kir.MBarrierWaitParity):
+            if event.agent != two.agent:
+                continue
+        elif not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
             continue
         if stmt.scope in _REACH:
             return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"

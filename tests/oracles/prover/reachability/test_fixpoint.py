@@ -202,7 +202,7 @@ def test_a_handshake_across_ctas_needs_cluster_scope() -> None:
             case _:
                 return None
 
-    assert kinds(judge(recipes.cluster_multicast().rewrite(narrow))) == {"scope"}
+    assert kinds(judge(recipes.cluster_multicast().rewrite(narrow))) == {"scope", "parity"}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.ctas import readings
 from oracles.prover.reachability.fixpoint import ForkError
 from oracles.prover.reachability.state import (
+    EVERY_FACT,
     Agent,
     Generation,
     Phase,
@@ -40,8 +41,8 @@ OWNERS = {
     "statements": {"clean", "cumulative", "ended", "fenced", "products", "told"},
     "step": {"k", "memory", "places", "put", "valid"},
     "sync": {
-        "alive", "announced", "arrived", "asking", "barriers", "before", "begun", "end", "nbytes",
-        "pending", "phases", "remote", "semaphores", "site", "valid", "value", "waiters",
+        "alive", "announced", "arrived", "asking", "barriers", "before", "begun", "end", "far",
+        "nbytes", "pending", "phases", "semaphores", "site", "valid", "value", "waiters",
     },
 }  # fmt: skip
 """What each module changes of other objects than `self`: code, states and what they hold."""
@@ -177,7 +178,8 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "Phase.last": lambda _: 0,
     "Phase.end": lambda _: -1,
     "Phase.came": lambda old: (*old, 0),
-    "Phase.remote": lambda old: not old,
+    "Phase.far": lambda _: EVERY_FACT,
+    "Phase.last_far": lambda _: EVERY_FACT,
     "Phase.alive": lambda old: not old,
     "Phase.coming": lambda old: (*old, 0),
     "Phase.announced": lambda old: (*old, 0),
