@@ -199,6 +199,9 @@ class Load:
 
     With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
     then holds it, so lanes of a warp are not distinguished.
+
+    `transposed`, from a slot: its last two axes are those of the fragment in exchanged order, and
+    element (..., i, j) of the fragment is (..., j, i) of the slot.  One element per access.
     """
 
     dst: Fragment
@@ -206,6 +209,7 @@ class Load:
     width: int
     fill: int = 0
     matrix: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +221,15 @@ class Store:
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.
+
+    `transposed`, to a slot, as of `Load`: (..., i, j) of the fragment becomes (..., j, i).
     """
 
     dst: Box | Slot
     src: Fragment
     width: int
     matrix: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,3 +227,8 @@ class MapSlot:
     maps: TensorMaps
     index: Expr
     origin: tuple[Expr, ...]
+
+
+def exchanged(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape with its last two axes exchanged."""
+    return (*shape[:-2], *reversed(shape[-2:]))

@@ -102,6 +102,10 @@ class PointwiseParams(Checked):
         Tiles loaded ahead of the one computed, 0..stages-1; without warp specialisation only.
     warp_specialized : bool
         A load role of one warp beside the computing warps, which it runs ahead of by `stages`.
+    transpose : bool
+        Rows of a tile lie along the axis that is fastest in tensors whose neighbours in memory are
+        not those of its columns; these tensors go through shared memory, where their tiles are
+        transposed.  Kernels without reductions only.
 
     Raises
     ------
@@ -118,6 +122,7 @@ class PointwiseParams(Checked):
     stages: int = 1
     prefetch: int = 0
     warp_specialized: bool = False
+    transpose: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -135,6 +140,10 @@ class PointwiseParams(Checked):
             self.refuse("tile", why)
         if not 1 <= self.warps <= 16:
             self.refuse("warps", "need 1..16 warps; use 8")
+        if self.transpose and rows % self.vector:
+            near = rows + -rows % self.vector
+            why = f"tiles are transposed, and {self.vector} does not divide {rows} rows; use {near}"
+            self.refuse("tile vector transpose", f"{why} rows")
         per_thread = rows * cols // (32 * self.warps)
         if per_thread > 64:
             self.refuse(
@@ -168,10 +177,11 @@ class PointwiseParams(Checked):
     @property
     def family(self) -> str:
         """Name of the schedule family, such as `tma-specialized/tma`; rows of reports."""
+        store = f"{self.store}/transpose" if self.transpose else self.store
         if self.load == "direct":
-            return f"direct/{self.store}"
+            return f"direct/{store}"
         kind = "specialized" if self.warp_specialized else "pipelined"
-        return f"tma-{kind}/{self.store}"
+        return f"tma-{kind}/{store}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from fuser.fusion.ir import Fusion, TensorView
-from fuser.schedule.domain import Access, Domain, unit_stride
+from fuser.kernel.memory import exchanged
+from fuser.schedule.domain import Access, Domain, crossed, unit_stride
 from fuser.schedule.params import PointwiseParams
 
 MAX_TMA_RANK = 5
@@ -17,12 +18,14 @@ class Tiling:
     """The axes of one kernel and the tile of each; 1 but for the last two.
 
     If `split`, one merged axis is seen as two, rows and columns; the launch chooses how many
-    columns.
+    columns.  If it `transposes`, tensors with neighbours along the rows are seen with their last
+    two axes exchanged.
     """
 
     domain: Domain
     split: bool
     tile: tuple[int, ...]
+    transposes: bool = False
 
     @property
     def rank(self) -> int:
@@ -41,8 +44,15 @@ class Tiling:
 
     def axes(self, access: Access) -> tuple[int, ...]:
         """Axes of the kernel along which a tensor is seen, in its own order: all of them."""
-        del access
-        return tuple(range(self.rank))
+        own = tuple(range(self.rank))
+        return exchanged(own) if self.turned(access) else own
+
+    def turned(self, access: Access) -> bool:
+        """Tell whether tiles of a tensor are transposed: neighbours lie along rows."""
+        if not self.transposes:
+            return False
+        *_, rows, cols = range(self.rank)
+        return self.varies(access, cols) and self.unit(access, rows)
 
     def varies(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's elements differ along a kernel axis."""
@@ -60,8 +70,13 @@ class Tiling:
         return walked is None or unit_stride(access.tv, walked)
 
     def tma_shape(self, access: Access) -> tuple[int, ...]:
-        """Tile of a tensor: 1 along the axes that it does not vary along."""
-        return tuple(n if self.varies(access, axis) else 1 for axis, n in enumerate(self.tile))
+        """Tile of a tensor, in its own order: 1 along the axes that it does not vary along."""
+        tile = self.tile
+        return tuple(tile[axis] if self.varies(access, axis) else 1 for axis in self.axes(access))
+
+    def covers(self, access: Access) -> bool:
+        """Tell whether a tensor varies along all axes that a tile has more than one element of."""
+        return prod(self.tma_shape(access)) == prod(self.tile)
 
     def tma_refusal(self, access: Access) -> str | None:
         """Say why TMA cannot move tiles of this tensor whatever its shape; None if it can.
@@ -69,8 +84,9 @@ class Tiling:
         Source: CUDA driver API, cuTensorMapEncodeTiled (rank 1..5, contiguous inner axis, inner
         box a multiple of 16 bytes).
         """
-        nbytes = self.tile[-1] * access.tv.dtype.nbytes
-        if not self.varies(access, self.rank - 1) or not self.unit(access, self.rank - 1):
+        last = self.axes(access)[-1]
+        nbytes = self.tile[last] * access.tv.dtype.nbytes
+        if not self.varies(access, last) or not self.unit(access, last):
             return f"{access.tv} is not contiguous along the last axis of the loops"
         if self.rank > MAX_TMA_RANK:
             return f"the loops have {self.rank} axes, a TMA box at most {MAX_TMA_RANK}"
@@ -85,7 +101,11 @@ class Tiling:
 def tiling(domain: Domain, params: PointwiseParams) -> Tiling:
     """Lay the tile of `params` over the merged axes of a domain."""
     rows, cols = params.tile
+    if params.transpose:
+        domain = crossed(domain)
     rank = len(domain.merged)
+    if params.transpose and rank > 1:
+        return Tiling(domain, split=False, tile=(1,) * (rank - 2) + (rows, cols), transposes=True)
     if rank == 1 and rows == 1:
         return Tiling(domain, split=False, tile=(cols,))
     if rank == 1:

@@ -532,7 +532,8 @@ class _Unroller:
         fragment = stmt.dst if isinstance(stmt, kir.Load) else stmt.src
         place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
         self.vectors(place, 1 if isinstance(stmt, kir.AtomicAdd) else stmt.width)
-        access = self.access(place, fragment.layout)
+        exchanged = not isinstance(stmt, kir.AtomicAdd) and stmt.transposed
+        access = self.access(place, fragment.layout, exchanged=exchanged)
         if access is None:
             return
         event = self.event(access)
@@ -609,11 +610,13 @@ class _Unroller:
             says = f"a box of {box.shape}, a slot of {slot.buffer.slot_nbytes} bytes"
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
-    def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
+    def access(
+        self, place: kir.Box | kir.Slot, layout: kir.Layout | None, *, exchanged: bool = False
+    ) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
         if isinstance(place, kir.Box):
             return self.in_box(place, layout)
-        found = self.in_slot(place, layout)
+        found = self.in_slot(place, layout, exchanged=exchanged)
         return found if found.mask else None
 
     def in_slot(
@@ -624,11 +627,13 @@ class _Unroller:
         lines: int = 0,
         columns: bool = False,
         any_lane: bool = False,
+        exchanged: bool = False,
     ) -> Access:
         """Return the access to a slot; of an engine if there is no layout.
 
         `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
-        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
+        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has;
+        with `exchanged` the layout is of the slot with its last two axes exchanged.
         """
         agent, buffer, index = self.agent, slot.buffer, value(slot.index, self.values)
         what = f"{buffer.name}[{index}]"
@@ -645,7 +650,8 @@ class _Unroller:
         if layout is not None:
             warp = (agent.warp - self.first) * 32
             start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
-            threads = slot_masks(layout, buffer.shape, start, lanes, size)
+            shape = buffer.shape
+            threads = slot_masks(layout, shape, start, lanes, size, exchanged=exchanged)
             mask = union(threads)
             threads = (mask,) * agent.lanes if any_lane else threads
         elif lines:

@@ -653,7 +653,8 @@ class Spread:
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
     `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
     its `a`, for a result of this layout, and `turned` whether as (K, M).  `nbytes` is the size of
-    an element where these lie one behind the other in shared memory, else 0.
+    an element where these lie one behind the other in shared memory, else 0.  Where it is `crossed`,
+    the last two axes of the layout's tile are those of the slot in the other order.
     """
 
     buffer: str
@@ -664,6 +665,7 @@ class Spread:
     operand: bool = False
     turned: bool = False
     nbytes: int = 0
+    crossed: bool = False
 
 
 def storage(buffers: Iterable[kir.Buffer]) -> Storage:
@@ -677,7 +679,9 @@ def storage(buffers: Iterable[kir.Buffer]) -> Storage:
 
 def ordinary(site: Site, storage: Storage) -> Spread | None:
     """Return how an ordinary or asynchronous access by threads spreads its tile, if it is one."""
-    matrix = isinstance(site.stmt, kir.Load | kir.Store) and site.stmt.matrix
+    matrix = crossed = False
+    if isinstance(site.stmt, kir.Load | kir.Store):
+        matrix, crossed = site.stmt.matrix, site.stmt.transposed
     match site.stmt:
         case kir.Load(fragment, tile) | kir.Store(tile, fragment) | kir.AtomicAdd(tile, fragment):
             layout = fragment.layout
@@ -692,7 +696,8 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
         nbytes = 0 if tile.buffer.swizzle else tile.buffer.dtype.nbytes
     else:
         name, shape, nbytes = tile.tensor.name, tile.shape, 0
-    return Spread(name, layout, shape, site.place.base, matrix, nbytes=nbytes)
+    base = site.place.base
+    return Spread(name, layout, shape, base, matrix, nbytes=nbytes, crossed=crossed)
 
 
 def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
@@ -728,6 +733,10 @@ def owners(spread: Spread) -> Owners:
     if len(tile) != len(shape):
         raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
     element = np.arange(prod(tile)).reshape(tile)
+    if spread.crossed:
+        if len(tile) < 2 or tile != (*shape[:-2], shape[-1], shape[-2]):
+            raise UnsupportedError(f"{spread.buffer} is no transposed tile of its fragment")
+        element, tile = np.swapaxes(element, -1, -2), shape
     held = _held(spread.layout, element)
     place = np.zeros(tile, dtype=np.int64)
     pitch = 1
@@ -876,5 +885,6 @@ class Overlaps:
     @staticmethod
     def _private(spread: Spread) -> bool:
         """Whether each element has one thread, the same one in every execution."""
-        one = spread.layout.shape == spread.shape and spread.layout.deal is not kir.Deal.EACH_WARP
+        one = spread.crossed or spread.layout.shape == spread.shape
+        one = one and spread.layout.deal is not kir.Deal.EACH_WARP
         return one and not (spread.matrix or spread.operand)
