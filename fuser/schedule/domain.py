@@ -304,6 +304,8 @@ def crossed(domain: Domain) -> Domain:
     order = sorted(range(rank), key=lambda axis: -_place(first, axis))
     pinned = _index_axes([(access.tv, access.coords) for access in domain.writes])
     merged = list(_merge(order, list(domain.reads), list(domain.writes), pinned))
+    if len(merged) == 1:
+        return replace(domain, merged=tuple(merged))
     votes = dict.fromkeys(merged, 0)
     for access in every:
         fast = next((group for group in merged if _is_fast(access, group[-1])), None)

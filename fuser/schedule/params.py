@@ -177,11 +177,10 @@ class PointwiseParams(Checked):
     @property
     def family(self) -> str:
         """Name of the schedule family, such as `tma-specialized/tma`; rows of reports."""
-        store = f"{self.store}/transpose" if self.transpose else self.store
         if self.load == "direct":
-            return f"direct/{store}"
+            return f"direct/{self.store}"
         kind = "specialized" if self.warp_specialized else "pipelined"
-        return f"tma-{kind}/{store}"
+        return f"tma-{kind}/{self.store}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
 
     Extents leave tails along every axis where the kernel's alignment allows it; strides that must
     be multiples of 16 bytes aside, tensors are dense.  Where the alignment asks for several tiles
-    in the last axis there are as many CTAs.
+    along a row, or down the columns of transposed tiles, there are as many CTAs.
     """
     kernel, tile = launch.kernel, launch.tiling.tile
     even = max((tensor.aligned for tensor in kernel.tensors), default=1)
@@ -154,8 +154,12 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
         most = across * count * tile[0]
         extents[0] = most - even if most - even > most - tile[0] else most
     else:
-        extents[-2] = max(1, tile[-2] - 1)
-        extents[0] += (count - 1) * tile[0]
+        rows = Var(f"n{len(tile) - 2}")
+        down = max((t.aligned for t in kernel.tensors if t.extents[-1] == rows), default=1)
+        whole = lcm(down, tile[-2])
+        across *= whole // tile[-2]
+        extents[-2] = whole - down if down < tile[-2] else whole
+        extents[0] += (count - 1) * (whole if len(tile) == 2 else 1)
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))
