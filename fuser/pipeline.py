@@ -34,7 +34,7 @@ from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import PointwiseParams, ReductionParams, TensorCoreParams
-from fuser.schedule.pointwise import Tiling, default_params, tiling
+from fuser.schedule.pointwise import Tiling, default_params, default_transposing, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
 from fuser.schedule.segment import Segment, intermediates, segments
@@ -155,7 +155,7 @@ def chosen(
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
     `loops` are the extents of the loop axes of its domain; with `by_tma` TMA can move all that is
-    reduced, should the heuristic ask it to.
+    reduced or transposed, should the heuristic ask it to.
     """
     if segment.domain.products:
         if not isinstance(params, MatmulParams | AmpereParams):
@@ -167,7 +167,8 @@ def chosen(
         return params
     if segment.domain.reductions:
         return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
-    return default_params(segment.fusion)
+    transposing = default_transposing(segment.domain, loops, by_tma=by_tma)
+    return transposing or default_params(segment.fusion)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:

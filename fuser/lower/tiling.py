@@ -273,8 +273,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
 
     def _turned(self, access: Access) -> kir.Fragment:
         """Return a tile of a tensor as it lies in memory, on its way to or from a slot."""
-        shape = self.tiling.tma_shape(access)
-        layout = kir.Layout(shape, self.params.vector, kir.WARP * self.params.warps)
+        shape, vector = self.tiling.tma_shape(access), self._width(access)
+        layout = kir.Layout(shape, vector, kir.WARP * self.params.warps)
         return kir.Fragment(f"t_{access.name}", access.tv.dtype, layout)
 
     def _load(self, access: Access, *, tma: bool) -> None:
@@ -290,8 +290,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             self.copies.append(kir.Copy(slot, self._box(access), kir.Engine.TMA))
         else:  # all tiles are on their way before the first is put into its slot
             tile = self._turned(access)
-            self.math.math.append(kir.Load(tile, self._box(access), self._width(access)))
-            self.turns.append(kir.Store(slot, tile, self._widest(access)))
+            self.math.math.append(kir.Load(tile, self._box(access), tile.layout.vector))
+            self.turns.append(kir.Store(slot, tile, tile.layout.vector))
         if turned:
             self.turns.append(kir.Load(frag, read, 1, transposed=True))
         else:
@@ -316,6 +316,6 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
                 copies.append(kir.Copy(self._box(access), slot, kir.Engine.TMA))
             else:
                 tile, read = self._turned(access), kir.Slot(slot.buffer, 0)
-                copies.append(kir.Load(tile, read, self._widest(access)))
-                copies.append(kir.Store(self._box(access), tile, self._width(access)))
+                copies.append(kir.Load(tile, read, tile.layout.vector))
+                copies.append(kir.Store(self._box(access), tile, tile.layout.vector))
         return stores + copies

@@ -28,6 +28,7 @@ from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summe
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, TensorCoreParams
+from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
@@ -97,8 +98,25 @@ class _Call:
                 for leaf in segment.domain.leaves
             ):
                 return schedule, shapes
+        if not asked and not segment.domain.reductions:
+            schedule = self.chosen(segment, by_tma=True)
+            if isinstance(schedule, PointwiseParams) and schedule.transpose:
+                return self._transposing(segment, schedule)
         schedule = self.chosen(segment)
         return schedule, self.shapes(segment, schedule)
+
+    def _transposing(
+        self, segment: Segment, schedule: PointwiseParams
+    ) -> tuple[Params, ShapeClass]:
+        """Return a schedule that transposes tiles, direct if TMA cannot move all that it should."""
+        shapes, tiles = self.shapes(segment, schedule), tiled(segment.domain, schedule)
+        assert isinstance(tiles, Tiling), "a domain without products"
+        for access in tiles.domain.reads:
+            able = access.name in shapes.tma and tiles.tma_refusal(access) is None
+            if tiles.covers(access) and not able:
+                schedule = replace(schedule, load="direct", stages=1, prefetch=0)
+        schedule = suited(schedule, tiles, shapes)
+        return schedule, shapes
 
     def asked(self, segment: Segment, choices: Choices) -> Choices:
         """Add what a segment with products asks for, so that its operands suit TMA and one tile."""

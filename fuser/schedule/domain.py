@@ -312,10 +312,9 @@ def crossed(domain: Domain) -> Domain:
         varied = [group for group in merged if access.axis_of(group[-1]) is not None]
         if fast is not None and len(varied) > 1:
             votes[fast] += access.tv.dtype.nbytes
-    # The first result's own axis is the last one of all.
-    ranked = sorted(reversed(merged), key=lambda group: -votes[group])
-    cols = ranked[0]
-    rows = ranked[1] if votes[ranked[1]] else [g for g in merged if g != cols][-1]
+    # The fastest axis of the first result is the last one here.
+    ranked = sorted(merged, key=lambda group: (votes[group], merged.index(group)), reverse=True)
+    cols, rows, *_ = ranked
     rest = [group for group in merged if group not in (rows, cols)]
     return replace(domain, merged=(*rest, rows, cols))
 

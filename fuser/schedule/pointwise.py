@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
+from fuser.arch import SM_90A
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel.memory import exchanged
 from fuser.schedule.domain import Access, Domain, crossed, unit_stride
 from fuser.schedule.params import PointwiseParams
+from fuser.schedule.shape_class import ShapeClass
 
 MAX_TMA_RANK = 5
+WARP = 32
+"""Threads of a warp."""
+VECTOR_BYTES = 16
+"""Bytes of the widest access of a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,66 @@ def tiling(domain: Domain, params: PointwiseParams) -> Tiling:
     if rank == 1:
         return Tiling(domain, split=True, tile=(rows, cols))
     return Tiling(domain, split=False, tile=(1,) * (rank - 2) + (rows, cols))
+
+
+FEW = 8
+"""Elements along an axis, at most, for which nothing is gained by transposing tiles."""
+LINE = 128
+"""Bytes of a row of a transposed tile as it lies in memory, and of the banks of shared memory."""
+LEAST, MOST = 32, 64
+"""Rows and columns of a transposed tile, where there are so many."""
+
+
+def default_transposing(
+    domain: Domain, loops: Sequence[int], *, by_tma: bool
+) -> PointwiseParams | None:
+    """Choose params for a kernel whose tensors lie in different orders; None if that is not so.
+
+    `loops` are the extents of the loop axes.  A row of a tile is eight vectors, so that no two
+    lanes of a warp meet in a bank; a column is a line of the narrowest transposed tensor.  By TMA
+    tiles are on their way without registers.
+    """
+    asked = PointwiseParams((1, 1), 1, 1, None, "direct", "direct", transpose=True)
+    tiles = tiling(domain, asked)
+    whole = [a for a in (*domain.reads, *domain.writes) if tiles.turned(a) or _spans(tiles, a)]
+    turned = [access.tv.dtype.nbytes for access in whole if tiles.turned(access)]
+    extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
+    if not turned or min(extents[-2:]) <= FEW:
+        return None
+    vector = max(2, min(8, 16 // min(access.tv.dtype.nbytes for access in whole)))
+    rows, cols = min(max(LINE // min(turned), LEAST), MOST), max(8 * vector, LEAST)
+    while rows > vector and rows >= 2 * extents[-2]:
+        rows //= 2
+    while cols > vector and cols >= 2 * extents[-1]:
+        cols //= 2
+    around = prod(extents[:-2])
+    while rows > 16 and around * -(-extents[-2] // rows) * -(-extents[-1] // cols) < SM_90A.sms:
+        rows //= 2
+    return PointwiseParams(
+        tile=(rows, cols),
+        vector=vector,
+        warps=max(1, rows * cols // (WARP * 2 * vector)),
+        ctas_per_sm=None,
+        load="tma" if by_tma else "direct",
+        store="direct",
+        transpose=True,
+    )
+
+
+def _spans(tiles: Tiling, access: Access) -> bool:
+    """Tell whether a tensor varies along both axes of a tile."""
+    return all(tiles.varies(access, axis) for axis in range(tiles.rank)[-2:])
+
+
+def suited(params: PointwiseParams, tiles: Tiling, shapes: ShapeClass) -> PointwiseParams:
+    """Return params with vectors as wide as tensors that are not transposed are aligned."""
+    vector = params.vector
+    for access in (*tiles.domain.reads, *tiles.domain.writes):
+        aligned = shapes.elements(access.name)
+        narrow = aligned * access.tv.dtype.nbytes < VECTOR_BYTES
+        if narrow and _spans(tiles, access) and not tiles.turned(access):
+            vector = min(vector, aligned)
+    return replace(params, vector=vector)
 
 
 def default_params(fusion: Fusion) -> PointwiseParams:

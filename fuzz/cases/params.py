@@ -104,7 +104,8 @@ def params(
     """Schedules of these families that fit shared memory, for a fusion.
 
     Those of fusions with reductions let up to 16 CTAs share a tile now and then, those in which
-    tensors lie in different orders transpose tiles in half of the cases.  Shrinks towards the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
+    tensors lie in different orders transpose tiles in half of the cases.  Shrinks towards the
+    first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
     stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.

@@ -653,8 +653,8 @@ class Spread:
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
     `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
     its `a`, for a result of this layout, and `turned` whether as (K, M).  `nbytes` is the size of
-    an element where these lie one behind the other in shared memory, else 0.  Where it is `crossed`,
-    the last two axes of the layout's tile are those of the slot in the other order.
+    an element where these lie one behind the other in shared memory, else 0.  Where it is
+    `crossed`, the last two axes of the layout's tile are those of the slot in the other order.
     """
 
     buffer: str
