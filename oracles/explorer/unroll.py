@@ -533,6 +533,8 @@ class _Unroller:
         place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
         self.vectors(place, 1 if isinstance(stmt, kir.AtomicAdd) else stmt.width)
         exchanged = not isinstance(stmt, kir.AtomicAdd) and stmt.transposed
+        if exchanged:
+            self.exchanged(place, fragment.layout.shape)
         access = self.access(place, fragment.layout, exchanged=exchanged)
         if access is None:
             return
@@ -589,6 +591,12 @@ class _Unroller:
                 says += f"{place.tensor.strides[-1]} apart; {width} are accessed at a time"
         if says:
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def exchanged(self, place: kir.Box | kir.Slot, tile: Shape) -> None:
+        shape = place.shape if isinstance(place, kir.Box) else place.buffer.shape
+        if isinstance(place, kir.Box) or (*shape[:-2], *reversed(shape[-2:])) != tile:
+            says = f"a tile of {tile} is not one of {shape} with its last two axes exchanged"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
 
     def starts(self, slot: kir.Slot, unit: int) -> None:
         start = slot.buffer.start(value(slot.index, self.values))

@@ -696,6 +696,8 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
         nbytes = 0 if tile.buffer.swizzle else tile.buffer.dtype.nbytes
     else:
         name, shape, nbytes = tile.tensor.name, tile.shape, 0
+    # What does not fit is read as it lies, and refuted as part of the coverage.
+    crossed = crossed and layout.shape == (*shape[:-2], *shape[:-3:-1])
     base = site.place.base
     return Spread(name, layout, shape, base, matrix, nbytes=nbytes, crossed=crossed)
 
@@ -734,8 +736,6 @@ def owners(spread: Spread) -> Owners:
         raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
     element = np.arange(prod(tile)).reshape(tile)
     if spread.crossed:
-        if len(tile) < 2 or tile != (*shape[:-2], shape[-1], shape[-2]):
-            raise UnsupportedError(f"{spread.buffer} is no transposed tile of its fragment")
         element, tile = np.swapaxes(element, -1, -2), shape
     held = _held(spread.layout, element)
     place = np.zeros(tile, dtype=np.int64)
