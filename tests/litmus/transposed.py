@@ -87,7 +87,7 @@ def by_tma(sentence: str) -> kir.Kernel:
 
 
 THROUGH = "get join put meet turn out"
-"""Where the slot is written, and where it is read, all threads have left it, and have written it."""
+"""All have left the slot where it is written, and have written it where it is read."""
 ONE_WARP = "get warp put lanes turn out"
 
 LITMUS: tuple[Litmus, ...] = (

@@ -197,7 +197,7 @@ def _transposed(
         yield f": width {width}; neighbours of the fragment lie in rows of their own: use 1"
     deal, folded = frag.layout.deal, frag.layout.folded
     if deal is not kir.Deal.ROUND or folded > 1:
-        yield f" wants {frag.name} dealt as it is (round), not folded"
+        yield f": {frag.name} is dealt in another way; give it Deal.ROUND, not folded"
 
 
 def _matrix(place: Place, frag: kir.Fragment, ref: kir.Box | kir.Slot) -> Iterable[str]:
