@@ -37,7 +37,13 @@ from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
-from fuser.schedule.pointwise import Tiling, default_params, flattened, tiling
+from fuser.schedule.pointwise import (
+    Tiling,
+    default_params,
+    default_transposing,
+    flattened,
+    tiling,
+)
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
 from fuser.schedule.segment import Segment, intermediates, segments
@@ -160,7 +166,7 @@ def chosen(
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
     `loops` are the extents of the loop axes of its domain; with `by_tma` TMA can move all that is
-    reduced, should the heuristic ask it to.
+    reduced or transposed, should the heuristic ask it to.
     """
     if segment.domain.products:
         if not isinstance(params, MatmulParams | AmpereParams):
@@ -178,7 +184,8 @@ def chosen(
         return params
     if segment.domain.reductions:
         return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
-    return flattened(default_params(segment.fusion), segment.domain, loops)
+    transposing = default_transposing(segment.domain, loops, by_tma=by_tma)
+    return transposing or flattened(default_params(segment.fusion), segment.domain, loops)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:

@@ -125,6 +125,8 @@ def _needed(kernel: kir.Kernel) -> list[str]:
                 found.add("wgmma")
             case kir.Load() | kir.Store() if stmt.matrix:
                 found.add("matrix")
+            case kir.Load() | kir.Store() if stmt.transposed:
+                found.add("transpose")
             case _:
                 pass
     return sorted(name for name in found if name)

@@ -37,6 +37,9 @@ def tile_line(
                 return f"tile::load_matrix_packed<{layout(stmt, dst.layout)}>{where}"
             _same(stmt, dst, src)
             return f"tile::load_matrix<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>{where}"
+        case kir.Load(dst, src) if stmt.transposed:
+            at = _at(stmt, src, kernel)
+            return f"tile::load_transposed<{layout(stmt, dst.layout)}>({names[dst]}, {at}, tid);"
         case kir.Load(dst, src, width, fill):
             which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
             verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"
@@ -49,6 +52,9 @@ def tile_line(
                 _unchanged(stmt, src, dst.buffer.dtype)
                 return f"tile::store_matrix_packed<{which}>{where}"
             return f"tile::store_matrix<{dst.buffer.dtype.cuda}, {which}>{where}"
+        case kir.Store(dst, src) if stmt.transposed:
+            at = _at(stmt, dst, kernel)
+            return f"tile::store_transposed<{layout(stmt, src.layout)}>({at}, {names[src]}, tid);"
         case kir.Store(dst, src, width):
             if src in packed:
                 held = dst.buffer.dtype if isinstance(dst, kir.Slot) else dst.tensor.dtype

@@ -23,6 +23,9 @@ template <class T, int PITCH> struct Slot {
   static constexpr bool kReadOnly = false, kRagged = false;
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
+  __device__ static __forceinline__ constexpr int offset(int r, int c) { return r * PITCH + c; }
+  // Whether row r + e of a multiple r of N, e < N, differs by e's own offset alone, bit by bit.
+  template <int N> static constexpr bool kFlips = (PITCH & (PITCH - 1)) == 0;
 };
 
 // The same, of which only so many rows and columns are read.
@@ -44,11 +47,13 @@ template <class T, int ROWS, int BYTES> struct Swizzled {
   static constexpr bool kReadOnly = false, kRagged = false;
   static constexpr int kRow = BYTES / int(sizeof(T)), kChunk = 16 / int(sizeof(T));
   __device__ __forceinline__ bool inside(int, int) const { return true; }
-  __device__ __forceinline__ T* at(int r, int c) const {
+  __device__ static __forceinline__ constexpr uint32 offset(int r, int c) {
     const uint32 line = uint32(uint32(c) / kRow * ROWS + r), within = uint32(c) % kRow;
     const uint32 chunk = (within / kChunk) ^ (line * BYTES / 128 % (BYTES / 16));
-    return base + (line * kRow + chunk * kChunk + within % kChunk);
+    return line * kRow + chunk * kChunk + within % kChunk;
   }
+  __device__ __forceinline__ T* at(int r, int c) const { return base + offset(r, c); }
+  template <int N> static constexpr bool kFlips = ROWS % N == 0;
 };
 
 }  // namespace tile

@@ -13,9 +13,22 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Layout {
   static constexpr int kVectors = (kElements + VEC * THREADS - 1) / (VEC * THREADS);
   static constexpr int kRegisters = kVectors * VEC;
   static constexpr bool kExact = kVectors * VEC * THREADS == kElements;
+  // Where one round of vectors is whole rows, or a part of one, a division by thread will do.
+  static constexpr int kRound = THREADS * VEC;
+  static constexpr bool kRows = kRound % COLS == 0, kPart = COLS % kRound == 0;
   __device__ static __forceinline__ int first(int v, int tid) { return (v * THREADS + tid) * VEC; }
-  __device__ static __forceinline__ int row(int v, int tid) { return ROWS == 1 ? 0 : first(v, tid) / COLS; }
-  __device__ static __forceinline__ int col(int v, int tid) { return ROWS == 1 ? first(v, tid) : first(v, tid) % COLS; }
+  __device__ static __forceinline__ int row(int v, int tid) {
+    if constexpr (ROWS == 1) return 0;
+    else if constexpr (kRows) return v * (kRound / COLS) + int(uint32(tid) * VEC / COLS);
+    else if constexpr (kPart) return v / (COLS / kRound);
+    else return int(uint32(first(v, tid)) / COLS);
+  }
+  __device__ static __forceinline__ int col(int v, int tid) {
+    if constexpr (ROWS == 1) return first(v, tid);
+    else if constexpr (kRows) return int(uint32(tid) * VEC % COLS);
+    else if constexpr (kPart) return v % (COLS / kRound) * kRound + tid * VEC;
+    else return int(uint32(first(v, tid)) % COLS);
+  }
   __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || first(v, tid) < kElements; }
 };
 

@@ -228,6 +228,9 @@ class Load:
 
     With a `limit`, of a slot, elements at that or past it along an axis are not read either, and
     become `fill`; it may cut an access, whose elements before it are then read one by one.
+
+    `transposed`, from a slot: its last two axes are those of the fragment in exchanged order, and
+    element (..., i, j) of the fragment is (..., j, i) of the slot.  One element per access.
     """
 
     dst: Fragment
@@ -235,6 +238,7 @@ class Load:
     width: int
     fill: int = 0
     matrix: bool = False
+    transposed: bool = False
     limit: tuple[Expr, ...] | None = None
 
 
@@ -249,12 +253,15 @@ class Store:
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.
+
+    `transposed`, to a slot, as of `Load`: (..., i, j) of the fragment becomes (..., j, i).
     """
 
     dst: Box | Slot
     src: Fragment
     width: int
     matrix: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

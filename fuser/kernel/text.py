@@ -165,12 +165,14 @@ def line(stmt: kir.Stmt) -> str:
             return f"{acc.name} <~ wgmma({place(a)}, {right}{note}){plus}"
         case kir.Mma(acc, a, b):
             return f"{acc.name} = mma({a.name}, {b.name}) + {acc.name}"
-        case kir.Load(dst, src, width, fill, matrix):
+        case kir.Load(dst, src, width, fill, matrix, transposed):
             note = f", fill={fill}" if fill else ""
             note += ", matrix" if matrix else ""
+            note += ", transposed" if transposed else ""
             return f"{dst.name} = load({place(src)}, width={width}{note})"
-        case kir.Store(dst, src, width, matrix):
+        case kir.Store(dst, src, width, matrix, transposed):
             note = ", matrix" if matrix else ""
+            note += ", transposed" if transposed else ""
             return f"{place(dst)} = store({src.name}, width={width}{note})"
         case kir.Compute(dst, op, args):
             return f"{dst.name} = {op}({', '.join(operand(a) for a in args)})"

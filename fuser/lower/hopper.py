@@ -10,7 +10,8 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
 from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
-from fuser.lower.product import SPAN, Pairs, ProductLowering
+from fuser.lower.product import Pairs, ProductLowering
+from fuser.lower.tiling import SPAN
 from fuser.schedule.domain import Access, Product
 from fuser.schedule.matmul import Operand
 from fuser.schedule.matmul_params import MatmulParams

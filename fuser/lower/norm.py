@@ -66,7 +66,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         request = kir.CircularBuffer(self.params.stages, self.params.prefetch)
         ring = request if self.copies else None
         body = (*once, kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring))
-        made = self._kernel(body)
+        made = self._kernel(body, self._tiles())
         along = self.extents[-1]
         fits = (along >= 1, self._fits(along))
         return Lowered(
@@ -269,7 +269,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         return out
 
     def _inside(self) -> kir.Fragment:
-        """Return which columns are elements of a row: whole vectors, where rows are made of them."""
+        """Return which columns are elements of a row: whole vectors, if rows are made of them."""
         math, axis = self.math, self.tiling.rank - 1
         columns, one = (self._layout(rows=False, cols=cols) for cols in (True, False))
         inside = math.fragment("inside", DType.BOOL, columns)

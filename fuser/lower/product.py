@@ -17,7 +17,7 @@ from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.split_k import split_k
-from fuser.lower.tiling import TILE, Divisor, Lowered, Lowering, Numbers
+from fuser.lower.tiling import SPAN, TILE, Divisor, Lowered, Lowering, Numbers
 from fuser.schedule.domain import Access, Product, arguments
 from fuser.schedule.matmul import MatmulTiling, Operand
 from fuser.schedule.params import TensorCoreParams
@@ -31,8 +31,6 @@ GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
 VECTOR = 2
 """Neighbours along a row of a computed A in a register: 16-bit elements."""
-SPAN = 128
-"""Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
 
 class ProductLowering(Lowering[MatmulTiling, M]):

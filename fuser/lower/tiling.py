@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import gcd
 from operator import mul
 from typing import Generic, NamedTuple, TypeVar
 
@@ -25,6 +26,8 @@ from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import ShapeClass
 
 TRIP, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
+SPAN, MIN_SPAN = 128, 32
+"""Bytes of the widest swizzle, and of the narrowest.  Source: PTX ISA, "tensor swizzling modes"."""
 SMS = Var("sms")
 """Streaming multiprocessors of the device, in what a launch chooses."""
 
@@ -166,6 +169,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
         self.math = Arithmetic(layout, self._position, scalars=self.scalars)
         self.copies: list[kir.Stmt] = []
+        self.turns: list[kir.Stmt] = []
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
@@ -175,6 +179,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         copied |= self._moved_by_bulk(tiling.domain.reads)
         for access in tiling.domain.reads:
             self._load(access, engine if access.name in copied else None)
+        self.math.math += self.turns
         results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
         stores = self._stores(results)
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
@@ -294,10 +299,13 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
 
     def _width(self, access: Access) -> int:
         """Elements per access: neighbours in memory, aligned, 16 bytes at most."""
-        if not self.tiling.unit(access, self.tiling.rank - 1):
+        if not self.tiling.unit(access, self.tiling.axes(access)[-1]):
             return 1
-        aligned = self.tensors[access.name].aligned
-        return min(self.params.vector, aligned, 16 // access.tv.dtype.nbytes)
+        return min(self._widest(access), self.tensors[access.name].aligned)
+
+    def _widest(self, access: Access) -> int:
+        """Elements per access of a slot."""
+        return min(self.params.vector, 16 // access.tv.dtype.nbytes)
 
     def _moved_by_tma(
         self, accesses: tuple[Access, ...], mechanism: str, option: str
@@ -318,7 +326,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
                 f'PointwiseParams({option}="tma"): TMA can move no tensor of {self.name}: '
                 f'{"; ".join(why.values())}; use {option}="direct"'
             )
-        full = {a.name for a in accesses if self.tiling.tma_shape(a) == self.tiling.tile}
+        full = {a.name for a in accesses if self.tiling.covers(a)}
         return able & full if able & full else able
 
     def _moved_by_bulk(self, accesses: tuple[Access, ...]) -> frozenset[str]:
@@ -344,23 +352,43 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         return able
 
     def _staging(self, access: Access) -> kir.Slot:
-        shape = self.tiling.tma_shape(access)
-        return kir.Slot(self.buffer(f"S_{access.name}", access.tv.dtype, shape), 0)
+        shape, name, dtype = self.tiling.tma_shape(access), f"S_{access.name}", access.tv.dtype
+        if self.tiling.turned(access):
+            # By columns and by rows: both without conflicts of banks.
+            swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
+            if swizzle >= MIN_SPAN:
+                buffer = kir.Buffer(name, dtype, shape, 1, 0, swizzle)
+                return kir.Slot(self.behind(buffer, 8 * swizzle), 0)
+        return kir.Slot(self.buffer(name, dtype, shape), 0)
+
+    def _turned(self, access: Access) -> kir.Fragment:
+        """Return a tile of a tensor as it lies in memory, on its way to or from a slot."""
+        shape, vector = self.tiling.tma_shape(access), self._width(access)
+        layout = kir.Layout(shape, vector, kir.WARP * self.params.warps)
+        return kir.Fragment(f"t_{access.name}", access.tv.dtype, layout)
 
     def _load(self, access: Access, engine: kir.Engine | None) -> None:
         frag = self.math.fragment(f"{self.math.prefix}_{access.name}", access.tv.dtype)
-        width = self._width(access)
-        if engine is not None:
-            slot, box = self._staging(access), self._box(access)
-            if engine is kir.Engine.BULK:  # of whole tiles
-                ends = zip(box.origin, box.shape, strict=True)
-                box = replace(box, limit=tuple(origin + n for origin, n in ends))
-            self.copies.append(kir.Copy(slot, box, engine))
-            width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
-            self.math.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
-        else:
-            self.math.math.append(kir.Load(frag, self._box(access), width))
         self.math.done[(access.tv, access.coords)] = frag
+        turned = self.tiling.turned(access)
+        if engine is None and not turned:
+            self.math.math.append(kir.Load(frag, self._box(access), self._width(access)))
+            return
+        slot, box = self._staging(access), self._box(access)
+        read = kir.Slot(slot.buffer, 0)
+        if engine is kir.Engine.BULK:  # of whole tiles
+            ends = zip(box.origin, box.shape, strict=True)
+            box = replace(box, limit=tuple(origin + n for origin, n in ends))
+        if engine is not None:
+            self.copies.append(kir.Copy(slot, box, engine))
+        else:  # all tiles are on their way before the first is put into its slot
+            tile = self._turned(access)
+            self.math.math.append(kir.Load(tile, box, tile.layout.vector))
+            self.turns.append(kir.Store(slot, tile, tile.layout.vector))
+        if turned:
+            self.turns.append(kir.Load(frag, read, 1, transposed=True))
+        else:
+            self.math.math.append(kir.Load(frag, read, self._widest(access)))
 
     def _stores(self, results: list[kir.Fragment]) -> list[kir.Stmt]:
         writes = self.tiling.domain.writes
@@ -368,11 +396,19 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         stores: list[kir.Stmt] = []
         copies: list[kir.Stmt] = []
         for access, frag in zip(writes, results, strict=True):
-            if access.name not in by_tma:
+            tma, turned = access.name in by_tma, self.tiling.turned(access)
+            if not tma and not turned:
                 stores.append(kir.Store(self._box(access), frag, self._width(access)))
                 continue
             slot = self._staging(access)
-            width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
-            stores.append(kir.Store(slot, frag, width))
-            copies.append(kir.Copy(self._box(access), slot, kir.Engine.TMA))
+            if turned:
+                stores.append(kir.Store(slot, frag, 1, transposed=True))
+            else:
+                stores.append(kir.Store(slot, frag, self._widest(access)))
+            if tma:
+                copies.append(kir.Copy(self._box(access), slot, kir.Engine.TMA))
+            else:
+                tile, read = self._turned(access), kir.Slot(slot.buffer, 0)
+                copies.append(kir.Load(tile, read, tile.layout.vector))
+                copies.append(kir.Store(self._box(access), tile, tile.layout.vector))
         return stores + copies

@@ -32,7 +32,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
-from fuser.schedule.pointwise import Tiling
+from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
@@ -105,6 +105,10 @@ class _Call:
                 for leaf in segment.domain.leaves
             ):
                 return schedule, shapes
+        if not asked and not segment.domain.reductions:
+            schedule = self.chosen(segment, by_tma=True)
+            if isinstance(schedule, PointwiseParams) and schedule.transpose:
+                return self._transposing(segment, schedule)
         schedule = self.chosen(segment)
         shapes = self.shapes(segment, schedule)
         if segment.domain.rows and not isinstance(self.params, NormParams):
@@ -118,6 +122,19 @@ class _Call:
             if schedule.load == "cp_async" and not copied(tiles, schedule, shapes):
                 schedule = default_norm_params(domain, loops, aligned=aligned, ring=False)
                 shapes = self.shapes(segment, schedule)
+        return schedule, shapes
+
+    def _transposing(
+        self, segment: Segment, schedule: PointwiseParams
+    ) -> tuple[Params, ShapeClass]:
+        """Return a schedule that transposes tiles, direct if TMA cannot move all that it should."""
+        shapes, tiles = self.shapes(segment, schedule), tiled(segment.domain, schedule)
+        assert isinstance(tiles, Tiling), "a domain without products"
+        for access in tiles.domain.reads:
+            able = access.name in shapes.tma and tiles.tma_refusal(access) is None
+            if tiles.covers(access) and not able:
+                schedule = replace(schedule, load="direct", stages=1, prefetch=0)
+        schedule = suited(schedule, tiles, shapes)
         return schedule, shapes
 
     def asked(self, segment: Segment, choices: Choices) -> Choices:

@@ -11,8 +11,8 @@ every tensor allows it, by what the definition promises about strides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached, tensor_args
 from fuser.fusion.mma_axes import roles
@@ -275,7 +275,7 @@ def _of_rows(writes: list[Access], whole: WholeRows) -> Domain:
             leaves, _, _ = sources([source])
             folds.append(Reduction(*key, *source, tuple(known[leaf] for leaf in leaves)))
     pinned = _index_axes([key for key in every if key[0].op == "iota"])
-    merged = _merge(len(whole.extents), reads, writes, pinned, whole.axes)
+    merged = _merge(range(len(whole.extents)), reads, writes, pinned, whole.axes)
     return Domain(
         whole.extents, tuple(reads), tuple(writes), merged, (), tuple(reads), tuple(folds),
         whole.axes,
@@ -300,7 +300,7 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[s
     as_b = {(access.tv, access.coords): access for access in reads}
     pinned = _index_axes([*results, *reduced])
     pinned |= {a.coords[-1] for a in writes if a.tv.parts and a.coords[-1] is not None}
-    merged = _merge(len(extents), reads, writes, pinned)
+    merged = _merge(range(len(extents)), reads, writes, pinned)
     made = []
     for (tv, coords), (a, b) in zip(products, operands, strict=True):
         leaves: list[Access] = []
@@ -467,17 +467,58 @@ def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
     return out
 
 
+def crossed(domain: Domain) -> Domain:
+    """Merge axes anew, so that the last two are the fastest ones of two kinds of tensors.
+
+    The last is that of the tensors with the most bytes an element, of the first result where there
+    is nothing to choose between; the one before is that of most others.  What else there is stands
+    in the order of the first result.
+    """
+    first, *_ = domain.writes
+    rank = len({axis for axis in first.coords if axis is not None})
+    if rank < 2:
+        return domain
+    every = (*domain.writes, *domain.reads)
+    order = sorted(range(rank), key=lambda axis: -_place(first, axis))
+    pinned = _index_axes([(access.tv, access.coords) for access in domain.writes])
+    merged = list(_merge(order, list(domain.reads), list(domain.writes), pinned))
+    if len(merged) == 1:
+        return replace(domain, merged=tuple(merged))
+    votes = dict.fromkeys(merged, 0)
+    for access in every:
+        fast = next((group for group in merged if _is_fast(access, group[-1])), None)
+        varied = [group for group in merged if access.axis_of(group[-1]) is not None]
+        if fast is not None and len(varied) > 1:
+            votes[fast] += access.tv.dtype.nbytes
+    # The fastest axis of the first result is the last one here.
+    ranked = sorted(merged, key=lambda group: (votes[group], merged.index(group)), reverse=True)
+    cols, rows, *_ = ranked
+    rest = [group for group in merged if group not in (rows, cols)]
+    return replace(domain, merged=(*rest, rows, cols))
+
+
+def _place(access: Access, loop_axis: int) -> int:
+    walked = access.axis_of(loop_axis)
+    assert walked is not None, "a result walks all axes of its kernel"
+    return access.tv.stride_order[walked]
+
+
+def _is_fast(access: Access, loop_axis: int) -> bool:
+    walked = access.axis_of(loop_axis)
+    return walked is not None and unit_stride(access.tv, walked)
+
+
 def _merge(
-    rank: int,
+    order: Sequence[int],
     reads: list[Access],
     writes: list[Access],
     pinned: set[int],
     rows: tuple[int, ...] = (),
 ) -> tuple[tuple[int, ...], ...]:
-    if rank == 0:
+    if not order:
         return ((0,),)
-    groups = [[0]]
-    for axis in range(1, rank):
+    groups = [[order[0]]]
+    for axis in order[1:]:
         slow = groups[-1][-1]
         legal = axis not in pinned and slow not in pinned and (slow in rows) == (axis in rows)
         if legal and all(_mergeable(a, slow, axis) for a in (*reads, *writes)):

@@ -8,12 +8,12 @@ from typing import Literal, NoReturn, get_args
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Meet as Meet
 
-Mechanism = Literal["direct", "tma", "cp_async"]
-"""How tiles cross between global memory and the CTA: ordinary accesses, the TMA engine, or copies
-by each thread that run on while it computes (whole rows only)."""
+Mechanism = Literal["direct", "tma"]
+"""How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
 
-Arrival = Literal["direct", "tma", "bulk"]
-"""How inputs come to the CTA: as `Mechanism`, or by bulk copies of runs of memory."""
+Arrival = Literal["direct", "tma", "bulk", "cp_async"]
+"""How inputs come to the CTA: as `Mechanism`; by bulk copies of runs of memory; or, whole rows, by
+copies of each thread that run on while it computes."""
 
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
@@ -25,8 +25,8 @@ Residency = Literal["ticket", "co-resident"]
 or the launch runs all CTAs at once, or none."""
 Partial = Literal["f32", "f16", "bf16"]
 """Type of sums on their way from one CTA to another."""
-MECHANISM: tuple[Mechanism, ...] = ("direct", "tma")
-ARRIVAL: tuple[Arrival, ...] = get_args(Arrival)
+MECHANISM: tuple[Mechanism, ...] = get_args(Mechanism)
+ARRIVAL: tuple[Arrival, ...] = ("direct", "tma", "bulk")
 PROLOGUE: tuple[Prologue, ...] = get_args(Prologue)
 MEET: tuple[Meet, ...] = get_args(Meet)
 RESIDENCY: tuple[Residency, ...] = get_args(Residency)
@@ -116,6 +116,10 @@ class PointwiseParams(Checked):
         A load role of one warp beside the computing warps, which it runs ahead of by `stages`.
     flat : bool
         Walk all axes as one, row ends or not; tensors without some of them are loaded by index.
+    transpose : bool
+        Rows of a tile lie along the axis that is fastest in tensors whose neighbours in memory are
+        not those of its columns; these tensors go through shared memory, where their tiles are
+        transposed.  Kernels without reductions only.
 
     Raises
     ------
@@ -133,6 +137,7 @@ class PointwiseParams(Checked):
     prefetch: int = 0
     warp_specialized: bool = False
     flat: bool = False
+    transpose: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -150,6 +155,10 @@ class PointwiseParams(Checked):
             self.refuse("tile", why)
         if not 1 <= self.warps <= 16:
             self.refuse("warps", "need 1..16 warps; use 8")
+        if self.transpose and rows % self.vector:
+            near = rows + -rows % self.vector
+            why = f"tiles are transposed, and {self.vector} does not divide {rows} rows; use {near}"
+            self.refuse("tile vector transpose", f"{why} rows")
         per_thread = rows * cols // (32 * self.warps)
         if per_thread > 64:
             self.refuse(

@@ -149,7 +149,7 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
 
     Extents leave tails along every axis where the kernel's alignment allows it; strides that must
     be multiples of 16 bytes aside, tensors are dense.  Where the alignment asks for several tiles
-    in the last axis there are as many CTAs.
+    along a row, or down the columns of transposed tiles, there are as many CTAs.
     """
     kernel, tile = launch.kernel, launch.tiling.tile
     even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
@@ -161,8 +161,12 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
         most = across * count * tile[0]
         extents[0] = most - even if most - even > most - tile[0] else most
     else:
-        extents[-2] = max(1, tile[-2] - 1)
-        extents[0] += (count - 1) * tile[0]
+        rows = Var(f"n{len(tile) - 2}")
+        down = max((t.aligned for t in kernel.tensors if t.extents[-1] == rows), default=1)
+        whole = lcm(down, tile[-2])
+        across *= whole // tile[-2]
+        extents[-2] = whole - down if down < tile[-2] else max(1, whole - 1)
+        extents[0] += (count - 1) * (whole if len(tile) == 2 else 1)
     if isinstance(launch.params, NormParams):  # whole rows fit a tile, or fill it
         fills = eq(Var(f"n{len(tile) - 1}"), tile[-1]) in kernel.requires
         extents[-1] = tile[-1] if fills else min(extents[-1], tile[-1])

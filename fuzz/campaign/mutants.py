@@ -25,7 +25,7 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import Mechanism, NormParams, PointwiseParams
+from fuser.schedule.params import Arrival, NormParams, PointwiseParams
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -80,7 +80,7 @@ def representative(family: str) -> Case:
     schedule: PointwiseParams | MatmulParams | AmpereParams
     if family in NORM_FAMILIES:
         ring = family != NORM_FAMILIES[0]
-        load: Mechanism = "cp_async" if ring else "direct"
+        load: Arrival = "cp_async" if ring else "direct"
         stages = 3 if ring else 1
         schedule = NormParams((1, 256), 4, 2, 1, load, "direct", stages, stages - 1, lanes=64)
         fd = FusionDefinition()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import Access, Domain, flat_refusal
 from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
+from fuser.schedule.pointwise import tiling
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices
@@ -103,8 +104,9 @@ def params(
 ) -> PointwiseParams:
     """Schedules of these families that fit shared memory, for a fusion.
 
-    Those of fusions with reductions let up to 16 CTAs share a tile now and then.  Shrinks towards
-    the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
+    Those of fusions with reductions let up to 16 CTAs share a tile now and then, those in which
+    tensors lie in different orders transpose tiles in half of the cases.  Shrinks towards the
+    first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
     stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
@@ -120,27 +122,29 @@ def params(
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
     stages = draw(st.integers(1, MAX_STAGES)) if load else 1
     need = sizes(fusion)
+    transpose = _crosses(fusion) and draw(st.booleans())
     per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
     split = _splits_iota(fusion)
+    through = {"load": load or transpose, "store": store or transpose}
     tiles = [
         (rows, cols)
         for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
         if (rows * cols >= least or split)
-        and need.smem_bytes((rows, cols), load=load, store=store, stages=stages)
-        <= SM_90A.smem_bytes
+        and need.smem_bytes((rows, cols), **through, stages=stages) <= SM_90A.smem_bytes
         and rows * cols <= per_thread * 32 * 16
     ]
     while not tiles:  # very wide fusions: fewer stages always fit
         stages -= 1
-        if need.smem_bytes((1, cols), load=load, store=store, stages=stages) <= SM_90A.smem_bytes:
+        if need.smem_bytes((1, cols), **through, stages=stages) <= SM_90A.smem_bytes:
             tiles = [(1, cols)]
     tile = draw(st.sampled_from(tiles))
     warps = -(-tile[0] * tile[1] // (32 * per_thread))
     specialized = loads == "tma-specialized"
+    even = gcd(*tile) if transpose else cols
     plain = PointwiseParams(
         tile=tile,
         vector=draw(
-            st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0 and n <= per_thread])
+            st.sampled_from([n for n in (1, 2, 4, 8, 16) if even % n == 0 and n <= per_thread])
         ),
         warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
         ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
@@ -149,7 +153,8 @@ def params(
         stages=stages,
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
-        flat=tile[0] == 1 and _flattens(fusion) and draw(st.booleans()),
+        flat=not transpose and tile[0] == 1 and _flattens(fusion) and draw(st.booleans()),
+        transpose=transpose,
     )
     if specialized or not _reduces(fusion):
         return plain
@@ -278,6 +283,17 @@ def _cut(fusion: Fusion) -> list[Domain]:
 
 def _reduces(fusion: Fusion) -> bool:
     return any(segment.domain.reductions for segment in segments(fusion))
+
+
+def _crosses(fusion: Fusion) -> bool:
+    """Tell whether tensors of a kernel without reductions lie in different orders."""
+    cut = [segment.domain for segment in segments(fusion) if not segment.domain.reductions]
+    asked = PointwiseParams((1, 1), 1, 1, None, "direct", "direct", transpose=True)
+    return any(
+        tiles.turned(access)
+        for tiles in (tiling(domain, asked) for domain in cut)
+        for access in (*tiles.domain.reads, *tiles.domain.writes)
+    )
 
 
 def _meetings(fusion: Fusion) -> list[Meet]:

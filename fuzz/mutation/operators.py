@@ -469,7 +469,9 @@ def role(kernel: kir.Kernel) -> Iterator[Mutant]:
             case kir.Wgmma():  # three warps of a warpgroup issue what needs all four
                 some = kir.Role("part", first, warps - 1, (stmt,))
                 yield site.instead("role", "a warp stays away", ("H27",), some)
-            case kir.Load(_, kir.Slot()) | kir.Store(kir.Slot()) if not stmt.matrix:
+            case kir.Load(_, kir.Slot()) | kir.Store(kir.Slot()) if not (
+                stmt.matrix or stmt.transposed
+            ):
                 # By `ldmatrix` or `stmatrix` any lane may touch any element of a tile.
                 yield site.instead("role", "by any lane", ("H70",), replace(stmt, matrix=True))
             case _:

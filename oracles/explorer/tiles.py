@@ -93,12 +93,32 @@ def _source(tile: Shape, shape: Shape) -> tuple[int, ...] | None:
     return tuple(out)
 
 
+def _exchanged(tile: Shape, shape: Shape) -> tuple[int, ...]:
+    """Element of a memory tile for each of a register tile whose rows are its columns."""
+    *outer, rows, cols = tile
+    if shape != (*outer, cols, rows):
+        raise NotModelled(f"registers of shape {tile} for transposed memory of shape {shape}")
+    many = rows * cols
+    return tuple(e - e % many + e % cols * rows + e % many // cols for e in range(prod(tile)))
+
+
 @cache
 def slot_masks(
-    layout: kir.Layout, shape: Shape, first: int, lanes: int, size: int, *, stores: bool = False
+    layout: kir.Layout,
+    shape: Shape,
+    first: int,
+    lanes: int,
+    size: int,
+    *,
+    stores: bool = False,
+    exchanged: bool = False,
 ) -> Shape:
-    """Return, per thread, the granules of a slot that it touches; `size` granules an element."""
-    source, one = _source(layout.shape, shape), (1 << size) - 1
+    """Return, per thread, the granules of a slot that it touches; `size` granules an element.
+
+    With `exchanged` element (i, j) of the registers' tile is element (j, i) of the slot.
+    """
+    find = _exchanged if exchanged else _source
+    source, one = find(layout.shape, shape), (1 << size) - 1
     out = []
     for thread in range(first, first + lanes):
         mask = 0

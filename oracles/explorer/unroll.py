@@ -543,7 +543,10 @@ class _Unroller:
         stores = not isinstance(stmt, kir.Load)
         if isinstance(place, kir.Box) and stores:
             self.once(place)
-        access = self.access(place, fragment.layout, stores=stores)
+        exchanged = not isinstance(stmt, kir.AtomicAdd) and stmt.transposed
+        if exchanged:
+            self.exchanged(place, fragment.layout.shape)
+        access = self.access(place, fragment.layout, stores=stores, exchanged=exchanged)
         if access is None:
             return
         if isinstance(stmt, kir.Load) and stmt.limit is not None:
@@ -616,6 +619,12 @@ class _Unroller:
             says = f"{box.tensor.name} repeats, and only loads know how"
             self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
+    def exchanged(self, place: kir.Box | kir.Slot, tile: Shape) -> None:
+        shape = place.shape if isinstance(place, kir.Box) else place.buffer.shape
+        if isinstance(place, kir.Box) or (*shape[:-2], *reversed(shape[-2:])) != tile:
+            says = f"a tile of {tile} is not one of {shape} with its last two axes exchanged"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+
     def starts(self, slot: kir.Slot, unit: int) -> None:
         start = slot.buffer.start(value(slot.index, self.values))
         if start % unit:
@@ -669,12 +678,17 @@ class _Unroller:
         return nbytes
 
     def access(
-        self, place: kir.Box | kir.Slot, layout: kir.Layout | None, *, stores: bool = False
+        self,
+        place: kir.Box | kir.Slot,
+        layout: kir.Layout | None,
+        *,
+        stores: bool = False,
+        exchanged: bool = False,
     ) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
         if isinstance(place, kir.Box):
             return self.in_box(place, layout, stores=stores)
-        found = self.in_slot(place, layout, stores=stores)
+        found = self.in_slot(place, layout, stores=stores, exchanged=exchanged)
         return found if found.mask else None
 
     def in_slot(
@@ -686,11 +700,13 @@ class _Unroller:
         columns: bool = False,
         any_lane: bool = False,
         stores: bool = False,
+        exchanged: bool = False,
     ) -> Access:
         """Return the access to a slot; of an engine if there is no layout.
 
         `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
-        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
+        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has;
+        with `exchanged` the layout is of the slot with its last two axes exchanged.
         """
         agent, buffer, index = self.agent, slot.buffer, value(slot.index, self.values)
         what = f"{buffer.name}[{index}]"
@@ -707,7 +723,9 @@ class _Unroller:
         if layout is not None:
             warp = (agent.warp - self.first) * 32
             start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
-            threads = slot_masks(layout, buffer.shape, start, lanes, size, stores=stores)
+            threads = slot_masks(
+                layout, buffer.shape, start, lanes, size, stores=stores, exchanged=exchanged
+            )
             mask = union(threads)
             threads = (mask,) * agent.lanes if any_lane else threads
         elif lines:

@@ -654,7 +654,8 @@ class Spread:
     `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
     its `a`, for a result of this layout, and `turned` whether as (K, M).  `nbytes` is the size of
     an element where these lie one behind the other in shared memory, else 0.  `first` is whether of
-    threads that hold an element in `Deal.ROWS` the first alone touches it.
+    threads that hold an element in `Deal.ROWS` the first alone touches it.  Where it is `crossed`,
+    the last two axes of the layout's tile are those of the slot in the other order.
     """
 
     buffer: str
@@ -666,6 +667,7 @@ class Spread:
     turned: bool = False
     nbytes: int = 0
     first: bool = False
+    crossed: bool = False
 
 
 def storage(buffers: Iterable[kir.Buffer]) -> Storage:
@@ -679,7 +681,9 @@ def storage(buffers: Iterable[kir.Buffer]) -> Storage:
 
 def ordinary(site: Site, storage: Storage) -> Spread | None:
     """Return how an ordinary or asynchronous access by threads spreads its tile, if it is one."""
-    matrix = isinstance(site.stmt, kir.Load | kir.Store) and site.stmt.matrix
+    matrix = crossed = False
+    if isinstance(site.stmt, kir.Load | kir.Store):
+        matrix, crossed = site.stmt.matrix, site.stmt.transposed
     match site.stmt:
         case kir.Load(fragment, tile) | kir.Store(tile, fragment) | kir.AtomicAdd(tile, fragment):
             layout = fragment.layout
@@ -695,7 +699,10 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
     else:
         name, shape, nbytes = tile.tensor.name, tile.shape, 0
     first = layout.deal is kir.Deal.ROWS and isinstance(site.stmt, kir.Store | kir.AtomicAdd)
-    return Spread(name, layout, shape, site.place.base, matrix, nbytes=nbytes, first=first)
+    # What does not fit is read as it lies, and refuted as part of the coverage.
+    crossed = crossed and layout.shape == (*shape[:-2], *shape[:-3:-1])
+    base = site.place.base
+    return Spread(name, layout, shape, base, matrix, nbytes=nbytes, first=first, crossed=crossed)
 
 
 def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
@@ -731,6 +738,8 @@ def owners(spread: Spread) -> Owners:
     if len(tile) != len(shape):
         raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
     element = np.arange(prod(tile)).reshape(tile)
+    if spread.crossed:
+        element, tile = np.swapaxes(element, -1, -2), shape
     held = _held(spread.layout, element)
     if spread.first:
         held = held[..., :1]
@@ -903,5 +912,5 @@ class Overlaps:
             several = layout.alike > 1 or (
                 prod(layout.shape) == layout.shape[-1] and layout.threads > layout.across
             )
-        one = layout.shape == spread.shape and not several
+        one = (spread.crossed or layout.shape == spread.shape) and not several
         return one and not (spread.matrix or spread.operand)

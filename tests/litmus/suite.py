@@ -57,6 +57,7 @@ from litmus import (
     sums,
     tensor_maps,
     threads,
+    transposed,
     unrolled,
     vectors,
     views,
@@ -73,6 +74,7 @@ _MODULES = (
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
     lengths, sent, drawn, runs, tensor_maps, by_hand,
+    transposed,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

@@ -78,6 +78,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from mbarrier(barrier, slot, kernel)
             yield from _access(place, src, dst, stmt.width, whole=True)
             yield from _st_async(place, stmt)
+        case kir.Load(dst, src, width) if stmt.transposed:
+            yield from _transposed(place, stmt, dst, src, width)
+        case kir.Store(dst, src, width) if stmt.transposed:
+            yield from _transposed(place, stmt, src, dst, width)
         case kir.Load(dst, src, width):
             yield from _access(place, dst, src, width, whole=False)
             yield from _part(stmt)
@@ -184,6 +188,33 @@ def _operands(
                 yield undeclared("scalar", name, "scalars")
             case _:
                 pass
+
+
+def _transposed(
+    place: Place,
+    stmt: kir.Load | kir.Store,
+    frag: kir.Fragment,
+    ref: kir.Box | kir.Slot,
+    width: int,
+) -> Iterable[str]:
+    yield from known(place, ref)
+    yield from dealt(place, frag.layout)
+    if isinstance(ref, kir.Box):
+        yield ": a box is not transposed; take it through a slot, or drop transposed"
+        return
+    shape, wanted = ref.buffer.shape, frag.layout.shape
+    if len(wanted) < 2 or shape != kir.exchanged(wanted):
+        yield (
+            f": a slot of {shape} is not the fragment's {wanted} with the last two axes exchanged; "
+            f"make it {kir.exchanged(wanted)}"
+        )
+    if stmt.matrix:
+        yield ": ldmatrix and stmatrix move tiles as they are; drop matrix, or transposed"
+    if width != 1:
+        yield f": width {width}; neighbours of the fragment lie in rows of their own: use 1"
+    deal, folded = frag.layout.deal, frag.layout.folded
+    if deal is not kir.Deal.ROUND or folded > 1:
+        yield f": {frag.name} is dealt in another way; give it Deal.ROUND, not folded"
 
 
 def _matrix(place: Place, frag: kir.Fragment, ref: kir.Box | kir.Slot) -> Iterable[str]:

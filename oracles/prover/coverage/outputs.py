@@ -223,6 +223,10 @@ def _wrong(site: Site) -> list[Claim]:
             return [*ends, _executed(site, layout, "the copy")]
         case kir.StAsync(dst, src, _, _, width):
             return [*_generic(site, src.layout, dst, width), _held(site, src)]
+        case kir.Load(dst, kir.Slot() as src, width) if site.stmt.transposed:
+            return [*_exchanged(dst.layout, src, width), _held(site, dst)]
+        case kir.Store(kir.Slot() as dst, src, width) if site.stmt.transposed:
+            return [*_exchanged(src.layout, dst, width), _held(site, src), *_once(site, src)]
         case kir.Load(dst, src, width):
             return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
         case kir.Store(dst, src, width):
@@ -456,6 +460,21 @@ def _generic(
                 _claim("bounds", ends, f"limit {limit[-1]} may cut a vector of {width}"),
             ]
     return out
+
+
+def _exchanged(layout: kir.Layout, ref: kir.Slot, width: int) -> list[Claim]:
+    """Claim that a slot has the tile of a layout with its last two axes in the other order."""
+    *outer, rows, cols = (1, 1, *layout.shape)
+    *around, down, across = (1, 1, *ref.buffer.shape)
+    fits = (around, down, across) == (outer, cols, rows)
+    cut = f"rows of {cols} are no whole vectors of {layout.vector}"
+    plain = layout.folded == 1 and layout.deal is kir.Deal.ROUND
+    return [
+        _claim("coverage", cols % layout.vector == 0, cut),
+        _claim("bounds", width == 1, f"{width} neighbours of a transposed tile are not together"),
+        _claim("coverage", fits, f"a slot of {ref.buffer.shape} for a layout of {layout.shape}"),
+        _claim("coverage", plain, "a transposed tile is dealt round"),
+    ]
 
 
 def _executed(site: Site, layout: kir.Layout, name: str) -> Claim:

@@ -239,12 +239,15 @@ class Geometry:
             self._flat[key] = narrowed(tile(layout, (lo, hi)), box.shape, steps)
         return self._flat[key]
 
-    def in_slot(self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int) -> Index:
+    def in_slot(
+        self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int, *, crossed: bool = False
+    ) -> Index:
         """Flat positions within a slot of the elements those threads hold; objects as above."""
         key = (id(slot), id(layout), lo, hi)
         if key not in self._flat:
             shape = slot.buffer.shape
-            self._flat[key] = narrowed(tile(layout, (lo, hi)), shape, row_major(shape))
+            part, steps = tile(layout, (lo, hi)), row_major(shape)
+            self._flat[key] = narrowed(part, shape, steps, crossed=crossed)
         return self._flat[key]
 
 

@@ -249,11 +249,14 @@ class Memory:
     ) -> tuple[Array, Index] | None:
         """Check a thread's access of a slot; return its elements, and which of them it has."""
         layout, width = _dealt(stmt)
-        deal = _deal(agent, event, slot.buffer, layout)
-        flat = self.geometry.in_slot(slot, layout, deal.lo, deal.hi)
+        buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
+        if stmt.transposed and (*buffer.shape[:-2], *buffer.shape[:-3:-1]) != layout.shape:
+            says = f"a slot of {buffer.shape} is no transposed tile of {layout.shape}"
+            raise Violation("bounds", says)
+        deal = _deal(agent, event, buffer, layout, crossed=stmt.transposed)
+        flat = self.geometry.in_slot(slot, layout, deal.lo, deal.hi, crossed=deal.crossed)
         if not flat.size:
             return None
-        buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
         wide = writes or buffer.shape[-1:] != (1,)
         if wide:
             check_width(width, buffer.dtype.nbytes)
@@ -277,7 +280,9 @@ class Memory:
     def _atoms(self, deal: Deal, cta: int) -> Index:
         """Return the atoms of a CTA's slot that the threads of a deal touch."""
         threads = deal.lo, deal.hi
-        atoms = self.geometry.atoms.of_tile(deal.buffer, deal.slot, deal.layout, threads)
+        atoms = self.geometry.atoms.of_tile(
+            deal.buffer, deal.slot, deal.layout, threads, crossed=deal.crossed
+        )
         return atoms + cta * self.atoms_each if cta else atoms
 
     def through(self, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
@@ -692,10 +697,17 @@ def _dealt(stmt: _Dealt) -> tuple[kir.Layout, int]:
 
 
 def _deal(
-    agent: Agent, event: Event, buffer: kir.Buffer, layout: kir.Layout, *, any_lane: bool = False
+    agent: Agent,
+    event: Event,
+    buffer: kir.Buffer,
+    layout: kir.Layout,
+    *,
+    any_lane: bool = False,
+    crossed: bool = False,
 ) -> Deal:
     """Return how a statement deals its slot to a thread."""
-    return Deal(buffer, event.index, layout, *span(agent, event), event.team.first, any_lane)
+    threads = span(agent, event)
+    return Deal(buffer, event.index, layout, *threads, event.team.first, any_lane, crossed)
 
 
 def _one_thread(agent: Agent) -> None:

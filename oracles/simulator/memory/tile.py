@@ -173,10 +173,19 @@ def tile(layout: kir.Layout, threads: Threads) -> Tile:
     return Tile(elements, tuple(np.unravel_index(elements, layout.shape)))
 
 
-def narrowed(part: Tile, shape: tuple[int, ...], steps: tuple[int, ...]) -> Index:
-    """Flat positions in a memory of `steps` per axis; axes where `shape` is 1 do not count."""
+def narrowed(
+    part: Tile, shape: tuple[int, ...], steps: tuple[int, ...], *, crossed: bool = False
+) -> Index:
+    """Flat positions in a memory of `steps` per axis; axes where `shape` is 1 do not count.
+
+    Where it is `crossed`, the memory's last two axes are the last but one and the last of the tile
+    in the other order.
+    """
     flat = np.zeros(part.elements.size, np.intp)
-    for x, n, step in zip(part.coordinates, shape, steps, strict=True):
+    along = part.coordinates
+    if crossed:
+        along = (*along[:-2], along[-1], along[-2])
+    for x, n, step in zip(along, shape, steps, strict=True):
         if n > 1:
             flat += x * step
     return flat
@@ -247,8 +256,17 @@ def registers_of(layout: kir.Layout, threads: Threads) -> Index:
     return np.asarray(holder * layout.registers + vectors * vector + inside, np.intp)
 
 
-def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Threads]]:
-    """Every (buffer, layout, thread range) with which the kernel touches shared memory."""
+def crosses(stmt: kir.Stmt) -> bool:
+    """Whether a statement finds rows of its tile along the columns of the slot."""
+    return isinstance(stmt, kir.Load | kir.Store) and stmt.transposed
+
+
+Pattern = tuple[kir.Buffer, kir.Layout, Threads, bool]
+"""A buffer, a layout, a range of threads, and whether rows and columns are exchanged."""
+
+
+def _patterns(kernel: kir.Kernel) -> Iterator[Pattern]:
+    """Every way in which the kernel touches shared memory."""
     seen = set()
     for warps, stmt in _placed(kernel.body, kernel.threads // kir.WARP):
         spans = [threads for warp in range(warps) for threads in halves(warp)]
@@ -266,10 +284,11 @@ def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Thre
                 spans = [warpgroup((kir.WARP * warp, 0)) for warp in range(0, warps, 4)]
             case _:
                 continue
+        crossed = crosses(stmt)
         for threads in spans:
-            if (buffer.name, layout, threads) not in seen:
-                seen.add((buffer.name, layout, threads))
-                yield buffer, layout, threads
+            if (buffer.name, layout, threads, crossed) not in seen:
+                seen.add((buffer.name, layout, threads, crossed))
+                yield buffer, layout, threads, crossed
 
 
 def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
@@ -298,7 +317,10 @@ def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.S
 
 
 class Deal(NamedTuple):
-    """A slot, dealt to the lanes of a warp by a layout; to any lane each, with `any_lane`."""
+    """A slot, dealt to the lanes of a warp by a layout; to any lane each, with `any_lane`.
+
+    If `crossed`, the layout is of the slot with its last two axes exchanged.
+    """
 
     buffer: kir.Buffer
     slot: int
@@ -307,6 +329,7 @@ class Deal(NamedTuple):
     hi: int
     first_warp: int
     any_lane: bool = False
+    crossed: bool = False
 
 
 class Atoms:
@@ -321,9 +344,9 @@ class Atoms:
     def __init__(self, kernel: kir.Kernel) -> None:
         patterns = list(_patterns(kernel))
         layouts = set(_dealt(kernel))
-        self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
+        self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _, _ in patterns)
         moves = (s for s in kernel.walk() if isinstance(s, kir.Load | kir.Store))
-        self.mixed = self.mixed or any(stmt.matrix for stmt in moves)
+        self.mixed = self.mixed or any(stmt.matrix or stmt.transposed for stmt in moves)
         """Whether one byte may be dealt to different lanes by different statements."""
         barriers = [
             m.offset + 8 * i
@@ -335,17 +358,18 @@ class Atoms:
         """Whether a buffer and a barrier may share bytes."""
         self.granule = _granule(kernel, patterns)
         self._slots: dict[tuple[str, int], Index] = {}
-        self._tiles: dict[tuple[str, int, int, Threads], Index] = {}
+        self._tiles: dict[tuple[str, int, int, Threads, bool], Index] = {}
         self._differ: dict[tuple[Deal, Deal], bool] = {}
-        self._touched: dict[tuple[str, kir.Layout, Threads], Index] = {}
+        self._touched: dict[tuple[str, kir.Layout, Threads, bool], Index] = {}
         draw = random.Random(0)
         ends_at = [kernel.smem_bytes, *(at + 8 for at in barriers)]
         sums = np.zeros(-(-max(ends_at) // self.granule) + 1, np.uint64)
         for buffer in kernel.buffers:
             whole = np.arange(buffer.slot_nbytes // self.granule)
             self._mark(sums, buffer, whole, draw)
-        for buffer, layout, threads in patterns:
-            self._mark(sums, buffer, self._granules(buffer, layout, threads), draw)
+        for buffer, layout, threads, crossed in patterns:
+            touched = self._granules(buffer, layout, threads, crossed=crossed)
+            self._mark(sums, buffer, touched, draw)
         for at in barriers:
             sums[at // self.granule : -(-(at + 8) // self.granule)] += np.uint64(
                 draw.getrandbits(64)
@@ -361,12 +385,20 @@ class Atoms:
             self._slots[key] = np.unique(self._atom[start : start + size])
         return self._slots[key]
 
-    def of_tile(self, buffer: kir.Buffer, slot: int, layout: kir.Layout, threads: Threads) -> Index:
+    def of_tile(
+        self,
+        buffer: kir.Buffer,
+        slot: int,
+        layout: kir.Layout,
+        threads: Threads,
+        *,
+        crossed: bool = False,
+    ) -> Index:
         """Atoms of a slot that these threads touch under a layout (an object of the kernel)."""
-        key = (buffer.name, slot, id(layout), threads)
+        key = (buffer.name, slot, id(layout), threads, crossed)
         if key not in self._tiles:
-            touched = self._start(buffer, slot) + self._granules(buffer, layout, threads)
-            self._tiles[key] = np.unique(self._atom[touched])
+            granules = self._granules(buffer, layout, threads, crossed=crossed)
+            self._tiles[key] = np.unique(self._atom[self._start(buffer, slot) + granules])
         return self._tiles[key]
 
     def of_barrier(self, start: int) -> Index:
@@ -376,12 +408,12 @@ class Atoms:
     def holders(self, deal: Deal) -> dict[int, set[int]]:
         """Return which threads of the CTA touch each granule of shared memory under a deal."""
         out: dict[int, set[int]] = {}
-        steps = row_major(deal.buffer.shape)
         more = range(max(deal.buffer.dtype.nbytes // self.granule, 1))
         start = self._start(deal.buffer, deal.slot)
         for elements, threads in who_holds(deal.layout, (deal.lo, deal.hi)):
             part = Tile(elements, tuple(np.unravel_index(elements, deal.layout.shape)))
-            flat = narrowed(part, deal.buffer.shape, steps)
+            shape = deal.buffer.shape
+            flat = narrowed(part, shape, row_major(shape), crossed=deal.crossed)
             granules = flat * deal.buffer.dtype.nbytes // self.granule
             for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
                 for i in more:
@@ -412,25 +444,28 @@ class Atoms:
         for slot in range(buffer.slots):
             sums[self._start(buffer, slot) + granules] += np.uint64(draw.getrandbits(64))
 
-    def _granules(self, buffer: kir.Buffer, layout: kir.Layout, threads: Threads) -> Index:
-        key = (buffer.name, layout, threads)
+    def _granules(
+        self, buffer: kir.Buffer, layout: kir.Layout, threads: Threads, *, crossed: bool
+    ) -> Index:
+        key = (buffer.name, layout, threads, crossed)
         if key not in self._touched:
-            flat = narrowed(tile(layout, threads), buffer.shape, row_major(buffer.shape))
+            steps = row_major(buffer.shape)
+            flat = narrowed(tile(layout, threads), buffer.shape, steps, crossed=crossed)
             more = np.arange(max(buffer.dtype.nbytes // self.granule, 1))
             first = flat * buffer.dtype.nbytes // self.granule
             self._touched[key] = np.unique(first[:, None] + more)
         return self._touched[key]
 
 
-def _granule(kernel: kir.Kernel, patterns: list[tuple[kir.Buffer, kir.Layout, Threads]]) -> int:
+def _granule(kernel: kir.Kernel, patterns: list[Pattern]) -> int:
     """Return the largest size, in bytes, that no access ever splits."""
     size = 128
     for buffer in kernel.buffers:
         size = gcd(size, buffer.slot_nbytes, buffer.pitch)
     if any(m.offset is not None for m in kernel.barriers):
         size = gcd(size, 8)
-    for buffer, layout, _ in patterns:
-        whole = buffer.shape == layout.shape and layout.folded == 1
+    for buffer, layout, _, crossed in patterns:
+        whole = buffer.shape == layout.shape and layout.folded == 1 and not crossed
         vector = layout.vector if whole else 1
         size = gcd(size, buffer.dtype.nbytes * vector)
     return size

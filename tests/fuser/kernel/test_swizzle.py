@@ -165,3 +165,39 @@ def test_matrix_accesses_move_each_lane_its_own_elements(
         for matrix, lane in product(range(4), range(32)):
             moved = named[8 * matrix + lane // 4] + lane % 4 * 4
             assert moved == address(buffer, held[warp, lane, first + matrix])
+
+
+def turn(column: int, vector: int) -> int:
+    """Which element of its vector a lane takes first, as `device/transpose.cuh` has it."""
+    return column // max(vector, 8) % min(vector, 8)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vector", "cols", "most"),
+    [
+        (DType.BF16, 8, 64, 1),
+        (DType.BF16, 8, 128, 2),
+        (DType.F32, 4, 32, 1),
+        (DType.F32, 8, 64, 1),
+        (DType.I8, 16, 128, 1),
+        (DType.I8, 8, 64, 1),
+        (DType.F64, 2, 16, 1),
+        (DType.BF16, 1, 64, 4),
+    ],
+)
+@pytest.mark.parametrize("swizzle", [32, 64, 128])
+def test_lanes_that_read_a_tile_across_meet_in_few_banks(
+    dtype: DType, vector: int, cols: int, most: int, swizzle: int
+) -> None:
+    """None at all in tiles of eight vectors; what an access of 8 bytes moves is half a warp's."""
+    rows, lanes = swizzle // dtype.nbytes, 16 if dtype.nbytes == 8 else 32
+    buffer = Buffer("S", dtype, (cols, rows), 1, 0, swizzle)
+    for first in range(0, rows * cols // vector - lanes + 1, lanes):
+        for step in range(vector):
+            words: dict[int, set[int]] = {}
+            for lane in range(first, first + lanes):
+                row, column = divmod(lane * vector, cols)
+                at = address(buffer, (column + (step ^ turn(column, vector)), row))
+                for word in range(at // 4, -(-(at + dtype.nbytes) // 4)):
+                    words.setdefault(word % 32, set()).add(word)
+            assert max(map(len, words.values())) <= most

@@ -45,6 +45,8 @@ from fuser.kernel import ir as kir
 from fuser.kernel.validate.legal import validate
 from oracles.prover.coverage.outputs import covered
 
+TURNED = kir.Fragment("turned", DType.BF16, kir.Layout((16, 64), 8, 128))
+TURNED_STRIPS = replace(TURNED, layout=kir.Layout((16, 64), 2, 32, kir.Deal.STRIPS))
 FEWER = replace(TILE, layout=replace(ROUND, threads=64))
 
 
@@ -110,6 +112,26 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "negative turn": (
         "turn -1 is negative",
         kernel(one(kir.BlockSerializeRelease(TURNS, 0, -1))),
+    ),
+    "transposed box": (
+        "a box is not transposed; take it through a slot, or drop transposed",
+        kernel(role(kir.Load(TILE, X_BOX, 1, transposed=True))),
+    ),
+    "not the shape exchanged": (
+        r"a slot of \(64, 16\) is not the fragment's \(64, 16\) .*; make it \(16, 64\)",
+        kernel(role(kir.Load(TILE, kir.Slot(SA, 0), 1, transposed=True))),
+    ),
+    "transposed neighbours": (
+        "width 2; neighbours of the fragment lie in rows of their own: use 1",
+        kernel(role(kir.Store(kir.Slot(SA, 0), TURNED, 2, transposed=True))),
+    ),
+    "transposed by ldmatrix": (
+        "ldmatrix and stmatrix move tiles as they are; drop matrix, or transposed",
+        kernel(role(kir.Load(TURNED, kir.Slot(SA, 0), 1, matrix=True, transposed=True))),
+    ),
+    "transposed strips": (
+        "turned is dealt in another way; give it Deal.ROUND, not folded",
+        kernel(role(kir.Load(TURNED_STRIPS, kir.Slot(SA, 0), 1, transposed=True))),
     ),
     "undeclared tensor": (
         "uses a tensor that the kernel does not declare; add X to Kernel.tensors",
