@@ -217,11 +217,11 @@ def _torch_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor)
 
 
 def _torch_layer_norm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> Tensors:
-    mean = x.float().mean(1, keepdim=True)
-    rstd = torch.rsqrt(x.float().var(1, keepdim=True, correction=0) + EPS)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = wide.mean(1, keepdim=True)
+    rstd = torch.rsqrt(wide.var(1, keepdim=True, correction=0) + EPS)
     back = torch.ops.aten.native_layer_norm_backward
-    shape, wanted = list(x.shape[1:]), [True, True, True]
-    return tuple(back(dy, x, shape, mean.to(x.dtype), rstd.to(x.dtype), weight, weight, wanted))
+    return tuple(back(dy, x, list(x.shape[1:]), mean, rstd, weight, weight, [True, True, True]))
 
 
 def _torch_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
