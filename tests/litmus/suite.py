@@ -50,6 +50,7 @@ from litmus import (
     rules_turns,
     sent,
     several,
+    shared_rows,
     sizes,
     slices,
     spaces,
@@ -71,7 +72,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    lengths, sent, drawn, tensor_maps, by_hand,
+    lengths, sent, drawn, shared_rows, tensor_maps, by_hand,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
