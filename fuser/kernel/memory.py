@@ -157,10 +157,10 @@ class Layout:
     `Deal.ROWS`: `across` neighbouring threads share a row, of which `alike` neighbours each hold
     the same.  The threads are so `groups = threads // across`, which take rows in turn, and of a
     tile of one row each that row.  Row-major element (r, c) is of vector `v = c // vector` of its
-    row, held by the threads `(r % groups) * across + (v % holders) * alike`, up to `alike` of them,
-    where `holders = across // alike`, as register `(r // groups * (columns // vector) + v) // holders * vector + c %
-    vector`.  Rows are a multiple of the groups, or one, which every group holds; columns one of
-    `holders * vector`.  A store is by the first thread that holds an element.
+    row, held by threads `(r % groups) * across + (v % holders) * alike` and the `alike - 1` behind,
+    where `holders = across // alike`, as register `(r // groups * (columns // vector) + v) //
+    holders * vector + c % vector`.  Rows are a multiple of the groups, or one, which every group
+    holds; columns one of `holders * vector`.  A store is by the first thread that holds an element.
 
     A `folded` tile has an element for so many neighbours along the rows of a wider one, which is
     dealt in this way, and each lies where the first of them does.  Every vector holds the first of

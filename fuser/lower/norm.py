@@ -269,7 +269,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         return out
 
     def _inside(self) -> kir.Fragment:
-        """Return which columns are elements of a row: whole vectors, if rows are made of them."""
+        """Return which columns are elements of a row, by whole vectors where those make it up."""
         math, axis = self.math, self.tiling.rank - 1
         columns, one = (self._layout(rows=False, cols=cols) for cols in (True, False))
         inside = math.fragment("inside", DType.BOOL, columns)

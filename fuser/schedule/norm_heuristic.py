@@ -59,9 +59,10 @@ def default_norm_params(
     """Choose params by how long rows are.
 
     `loops` are the extents of its loop axes, `aligned` the bytes of which all rows are multiples;
-    without `ring` inputs are loaded directly.
+    without `ring` inputs are loaded directly.  Of rows that no registers hold there are columns for
+    a part; the cut leaves them to other kernels.
     """
-    columns = max(prod(loops[axis] for axis in domain.rows), 1)
+    columns = min(max(prod(loops[axis] for axis in domain.rows), 1), LONGEST)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
     full = _whole(domain, (*domain.reads, *domain.writes))
     widest = max((one.tv.dtype.nbytes for one in full), default=4)

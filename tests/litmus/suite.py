@@ -51,6 +51,7 @@ from litmus import (
     runs,
     sent,
     several,
+    shared_rows,
     sizes,
     slices,
     spaces,
@@ -73,7 +74,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    lengths, sent, drawn, runs, tensor_maps, by_hand,
+    lengths, sent, drawn, runs, shared_rows, tensor_maps, by_hand,
     transposed,
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ import kernels
 import product_kernels
 import pytest
 from fusions import FAMILIES, PIPELINED, SPECIALIZED, compiled
+from litmus import suite
 
 from fuser.kernel import ir as kir
 from fuser.passes.sync import init_barriers, sync_threads
@@ -71,3 +72,14 @@ def test_a_cluster_meets_first_only_where_somebody_signals_a_peer() -> None:
         body = product_kernels.kernel(params).body
         assert any(isinstance(s, kir.ClusterWait) for s in body[:4]) == at_once
         assert [type(s) for s in body[-2:]] == [kir.ClusterArrive, kir.ClusterWait]
+
+
+def test_who_reads_what_it_has_copied_itself_joins_nobody() -> None:
+    """Rows that threads share, copied and read under one layout; under another one all join."""
+    for name, joins in (
+        ("rows_copied_by_who_reads_them", 0),
+        ("rows_copied_by_others_than_read_them", 2),
+    ):
+        (kernel,) = suite.kernels(suite.by_name(name))
+        again = sync_threads(bare(kernel))
+        assert sum(isinstance(s, kir.BlockSync) for s in again.walk()) == joins

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.explorer.tiles import band_mask, elements
+from oracles.explorer.tiles import band_mask, elements, stored
+from oracles.prover.sites import Spread, owners
+from oracles.simulator.memory import tile as simulated
 
 
 @pytest.mark.parametrize("front", [(), (1,)], ids=["matrix", "batch"])
@@ -26,3 +30,33 @@ def test_an_axis_of_extent_one_changes_no_holder(deal: kir.Deal) -> None:
         plain = elements(kir.Layout((32, 16), 2, 64, deal), thread)
         assert plain == elements(kir.Layout((1, 32, 16), 2, 64, deal), thread)
         assert plain
+
+
+SHARED = {
+    "each a part": kir.Layout((32, 24), 2, 64, kir.Deal.ROWS, 1, 4),
+    "a batch": kir.Layout((1, 2, 128), 4, 64, kir.Deal.ROWS, 1, 32),
+    "four the same": kir.Layout((2, 8), 1, 64, kir.Deal.ROWS, 1, 32, 4),
+    "all the same": kir.Layout((6, 5), 5, 64, kir.Deal.ROWS, 1, 32, 32),
+    "one row for all groups": kir.Layout((1, 64), 2, 64, kir.Deal.ROWS, 1, 32),
+    "one number": kir.Layout((1, 1), 1, 96, kir.Deal.ROWS, 1, 96, 96),
+}
+
+
+@pytest.mark.parametrize("layout", SHARED.values(), ids=SHARED)
+def test_all_judges_deal_shared_rows_alike(layout: kir.Layout) -> None:
+    """What each thread holds, and what it stores: read three times from one prose."""
+    every = [elements(layout, thread) for thread in range(layout.threads)]
+    first = [stored(layout, thread) for thread in range(layout.threads)]
+    assert len({len(held) for held in every}) == 1
+    assert len(every[0]) == layout.registers
+    assert sorted(e for held in first for e in held) == [*range(prod(layout.shape))]
+    for thread in range(layout.threads):
+        one = (thread, thread + 1)
+        assert tuple(simulated.tile(layout, one).elements) == tuple(sorted(every[thread]))
+        kept = simulated.tile(simulated.stored(layout), one).elements
+        assert tuple(kept) == tuple(sorted(first[thread]))
+    for told, held in ((False, every), (True, first)):
+        spread = Spread("S", layout, layout.shape, 0, first=told)
+        found = [set(row) for row in owners(spread).tolist()]
+        wanted = [{t for t, some in enumerate(held) if e in some} for e in range(len(found))]
+        assert found == wanted

@@ -75,7 +75,66 @@ def stacked(second: kir.Buffer, a: kir.Buffer = SWIZZLED) -> kir.Kernel:
     return kernel(multiply, buffers=(a, first, second))
 
 
+SHARED = kir.Layout((4, 128), 2, 128, kir.Deal.ROWS, 1, 64)
+HALVES = replace(SHARED, shape=(4, 2), vector=1, alike=32)
+
+
+def by_rows(**change: Any) -> kir.Kernel:
+    """A kernel of four warps that clears a tile of rows which threads share."""
+    return alone(zero(kir.Fragment("rows", DType.F32, replace(SHARED, **change))))
+
+
+def rows_folded(dst: kir.Layout, src: kir.Layout = SHARED) -> kir.Kernel:
+    """One that puts such rows together."""
+    rows, parts = (kir.Fragment(n, DType.F32, layout) for n, layout in (("rows", src), ("p", dst)))
+    return kernel(role(zero(rows), kir.Reduce(parts, rows, "add")))
+
+
+def spread(part: kir.Layout) -> kir.Kernel:
+    """One that adds a part of such rows to them."""
+    rows, other = (
+        kir.Fragment(n, DType.F32, layout) for n, layout in (("rows", SHARED), ("p", part))
+    )
+    return kernel(role(zero(rows), zero(other), kir.Compute(rows, "add", (rows, other))))
+
+
 MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
+    "rows by threads that do not divide": (
+        "128 threads by 48 a row, of which 1 hold the same; use numbers that divide",
+        by_rows(across=48),
+    ),
+    "rows of a warp and a half": (
+        "neither whole warps nor do they divide one",
+        alone(zero(kir.Fragment("rows", DType.F32, replace(SHARED, threads=96, across=48)))),
+    ),
+    "rows of some groups": (
+        "2 groups of threads take 3 rows in turn; use a multiple",
+        by_rows(shape=(3, 128)),
+    ),
+    "columns of no whole vectors": (
+        "100 columns, of which 64 threads take vectors of 2; use a multiple of 128",
+        by_rows(shape=(4, 100)),
+    ),
+    "rows put together by other threads": (
+        "is shared by other threads than",
+        rows_folded(replace(HALVES, across=128, alike=64)),
+    ),
+    "rows put together across warps": (
+        "1 threads hold the same, then 64; a power of two as many do, of one warp",
+        rows_folded(replace(HALVES, shape=(4, 1), alike=64)),
+    ),
+    "too many parts of rows": (
+        "2 parts of a row are left, not 4 by 1; use 2 by 1",
+        rows_folded(replace(HALVES, shape=(4, 4))),
+    ),
+    "a part of a row for all of it": (
+        "p and rows have different layouts",
+        spread(HALVES),
+    ),
+    "columns dealt to others": (
+        "p and rows have different layouts",
+        spread(replace(SHARED, shape=(1, 128), vector=1)),
+    ),
     # --- what is not declared ---
     **{
         f"undeclared barrier of {type(stmt).__name__}": (

@@ -1,0 +1,189 @@
+"""Kernels that have whole rows at a time: read once, and every schedule against all judges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from conftest import Golden
+from judged import complaints
+from norms import (
+    CTA_A_ROW,
+    IDIOMS,
+    LANES,
+    RELOADED,
+    RING,
+    SCHEDULES,
+    WARP_A_ROW,
+    add_rms_norm,
+    launches,
+    layer_norm,
+    layer_norm_dx,
+    softmax,
+)
+from sample import covering
+
+from fuser.errors import ScheduleError
+from fuser.expr import eq
+from fuser.fusion.definition import FusionDefinition
+from fuser.kernel import ir as kir
+from fuser.kernel.text import text
+from fuser.schedule.params import NormParams
+from fuzz.cases.case import Case
+
+
+def kernel(fusion: object, params: NormParams, columns: int = 200) -> kir.Kernel:
+    """The only kernel of a fusion."""
+    (launch,) = launches(fusion, params, columns=columns)  # type: ignore[arg-type]
+    return launch.kernel
+
+
+@pytest.mark.parametrize(
+    ("idiom", "name", "columns"), covering(2, IDIOMS, SCHEDULES, [200, 256, 131, 1])
+)
+def test_every_schedule_computes_every_idiom(idiom: str, name: str, columns: int) -> None:
+    """Proved, simulated, compared; rows of one, odd ones, and such that fill a tile."""
+    params = SCHEDULES[name]
+    if params.load == "cp_async" and columns % 2:
+        params = replace(params, load="direct", stages=1, prefetch=0, reload=False)
+    wide = -(-columns // (params.lanes * params.vector)) * params.lanes * params.vector
+    params = replace(params, tile=(params.tile[0], wide))
+    assert not complaints(Case(IDIOMS[idiom](), params, {"m": 7, "n": columns}, "reals", 0))
+
+
+@pytest.mark.parametrize("params", [WARP_A_ROW, LANES, RING])
+@pytest.mark.parametrize("extents", [{"m": 0, "n": 64}, {"m": 3, "n": 0}, {"m": 1, "n": 2}])
+def test_of_nothing_and_of_one(params: NormParams, extents: dict[str, int]) -> None:
+    """No rows: nothing is written."""
+    assert not complaints(Case(softmax(), params, extents, "reals", 0))
+
+
+@pytest.mark.parametrize("idiom", IDIOMS)
+@pytest.mark.parametrize("params", SCHEDULES.values(), ids=SCHEDULES)
+def test_every_input_crosses_once_and_every_output(idiom: str, params: NormParams) -> None:
+    """Whatever is loaded again comes from shared memory."""
+    made = kernel(IDIOMS[idiom](), params, min(params.tile[1], 200))
+    crossings: Counter[str] = Counter()
+    for stmt in made.walk():
+        match stmt:
+            case kir.Load(_, kir.Box(tensor)) | kir.Store(kir.Box(tensor)):
+                crossings[tensor.name] += 1
+            case kir.CpAsync(_, kir.Box(tensor)):  # before the loop, and in it
+                crossings[tensor.name] += 1 if crossings[tensor.name] == 0 else 0
+            case _:
+                pass
+    assert crossings == {tensor.name: 1 for tensor in made.tensors}
+
+
+def test_reductions_beside_each_other_share_a_barrier() -> None:
+    """Two means of a gradient: one join for both, and one before the next tile's parts."""
+    beside = kernel(layer_norm_dx(), replace(CTA_A_ROW, ctas_per_sm=None))
+    assert sum(isinstance(s, kir.BlockSync) for s in beside.walk()) == 2
+    behind = kernel(layer_norm(), replace(CTA_A_ROW, ctas_per_sm=None))
+    assert sum(isinstance(s, kir.BlockSync) for s in behind.walk()) == 2
+
+
+def test_a_row_of_one_warp_joins_nobody() -> None:
+    """Lanes put it together, and read what they have copied themselves."""
+    for params in (WARP_A_ROW, LANES, replace(RING, lanes=32, tile=(4, 256))):
+        made = kernel(softmax(), params, params.tile[1])
+        syncs = [s for s in made.walk() if isinstance(s, kir.BlockSync)]
+        assert not syncs
+
+
+def test_what_fills_tiles_is_not_masked() -> None:
+    """A class of its own, whose launches are checked."""
+    exact, fewer = (kernel(softmax(), WARP_A_ROW, n) for n in (256, 248))
+    assert eq(exact.params[1], 256) in exact.requires
+    assert (fewer.params[1] <= 256) in fewer.requires
+    masked = [
+        any(isinstance(s, kir.Compute) and s.op == "where" for s in one.walk())
+        for one in (exact, fewer)
+    ]
+    assert masked == [False, True]
+
+
+def test_weights_are_loaded_once_by_who_holds_them() -> None:
+    """Before the loop of a persistent CTA; else where the results need them."""
+
+    def inside(params: NormParams) -> set[str]:
+        made = kernel(layer_norm(), params)
+        (loop,) = (stmt for stmt in made.body if isinstance(stmt, kir.ForLoop))
+        return {*_loaded([*kir.walk(loop.body)])}
+
+    assert inside(CTA_A_ROW) == {"T0"}
+    assert inside(replace(CTA_A_ROW, hold=False)) == {"T0", "T1", "T3"}
+    body = [*kernel(layer_norm(), WARP_A_ROW).walk()]
+    last = max(n for n, stmt in enumerate(body) if isinstance(stmt, kir.Reduce))
+    assert _loaded(body[last:]) == ["T1", "T3"]
+
+
+def _loaded(body: list[kir.Stmt]) -> list[str]:
+    """Return the names of the tensors that are loaded."""
+    loads = (stmt for stmt in body if isinstance(stmt, kir.Load))
+    return [load.src.tensor.name for load in loads if isinstance(load.src, kir.Box)]
+
+
+def test_results_of_rows_are_stored_by_one_thread_each() -> None:
+    """Mean and scale, which all threads of a row have."""
+    stores = [s for s in kernel(layer_norm(stats=True), CTA_A_ROW).walk() if _stores(s)]
+    assert [s.src.layout.alike for s in stores if isinstance(s, kir.Store)] == [1, 128, 128]
+
+
+def _stores(stmt: kir.Stmt) -> bool:
+    return isinstance(stmt, kir.Store) and isinstance(stmt.dst, kir.Box)
+
+
+def test_rows_of_two_axes_and_several_around_them() -> None:
+    """Two axes are reduced at once, kept axes are not neighbours in memory."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["a", "b", "c", "d"], "f16", contiguity=[False, False, True, True])
+    less = fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [2, 3]), [False, False, True, True]))
+    fd.add_output(less)
+    extents = {"a": 2, "b": 3, "c": 5, "d": 24}
+    for params in (WARP_A_ROW, RING):
+        assert not complaints(Case(fd.fusion(), params, extents, "integers", 0, gap=8))
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "i32"])
+def test_every_type_is_reduced(dtype: str) -> None:
+    """In the registers in which it is added up."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], dtype)
+    total = fd.ops.sum(x, [1])
+    fd.add_output(fd.ops.sub(x, fd.ops.broadcast(total, [False, True])))
+    params = replace(WARP_A_ROW, vector=2)
+    assert not complaints(Case(fd.fusion(), params, {"m": 5, "n": 70}, "integers", 0))
+
+
+def test_rows_too_long_are_refused() -> None:
+    """With columns that would do."""
+    with pytest.raises(ScheduleError, match=r"rows of 300 elements.*use\s+tile=\(2, 512\)"):
+        launches(softmax(), WARP_A_ROW, columns=300)
+    with pytest.raises(ScheduleError, match='no input of norm0 has rows.*use load="direct"'):
+        launches(softmax(), RING, columns=131)
+
+
+def test_slots_hold_rows_until_the_results_are_there() -> None:
+    """Each pass over a row loads it again."""
+    made = kernel(layer_norm(), RELOADED)
+    loads = [s for s in made.walk() if isinstance(s, kir.Load) and s.dst.name == "r_T0"]
+    assert len(loads) == 3
+
+
+def test_a_softmax_reads_like_this(golden: Golden) -> None:
+    """One kernel, a CTA a row."""
+    golden.check(text(kernel(softmax(), replace(CTA_A_ROW, ctas_per_sm=None))))
+
+
+def test_a_layer_norm_reads_like_this(golden: Golden) -> None:
+    """Persistent, by a ring, with weights in registers."""
+    (launch,) = launches(layer_norm(), RING, columns=256)
+    golden.check(text(launch.kernel) + "\n" + launch.source)
+
+
+def test_the_sum_beside_its_norm_is_one_kernel() -> None:
+    """Two inputs, two outputs."""
+    (launch,) = launches(add_rms_norm(), WARP_A_ROW)
+    assert len(launch.kernel.outputs) == 2

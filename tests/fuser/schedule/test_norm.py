@@ -1,0 +1,266 @@
+"""Which reductions stay in the kernel of what they are broadcast back to, and its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from fusions import row_major
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from norms import IDIOMS, SCHEDULES, WARP_A_ROW, back, launches, layer_norm, of_rows, softmax
+
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
+from fuser.fusion.ops import reduced_axes
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
+from fuser.schedule.norm import norm_tiling
+from fuser.schedule.norm_heuristic import default_norm_params
+from fuser.schedule.params import NormParams
+from fuser.schedule.pointwise import default_params
+from fuser.schedule.segment import Segment, segments
+from fuser.schedule.shape_class import Choices
+from fuzz.cases.case import Case, inputs
+from fuzz.cases.norms import norm_extents, norm_fusions
+from oracles.reference.evaluate import evaluate
+
+TORCH = {DType.F32: torch.float32, DType.BF16: torch.bfloat16, DType.F16: torch.float16}
+
+
+def cut(fusion: Fusion) -> tuple[Segment, ...]:
+    """Cut a fusion so that each reduction stays where it can."""
+    names = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
+    return segments(fusion, Choices(rows=names))
+
+
+def of(define: Callable[[FusionDefinition], list[TensorView]]) -> Fusion:
+    """A fusion of these outputs."""
+    fd = FusionDefinition()
+    for tv in define(fd):
+        fd.add_output(tv)
+    return fd.fusion()
+
+
+@pytest.mark.parametrize("idiom", IDIOMS)
+def test_every_idiom_is_one_kernel_that_reads_each_input_once(idiom: str) -> None:
+    """What is reduced is walked as its users walk it."""
+    fusion = IDIOMS[idiom]()
+    (segment,) = cut(fusion)
+    domain = segment.domain
+    assert domain.rows == (1,)
+    assert sorted(access.name for access in domain.reads) == sorted(tv.name for tv in fusion.inputs)
+    assert {access.tv for access in domain.writes} == {*segment.fusion.outputs}
+
+
+def test_without_names_the_cut_is_as_ever() -> None:
+    """Each reduction a kernel of its own."""
+    assert len(segments(softmax())) == 3
+
+
+def test_results_of_rows_join_those_that_have_all_axes() -> None:
+    """In whichever order they come."""
+    (segment,) = cut(layer_norm(stats=True))
+    assert [access.coords for access in segment.domain.writes] == [(0, 1), (0,), (0,)]
+
+    def first(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.define_tensor(["m", "n"], "f32")
+        most = fd.ops.max(x, [1])
+        return [most, fd.ops.sub(x, back(fd, most))]
+
+    (segment,) = cut(of(first))
+    assert {access.coords for access in segment.domain.writes} == {(0, 1), (0,)}
+
+
+def test_results_of_rows_alone_hold_what_they_reduce_twice() -> None:
+    """A variance; but a sum alone is reduced tile by tile."""
+
+    def variance(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.define_tensor(["m", "n"], "f32")
+        less = fd.ops.sub(x, back(fd, fd.ops.mean(x, [1])))
+        return [fd.ops.mean(fd.ops.mul(less, less), [1])]
+
+    (segment,) = cut(of(variance))
+    assert segment.domain.rows == (1,)
+    (alone,) = cut(of(lambda fd: [fd.ops.sum(fd.define_tensor(["m", "n"], "f32"), [1])]))
+    assert not alone.domain.rows
+
+
+def test_two_axes_that_are_neighbours_are_one_row() -> None:
+    """And those around them one axis, or several where they have gaps."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["a", "b", "c", "d"], "f32", contiguity=[False, True, True, True])
+    wide = fd.ops.broadcast(fd.ops.max(x, [2, 3]), [False, False, True, True])
+    fd.add_output(fd.ops.sub(x, wide))
+    (segment,) = cut(fd.fusion())
+    tiles = norm_tiling(segment.domain, WARP_A_ROW)
+    assert tiles.groups == ((0,), (1,), (2, 3))
+    assert (tiles.tile, tiles.walked) == ((1, 2, 256), (0, 1))
+
+
+def test_a_vector_is_one_row() -> None:
+    """There is no axis around it."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["n"], "f32")
+    fd.add_output(fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [0]), [True])))
+    (segment,) = cut(fd.fusion())
+    assert norm_tiling(segment.domain, WARP_A_ROW).groups == ((), (0,))
+
+
+def columns(fd: FusionDefinition) -> list[TensorView]:
+    """What is reduced has no neighbours along that."""
+    x = fd.define_tensor(["m", "n"], "f32")
+    return [fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [0]), [True, False]))]
+
+
+def apart(fd: FusionDefinition) -> list[TensorView]:
+    """Two axes that are reduced, one between them that is not."""
+    x = fd.define_tensor(["a", "b", "c"], "f32")
+    return [fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [0, 2]), [True, False, True]))]
+
+
+@pytest.mark.parametrize("define", [columns, apart])
+def test_what_lies_otherwise_is_cut_as_ever(
+    define: Callable[[FusionDefinition], list[TensorView]],
+) -> None:
+    """A kernel that reduces, and one that uses the results."""
+    fusion = of(define)
+    specs = {tv.name: _dense(tv) for tv in fusion.inputs if isinstance(tv, TensorView)}
+    made = classify(fusion, None, specs)
+    assert len(made.kernels) == 2
+    assert not made.choices.rows
+
+
+def _dense(tv: TensorView) -> Spec:
+    return row_major((8,) * tv.rank, tv.dtype)
+
+
+def test_other_axes_and_other_extents_are_reduced_before() -> None:
+    """Rows of another length, and sums of columns beside a norm of rows."""
+
+    def other(fd: FusionDefinition) -> list[TensorView]:
+        x, y = fd.define_tensor(["m", "n"], "f32"), fd.define_tensor(["m", "k"], "f32")
+        return [fd.ops.sub(x, back(fd, fd.ops.max(y, [1])))]
+
+    assert [bool(one.domain.rows) for one in cut(of(other))] == [False, False]
+
+    def both(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.define_tensor(["m", "n"], "f32")
+        scale = fd.ops.broadcast(fd.ops.sum(x, [0]), [True, False])
+        return [fd.ops.mul(fd.ops.sub(x, back(fd, fd.ops.max(x, [1]))), scale)]
+
+    assert [one.domain.rows for one in cut(of(both))] == [(), (1,)]
+
+
+def test_a_square_is_not_confused() -> None:
+    """Sums of rows that stand for columns: the axis that they have is not the one they reduce."""
+
+    def turned(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.define_tensor(["n", "n"], "f32")
+        return [fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [1]), [True, False]))]
+
+    (segment,) = cut(of(turned))  # x is read in two ways, and reduced down its columns
+    assert segment.domain.rows == (0,)
+    assert sorted(access.coords for access in segment.domain.reads) == [(0, 1), (1, 0)]
+
+
+def test_what_products_make_is_normalised_as_ever() -> None:
+    """A product ends where it is stored, or begins a reduction of its own."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    made = fd.ops.linear(x, w)
+    fd.add_output(fd.ops.sub(made, back(fd, fd.ops.max(made, [1]))))
+    assert not any(one.domain.rows for one in cut(fd.fusion()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_kernels_one_after_the_other_compute_what_the_fusion_does(data: st.DataObject) -> None:
+    """Whatever reductions follow each other, rows are reduced by kernels that have them whole."""
+    fusion = data.draw(norm_fusions(exact=True))
+    extents = data.draw(norm_extents(fusion, WARP_A_ROW))
+    case = Case(fusion, WARP_A_ROW, {name: max(n, 1) for name, n in extents.items()}, "integers", 0)
+    given_ = inputs(case)
+    known = dict(zip((arg.name for arg in fusion.inputs), given_, strict=True))
+    for segment in cut(fusion):
+        part = segment.fusion
+        made = evaluate(part, [known[arg.name] for arg in part.inputs])
+        known |= {
+            tv.name: one.value.to(TORCH[tv.dtype])
+            for tv, one in zip(part.outputs, made, strict=True)
+        }
+        kept = {*range(len(segment.domain.extents))} - {*segment.domain.rows}
+        for reduction in segment.domain.reductions if segment.domain.rows else ():
+            assert {c for c in reduction.coords if c is not None} == kept
+            assert {*segment.domain.rows} <= {*reduction.walked}
+    for tv, want in zip(fusion.outputs, evaluate(fusion, given_), strict=True):
+        found = torch.as_tensor(known[tv.name])
+        assert torch.equal(found, want.value.to(TORCH[tv.dtype])), str(fusion)
+
+
+@pytest.mark.parametrize("columns", [1, 62, 300, 1024, 4096, 8192, 16384, 32768])
+@pytest.mark.parametrize("rows", [1, 300, 100_000])
+@pytest.mark.parametrize("idiom", IDIOMS)
+def test_default_schedules_have_whole_rows_as_long_as_registers_hold_them(
+    idiom: str, rows: int, columns: int
+) -> None:
+    """Tiles of as many columns as rows have, or vectors of them."""
+    fusion = IDIOMS[idiom]()
+    made = classify(fusion, None, of_rows(fusion, rows, columns))
+    (schedule,) = made.schedules
+    assert isinstance(schedule, NormParams)
+    assert columns <= schedule.tile[1] < columns + schedule.lanes * schedule.vector
+
+
+def test_rows_beyond_the_registers_are_cut_as_ever() -> None:
+    """Three kernels, each of which reads its input tile by tile."""
+    fusion = softmax()
+    assert len(classify(fusion, None, of_rows(fusion, 16, 1 << 20)).kernels) == 3
+
+
+def test_few_rows_have_more_threads_each() -> None:
+    """So that all SMs have some; and long ones are copied ahead."""
+    (segment,) = cut(softmax())
+    many, few = (default_norm_params(segment.domain, (rows, 1024)) for rows in (1 << 16, 64))
+    assert many.lanes < few.lanes
+    long, odd = (
+        default_norm_params(segment.domain, (1 << 14, n), aligned=aligned, ring=aligned > 2)
+        for n, aligned in ((32768, 16), (32767, 2))
+    )
+    assert (long.load, odd.load, odd.vector) == ("cp_async", "direct", 1)
+
+
+def test_asked_reductions_and_other_params_are_left_alone() -> None:
+    """Params of pointwise kernels and reductions ask for what they did."""
+    fusion = softmax()
+    plain = default_params(fusion)
+    assert len(classify(fusion, plain, of_rows(fusion, 8, 64)).kernels) == 3
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_launch_of_every_schedule_has_one_kernel(name: str) -> None:
+    """And the class of its shapes says so."""
+    assert len(launches(softmax(), SCHEDULES[name], columns=64)) == 1
+
+
+def test_params_name_what_is_wrong_with_them() -> None:
+    """With numbers, and the way out."""
+    tries: dict[str, dict[str, Any]] = {
+        "threads of a row are.*use lanes=32": {"lanes": 24},
+        "64 threads are 2 times 32.*use 4 rows": {"tile": (3, 256)},
+        "32 threads take 8 elements.*use 256 columns": {"tile": (2, 200)},
+        "elements per thread, at most 128": {"tile": (2, 8192)},
+        "an SM has 1..32 CTAs of 64 threads": {"resident": 40},
+        "only slots of rings are loaded again": {"reload": True},
+        'direct loads have no ring; use stages=1, or load="cp_async"': {"stages": 2},
+        "all warps have rows": {"warp_specialized": True},
+        "unknown mechanism": {"load": "tma"},
+        "need 1..32 warps": {"warps": 33},
+    }
+    for says, change in tries.items():
+        with pytest.raises(ScheduleError, match=says):
+            NormParams(**asdict(WARP_A_ROW) | change)
