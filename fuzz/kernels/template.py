@@ -766,7 +766,7 @@ def _and_fewer(at: Callable[[int], tuple[Start, ...]]) -> Callable[[int], tuple[
 
 
 def in_bulk(rng: Random) -> Template:
-    """A ring, or results that leave, by bulk copies without a tensor map; or some of them."""
+    """Rings, or results that leave, by bulk copies without a tensor map, all or some of them."""
     plain = rng.choice((pipelined, specialized, chained, store_ring))(rng)
     some = rng.random() < 0.3
     narrow = {C: COLS}
