@@ -110,7 +110,9 @@ def params(
     stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
-    weighted = [f for f in families for _ in range(1 if f == "direct/direct" else 3)]
+    in_bulk = _flattens(fusion) and not _reduces(fusion)
+    weights = {"direct": 1, "tma": 3, "bulk": 6 if in_bulk else 0}
+    weighted = [f for f in families for _ in range(weights[_arrival(f)] + 2 * (f == "direct/tma"))]
     family = draw(st.sampled_from(weighted))
     loads, stores = family.split("/")
     load, store, bulk = loads != "direct", stores == "tma", loads.startswith("bulk")
@@ -161,6 +163,11 @@ def params(
         draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])),
         draw(st.sampled_from(_meetings(fusion))),
     )
+
+
+def _arrival(family: str) -> str:
+    """Return how inputs come to the CTA in a family."""
+    return family.split("/")[0].split("-")[0]
 
 
 def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
