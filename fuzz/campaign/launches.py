@@ -20,7 +20,7 @@ from fuser.runtime.call import intermediate_spec, number, with_parts
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import NormParams
+from fuser.schedule.params import NormParams, PointwiseParams
 from fuser.schedule.reduction import ReductionTiling
 from fuzz.cases.case import POISON, Case, Value, output_specs
 from oracles.simulator.simulate import Launch
@@ -157,7 +157,10 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     count = max(trips, 1)
     extents = [1] * len(tile)
     extents[-1] = max(even, (tile[-1] - 1) // even * even)
-    if len(tile) == 1:
+    if isinstance(launch.params, PointwiseParams) and launch.params.load == "bulk":
+        part = max(even, (tile[0] // 2 - 1) // even * even)
+        extents[0] = trips * tile[0] + part  # whole ones, and part of another
+    elif len(tile) == 1:
         most = across * count * tile[0]
         extents[0] = most - even if most - even > most - tile[0] else most
     else:

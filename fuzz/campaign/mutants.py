@@ -98,19 +98,20 @@ def representative(family: str) -> Case:
             schedule = MatmulParams(tile, 1 + pairs, split, 3, 1, persistent=pairs, columns=32)
         return Case(linear(), schedule, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
     loads, stores = family.split("/")
+    bulk = loads.startswith("bulk")
     schedule = PointwiseParams(
-        tile=(4, 64),
+        tile=(1, 256) if bulk else (4, 64),
         vector=4,
         warps=2,
         ctas_per_sm=1,
-        load="direct" if loads == "direct" else "tma",
+        load="bulk" if bulk else "direct" if loads == "direct" else "tma",
         store="tma" if stores == "tma" else "direct",
         stages=1 if loads == "direct" else 3,
-        prefetch=2 if loads == "tma-pipelined" else 0,
-        warp_specialized=loads == "tma-specialized",
+        prefetch=2 if loads.endswith("pipelined") else 0,
+        warp_specialized=loads.endswith("specialized"),
     )
     fd = FusionDefinition()
-    x, y = (fd.define_tensor([-1, -1], "f32", contiguity=[False, True]) for _ in range(2))
+    x, y = (fd.define_tensor([-1, -1], "f32", contiguity=[bulk, True]) for _ in range(2))
     fd.add_output(fd.ops.relu(fd.ops.add(x, y)))
     return Case(fd.fusion(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
 

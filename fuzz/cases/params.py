@@ -16,10 +16,10 @@ from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import Access, Domain, flat_refusal
 from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
-from fuser.schedule.pointwise import tiling
+from fuser.schedule.pointwise import Tiling, tiling
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
 from fuser.schedule.segment import segments
-from fuser.schedule.shape_class import Choices
+from fuser.schedule.shape_class import Choices, ShapeClass
 from fuzz.cases.case import Case, specs, symbols
 from fuzz.cases.draft import rarely
 from fuzz.cases.norms import NORM_FAMILIES
@@ -32,6 +32,8 @@ POINTWISE_FAMILIES: tuple[str, ...] = (
     "tma-pipelined/tma",
     "tma-specialized/direct",
     "tma-specialized/tma",
+    "bulk-pipelined/direct",
+    "bulk-specialized/direct",
 )
 """Every schedule family without products; the name of `PointwiseParams.family`."""
 FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + MATMUL_FAMILIES
@@ -110,10 +112,12 @@ def params(
     stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
-    weighted = [f for f in families for _ in range(1 if f == "direct/direct" else 3)]
+    in_bulk = _flattens(fusion) and not _reduces(fusion)
+    weights = {"direct": 1, "tma": 3, "bulk": 6 if in_bulk else 0}
+    weighted = [f for f in families for _ in range(weights[_arrival(f)] + 2 * (f == "direct/tma"))]
     family = draw(st.sampled_from(weighted))
     loads, stores = family.split("/")
-    load, store = loads != "direct", stores == "tma"
+    load, store, bulk = loads != "direct", stores == "tma", loads.startswith("bulk")
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
     if _reduces_columns(fusion):
         columns = [n for n in (*columns, 32) if n % 32 == 0]
@@ -122,14 +126,14 @@ def params(
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
     stages = draw(st.integers(1, MAX_STAGES)) if load else 1
     need = sizes(fusion)
-    transpose = _crosses(fusion) and draw(st.booleans())
+    transpose = not bulk and _crosses(fusion) and draw(st.booleans())
     per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
     split = _splits_iota(fusion)
     through = {"load": load or transpose, "store": store or transpose}
     tiles = [
         (rows, cols)
-        for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
-        if (rows * cols >= least or split)
+        for rows in ((1,) if split or bulk else (1, 2, 4, 8, 3, 16, 32))
+        if (rows * cols >= least or split or bulk)
         and need.smem_bytes((rows, cols), **through, stages=stages) <= SM_90A.smem_bytes
         and rows * cols <= per_thread * 32 * 16
     ]
@@ -139,8 +143,9 @@ def params(
             tiles = [(1, cols)]
     tile = draw(st.sampled_from(tiles))
     warps = -(-tile[0] * tile[1] // (32 * per_thread))
-    specialized = loads == "tma-specialized"
+    specialized = loads.endswith("specialized")
     even = gcd(*tile) if transpose else cols
+    flattens = tile[0] == 1 and not transpose and _flattens(fusion)
     plain = PointwiseParams(
         tile=tile,
         vector=draw(
@@ -148,12 +153,12 @@ def params(
         ),
         warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
         ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
-        load="tma" if load else "direct",
+        load="bulk" if bulk else "tma" if load else "direct",
         store="tma" if store else "direct",
         stages=stages,
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
-        flat=not transpose and tile[0] == 1 and _flattens(fusion) and draw(st.booleans()),
+        flat=flattens and (bulk or draw(st.booleans())),
         transpose=transpose,
     )
     if specialized or not _reduces(fusion):
@@ -163,6 +168,11 @@ def params(
         draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])),
         draw(st.sampled_from(_meetings(fusion))),
     )
+
+
+def _arrival(family: str) -> str:
+    """Return how inputs come to the CTA in a family."""
+    return family.split("/")[0].split("-")[0]
 
 
 def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
@@ -244,12 +254,31 @@ def possible(case: Case) -> Case:
             )
 
         leaves = tuple(leaf for reduction in domain.reductions for leaf in reduction.leaves)
-        load = load if able(leaves or domain.reads) else "direct"
+        if load == "bulk":
+            load = load if _in_bulk(tiles, shape_class) else "direct"
+        else:
+            load = load if able(leaves or domain.reads) else "direct"
         store = store if domain.reductions or able(domain.writes) else "direct"
     schedule = replace(schedule, store=store)
     if load != schedule.load:
         schedule = replace(schedule, load=load, stages=1, prefetch=0, warp_specialized=False)
     return replace(case, params=schedule)
+
+
+def _in_bulk(tiles: Loops, shapes: ShapeClass) -> bool:
+    """Tell whether tiles of an input of a kernel are runs that bulk copies take."""
+    if not isinstance(tiles, Tiling) or isinstance(tiles, ReductionTiling):
+        return False
+    if tiles.rank > 1 or tiles.split:
+        return False
+    reads = tiles.domain.reads
+    return not reads or any(
+        tiles.unit(access, 0)
+        and not tiles.cycles(access)
+        and shapes.elements(access.name) * access.tv.dtype.nbytes == SLOT_BYTES // 8
+        and tiles.tile[0] * access.tv.dtype.nbytes % SLOT_BYTES == 0
+        for access in reads
+    )
 
 
 def _pointwise(case: Case) -> PointwiseParams:

@@ -49,6 +49,7 @@ from fuzz.kernels.tile import (
     slots,
     tile,
 )
+from fuzz.mutation.site import parts, substituted
 
 Body = tuple[kir.Stmt, ...]
 
@@ -764,6 +765,42 @@ def _and_fewer(at: Callable[[int], tuple[Start, ...]]) -> Callable[[int], tuple[
     return launches
 
 
+def in_bulk(rng: Random) -> Template:
+    """Rings, or results that leave, by bulk copies without a tensor map, all or some of them."""
+    plain = rng.choice((pipelined, specialized, chained, store_ring))(rng)
+    some = rng.random() < 0.3
+    narrow = {C: COLS}
+    tensors = {t: replace(t, extents=(R, COLS), strides=(COLS, 1)) for t in plain.kernel.tensors}
+
+    def shrunk(part: kir.Box) -> kir.Box:
+        ends = (tuple(substitute(e, narrow) for e in of) for of in (part.origin, part.limit))
+        return kir.Box(tensors[part.tensor], next(ends), part.shape, next(ends))
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if kir.bodies(stmt):
+            return None
+        made = substituted(stmt, {part: shrunk(part) for part in parts(stmt, kir.Box)})
+        match made:
+            case kir.Let(_, value):
+                made = replace(made, value=substitute(value, narrow))
+            case kir.TmaLoad() | kir.TmaStore() if not (some and rng.random() < 0.5):
+                made = replace(made, bulk=True)
+            case _:
+                pass
+        return [made]
+
+    made = plain.kernel.rewrite(rule)
+    return replace(
+        plain,
+        kernel=replace(
+            made,
+            name=f"{made.name}_in_bulk",
+            tensors=tuple(tensors.values()),
+            requires=(*made.requires, eq(R % ROWS, 0)),
+        ),
+    )
+
+
 MOST_ROUNDS, MOST_TURNS = 4, 2
 """Slots of rings with half as many rounds, or turns, as guards tell apart."""
 FAR = 40
@@ -774,7 +811,7 @@ FAMILIES: dict[str, Callable[[Random], Template]] = {
     family.__name__: family
     for family in (
         pipelined, specialized, chained, persistent, store_ring, cp_async_ring, cp_async_mbarrier,
-        wgmma, turnstile, handed, named, cluster, guarded,
+        wgmma, turnstile, handed, named, cluster, guarded, in_bulk,
     )
 }  # fmt: skip
 """Every family, with what draws a variant of it; they alternate in this order."""

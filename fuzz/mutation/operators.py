@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
+from math import prod
 
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, eq, variables
@@ -321,6 +322,15 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
             for other in (nbytes - 16, nbytes + 16, nbytes // 2, nbytes * 2):
                 if other > 0:
                     yield f"expect {other}", replace(stmt, nbytes=other), "H08"
+        case kir.TmaLoad(bulk=True) | kir.TmaStore(bulk=True):
+            box = stmt.src if isinstance(stmt, kir.TmaLoad) else stmt.dst
+            axis = next((a for a, n in enumerate(box.shape) if n > 1), len(box.shape) - 1)
+            steps = max(1, 16 // (prod(box.shape[axis + 1 :]) * box.tensor.dtype.nbytes))
+            limit = (*box.limit[:axis], box.limit[axis] - steps, *box.limit[axis + 1 :])
+            less = replace(box, limit=limit)
+            yield "copy less", substituted(stmt, {box: less}), "H08"
+        case kir.Load(limit=tuple()):
+            yield "read the whole slot", replace(stmt, limit=None), "H75"
         case kir.MBarrierArrive(count=times) if times > 1:
             for other in (times - 1, times + 1):
                 yield f"arrive for {other}", replace(stmt, count=other), "H09"

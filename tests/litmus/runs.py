@@ -94,6 +94,8 @@ def leaving(loop: str = OUT_LOOP, after: str = "end", **own: kir.Stmt) -> kir.Ke
 
 
 ROW = kir.Buffer("R", DType.F32, (128,), 1, 0)
+COPIED = minimum(128, m) * 4
+"""Bytes of a row that lie before its end, in a slot of 128 elements."""
 PART = tuple(Run(1, (("m", many),)) for many in (64, 96))
 """Rows that end before their slot does."""
 
@@ -104,7 +106,7 @@ def row(name: str, extent: Expr = m, *, ragged: bool = False) -> kir.Tensor:
 
 
 def clipped(
-    nbytes: Expr = minimum(128, m) * 4,
+    nbytes: Expr = COPIED,
     read: Expr | None = m,
     *,
     ragged: bool = False,
