@@ -70,6 +70,7 @@ def types(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS)
 def tests(session: nox.Session) -> None:
     """Run the tests that need no GPU (under four minutes on two cores); -- goes to pytest."""
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""  # else each worker rewrites all asserts, each time
     split = () if GIVEN_PYTHON else ("-n", WORKERS, "--dist", "worksteal")
     _python(session, "pytest", "-m", "not gpu", *split, *session.posargs)
 
