@@ -16,7 +16,7 @@ from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.declarations import TMA_SHARED
 from fuser.lower.math import Arithmetic
-from fuser.schedule.domain import Access
+from fuser.schedule.domain import INDEXED, Access, Coords
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.params import PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling
@@ -77,8 +77,11 @@ class Lowering(Generic[Axes, P]):
     def __post_init__(self) -> None:
         """Name the extents of the axes, and declare the tensors."""
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+        self.counts: dict[Var, Extent] = {}
         for access in (*self.tiling.domain.reads, *self.tiling.domain.writes):
             self.tensors[access.name] = self._tensor(access)
+        for _, access in self.tiling.domain.gathers:
+            self.tensors[access.name] = self._indexed(access)
 
     def _tensor(self, access: Access) -> kir.Tensor:
         """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter."""
@@ -96,6 +99,17 @@ class Lowering(Generic[Axes, P]):
             own[-1] = self.tiles_along(tiling.walked[-1])
         aligned = self.shapes.elements(access.name)
         return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
+
+    def _indexed(self, access: Access) -> kir.Tensor:
+        """Return a tensor that elements are taken of: the indexed axis, and those it varies along."""
+        many, step = Var(f"{access.name}_n"), Var(f"{access.name}_s")
+        own = access.axis_of(INDEXED)
+        self.counts[many] = 1 if own is None else access.tv.logical[own].extent
+        plain = self._tensor(access)
+        kept = [n for n, a in enumerate(self.tiling.axes(access)) if self.tiling.varies(access, a)]
+        extents = tuple(plain.extents[n] for n in kept)
+        strides = tuple(plain.strides[n] for n in kept)
+        return replace(plain, extents=(many, *extents), strides=(step, *strides))
 
     @property
     def strides(self) -> list[Var]:
@@ -149,7 +163,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         """Deal every tile alike."""
         super().__post_init__()
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
-        self.math = Arithmetic(layout, self._position, scalars=self.scalars)
+        self.math = Arithmetic(layout, self._position, self._gathered, scalars=self.scalars)
         self.copies: list[kir.Stmt] = []
 
     def lowered(self) -> Lowered:
@@ -163,7 +177,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
         body = (*origins, *self.copies, *self.math.math, *stores)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, self._request()),))
-        return Lowered(made, Numbers(self.extents, self._tiles(), self._grid()))
+        counts = tuple(self.counts.items())
+        return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))
 
     def _request(self) -> kir.CircularBuffer | None:
         if self.params.load != "tma":
@@ -180,7 +195,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         tiling = self.tiling
         return kir.Kernel(
             name=self.name,
-            params=(*self.extents, *self.strides),
+            params=(*self.extents, *self.strides, *self.counts),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers),
@@ -223,6 +238,22 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
                 f"use tile=(1, {self.params.tile[1]})"
             )
         return None if found is None else (found, self.origin(found))
+
+    def _gathered(
+        self, math: Arithmetic, tv: TensorView, coords: Coords, index: kir.Fragment
+    ) -> kir.Fragment:
+        """Take elements by an index, and by where they stand along the other axes."""
+        access = dict(self.tiling.domain.gathers)[tv, coords]
+        tensor, count = self.tensors[access.name], sum(isinstance(s, kir.Gather) for s in math.math)
+        places = [index]
+        for n, axis in enumerate(self.tiling.axes(access)):
+            if self.tiling.varies(access, axis):
+                where = math.fragment(f"{math.prefix}_{access.name}_{count}_c{n}", DType.I64)
+                math.math.append(kir.Coordinate(where, axis, self.origin(axis)))
+                places.append(where)
+        out = math.fragment(f"{math.prefix}_{tv.name}_{count}", access.tv.dtype)
+        math.math.append(kir.Gather(out, tensor, tuple(places)))
+        return out
 
     def _width(self, access: Access) -> int:
         """Elements per access: neighbours in memory, aligned, 16 bytes at most."""

@@ -16,7 +16,7 @@ from fuser.expr import Expr, Var, substitute
 from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
-from fuser.schedule.domain import Access, Domain
+from fuser.schedule.domain import INDEXED, Access, Domain
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import Layout, viewed
 
@@ -215,6 +215,16 @@ def strides_of(
         else:
             out.append(_harmless(extents[axis], own[walked]))
     return tuple(out)
+
+
+def gathered_strides(
+    tiles: Loops, access: Access, spec: Spec, strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return strides of a tensor that elements are taken of: of the indexed axis, and the others."""
+    own = access.axis_of(INDEXED)
+    first = 0 if own is None else normalised(access.tv, spec)[own]
+    pairs = zip(tiles.axes(access), strides, strict=True)
+    return (first, *(stride for axis, stride in pairs if tiles.varies(access, axis)))
 
 
 def _harmless(extent: int, stride: int) -> int:

@@ -140,7 +140,7 @@ class _Call:
 
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
         domain = segment.domain
-        aligned: dict[str, int] = {}
+        aligned = {access.name: 1 for _, access in domain.gathers}
         tma: set[str] = set()
         tiles = tiled(domain, schedule)
         extents = kernel_extents(tiles, schedule, self.values)

@@ -20,6 +20,8 @@ Coords = tuple[int | None, ...]
 """Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
 Key = tuple[TensorView, Coords]
 """A tensor, walked in one way."""
+INDEXED = -1
+"""Stands for the loop axis of an axis whose elements an index names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Domain:
     `extents` are those before merging, slowest first, those that are summed over last; never empty
     (a scalar has one axis of extent 1).  `merged` are groups of neighbouring ones; each is one axis
     of the kernel.  `reads` are inputs as read, operands of products among them, and `inputs` those
-    of them that outputs are computed from element by element.
+    of them that outputs are computed from element by element.  `gathers` has, for each `gather` as
+    walked, the tensor that it takes elements of.
     """
 
     extents: tuple[Extent, ...]
@@ -77,6 +80,12 @@ class Domain:
     products: tuple[Product, ...] = ()
     inputs: tuple[Access, ...] = ()
     reductions: tuple[Reduction, ...] = ()
+    gathers: tuple[tuple[Key, Access], ...] = ()
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """All tensors in memory."""
+        return (*self.reads, *self.writes, *dict.fromkeys(access for _, access in self.gathers))
 
     @property
     def leaves(self) -> tuple[Access, ...]:
@@ -122,7 +131,9 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
     as_b = {(access.tv, access.coords): access for access in reads}
     pinned = _index_axes([*results, *reduced])
     pinned |= {a.coords[-1] for a in writes if a.tv.parts and a.coords[-1] is not None}
-    merged = _merge(len(extents), reads, writes, pinned)
+    gathers = _gathers([*results, *reduced])
+    indexed = [access for _, access in gathers]
+    merged = _merge(len(extents), [*reads, *indexed], writes, pinned)
     made = []
     for (tv, coords), (a, b) in zip(products, operands, strict=True):
         leaves: list[Access] = []
@@ -137,7 +148,8 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
         for (tv, coords), key in zip(reductions, reduced, strict=True)
     )
     whole = extents or (1,)
-    return Domain(whole, tuple(reads), tuple(writes), merged, tuple(made), direct, folds)
+    known = (tuple(reads), tuple(writes), merged, tuple(made), direct, folds, gathers)
+    return Domain(whole, *known)
 
 
 def _reduced(
@@ -194,9 +206,12 @@ def _operands(
 
 
 def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView, Coords]]:
-    """Yield every tensor argument of `tv` with its position and the loop axes of its axes."""
+    """Yield every tensor argument of `tv` with its position and the loop axes of its axes.
+
+    Not the one of which elements are taken by an index: `Domain.gathers` has it.
+    """
     for n, arg in enumerate(tv.args):
-        if not isinstance(arg, TensorView):
+        if not isinstance(arg, TensorView) or (tv.op == "gather" and n == 0):
             continue
         walked: list[int | None] = [None] * arg.rank
         for axis, source in enumerate(producer_axes(tv, n)):
@@ -275,6 +290,25 @@ def _element_args(key: Key) -> list[Key]:
 
 def _order(key: Key) -> tuple[int, str]:
     return key[0].number, str(key[1])
+
+
+def _gathers(keys: list[Key]) -> tuple[tuple[Key, Access], ...]:
+    """Return what elements are taken of: each tensor as walked once, by a name of its own."""
+    found = sorted((key for key in reached(keys, _element_args) if key[0].op == "gather"), key=_order)
+    known: dict[Key, Access] = {}
+    out = []
+    for tv, coords in found:
+        whole = tensor_args(tv)[0]
+        own: list[int | None] = [None] * whole.rank
+        for axis in range(whole.rank):
+            if whole.logical[axis].iter_type is IterType.ITERATION:
+                walked = producer_axes(tv, 0)[axis]
+                own[axis] = INDEXED if walked is None else coords[axis]
+        source, walks = _source(whole, tuple(own))
+        name = f"{source.name}_at{len(known)}"
+        access = known.setdefault((source, walks), Access(source, walks, name))
+        out.append(((tv, coords), access))
+    return tuple(out)
 
 
 def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:

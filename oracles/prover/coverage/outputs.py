@@ -224,6 +224,10 @@ def _wrong(site: Site) -> list[Claim]:
                 if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
                     raise UnsupportedError(f"{site.where}: its fragments differ in layout")
             return [_held(site, dst)]
+        case kir.Gather(dst, _, index):
+            if any(one.layout != dst.layout for one in index):
+                raise UnsupportedError(f"{site.where}: its fragments differ in layout")
+            return [_held(site, dst)]
         case kir.Slice(dst, src, column):
             columns = _columns(dst.layout, src.layout, column)
             return [_held(site, dst), _held(site, src), *columns]
