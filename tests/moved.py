@@ -94,7 +94,9 @@ MOVED: dict[str, tuple[Ours, Torchs]] = {
         lambda x, n: -x[:, torch.arange(n // 2) * -2 + n - 2],
     ),
     "embedding": (
-        lambda o, x, n: o.sum(o.embedding(_index(o, x, n), o.unflatten(o.iota(3 * n), 0, [n, 3])), [2]),
+        lambda o, x, n: o.sum(
+            o.embedding(_index(o, x, n), o.unflatten(o.iota(3 * n), 0, [n, 3])), [2]
+        ),
         lambda x, n: 9 * x.long().remainder(n) + 3,
     ),
     "gather": (

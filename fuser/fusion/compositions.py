@@ -333,7 +333,9 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         """Take the rows of a matrix that integers name; the columns become the last axis."""
         rank = _tensor(index).rank
         if _tensor(weight).rank != 2 or not rank:
-            raise FusionError(f"{weight} has {weight.rank} axes; give a matrix, and indices in a list")
+            raise FusionError(
+                f"{weight} has {weight.rank} axes; give a matrix, and indices in a list"
+            )
         rows = self.broadcast(weight, [True] * (rank - 1) + [False, False])
         return self.gather(rows, rank - 1, self.broadcast(index, [False] * rank + [True]))
 

@@ -24,7 +24,7 @@ from fuser.fusion.recorder import Operand, Recording, axis_of, refuse, show
 
 
 class ShapeOps(Recording):
-    """broadcast, expand, squeeze, permute; slice, flatten, unflatten, cat, gather; iota and full."""
+    """Operations that move axes, that take or join parts, and those of nothing."""
 
     def broadcast(self, x: TensorView, is_broadcast_dim: Sequence[bool]) -> TensorView:
         """Insert axes of extent 1.

@@ -32,10 +32,11 @@ _OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 class Arithmetic:
     """Computes tensors of a fusion on one tile, dealt by `layout`, each once.
 
-    `gathered` takes elements by an index, for a `gather` as walked and the index; `position` returns the axis of a tile and its first coordinate, for a loop axis; it raises if it
-    has none.  `done` is what is known: a tensor as walked, and the fragment that holds it; `math`
-    are the statements so far, `scalars` those that are used, by name; `prefix` is that of the names
-    of tensors in registers.
+    `gathered` takes elements by an index, for a `gather` as walked and that index; `position`
+    returns the axis of a tile and its first coordinate, for a loop axis; it raises if it has none.
+    `done` is what is known: a tensor as walked, and the fragment that holds it; `math` are the
+    statements so far, `scalars` those that are used, by name; `prefix` is that of the names of
+    tensors in registers.
     """
 
     layout: kir.Layout

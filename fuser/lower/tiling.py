@@ -101,7 +101,7 @@ class Lowering(Generic[Axes, P]):
         return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
 
     def _indexed(self, access: Access) -> kir.Tensor:
-        """Return a tensor that elements are taken of: the indexed axis, and those it varies along."""
+        """Return a tensor to take elements of: the indexed axis, and those it varies along."""
         many, step = Var(f"{access.name}_n"), Var(f"{access.name}_s")
         own = access.axis_of(INDEXED)
         self.counts[many] = 1 if own is None else access.tv.logical[own].extent

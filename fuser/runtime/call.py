@@ -220,7 +220,7 @@ def strides_of(
 def gathered_strides(
     tiles: Loops, access: Access, spec: Spec, strides: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return strides of a tensor that elements are taken of: of the indexed axis, and the others."""
+    """Return strides of a tensor to take elements of: of the indexed axis, and of the others."""
     own = access.axis_of(INDEXED)
     first = 0 if own is None else normalised(access.tv, spec)[own]
     pairs = zip(tiles.axes(access), strides, strict=True)

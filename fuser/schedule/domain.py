@@ -148,8 +148,8 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
         for (tv, coords), key in zip(reductions, reduced, strict=True)
     )
     whole = extents or (1,)
-    known = (tuple(reads), tuple(writes), merged, tuple(made), direct, folds, gathers)
-    return Domain(whole, *known)
+    memory = tuple(reads), tuple(writes)
+    return Domain(whole, *memory, merged, tuple(made), direct, folds, gathers)
 
 
 def _reduced(
@@ -294,7 +294,9 @@ def _order(key: Key) -> tuple[int, str]:
 
 def _gathers(keys: list[Key]) -> tuple[tuple[Key, Access], ...]:
     """Return what elements are taken of: each tensor as walked once, by a name of its own."""
-    found = sorted((key for key in reached(keys, _element_args) if key[0].op == "gather"), key=_order)
+    found = sorted(
+        (key for key in reached(keys, _element_args) if key[0].op == "gather"), key=_order
+    )
     known: dict[Key, Access] = {}
     out = []
     for tv, coords in found:

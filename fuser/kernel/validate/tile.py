@@ -465,7 +465,8 @@ def _gathered(
         yield f": {src.dtype} into {dst.dtype}; make them the same"
     for one in index:
         if one.dtype is not DType.I64 or one.layout != dst.layout:
-            yield f": {one.name} is {one.dtype} in {one.layout}; use i64 in the layout of {dst.name}"
+            have = f"{one.name} is {one.dtype} in {one.layout}"
+            yield f": {have}; use i64 in the layout of {dst.name}"
 
 
 def _reduce(stmt: kir.Reduce, place: Place) -> Iterable[str]:
