@@ -149,8 +149,7 @@ def build(
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)
         _dump("cuda", partial(str, source))
-        accesses = (*domain.reads, *domain.writes)
-        arguments = {access.name: access.tv.name for access in accesses}
+        arguments = {access.name: access.tv.name for access in domain.accesses}
         launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
     return Program(fusion, params, shapes, tuple(launches), intermediates(fusion, cut))
 

@@ -26,6 +26,10 @@ def _halves(o: Ops, x: Any, n: int) -> Any:
     return o.mul(o.slice(y, 1, 0, n // 2), o.slice(y, 1, n // 2, n))
 
 
+def _index(o: Ops, x: Any, n: int) -> Any:
+    return o.remainder(o.cast(x, "i64"), n)
+
+
 def _joined_and_used(o: Ops, x: Any, n: int) -> Any:
     both = o.cat([o.neg(x), o.slice(x, 1, 1, 4)], 1)
     return both, o.neg(both)
@@ -83,6 +87,25 @@ MOVED: dict[str, tuple[Ours, Torchs]] = {
     "pad": (
         lambda o, x, n: o.pad(x, [2, 3], 1),
         lambda x, n: functional.pad(x, [2, 3], value=1),
+    ),
+    "flip": (lambda o, x, n: o.flip(o.neg(x), [1]), lambda x, n: -x.flip(1)),
+    "index_select": (
+        lambda o, x, n: o.neg(o.index_select(x, 1, o.iota(n // 2, n - 2, -2))),
+        lambda x, n: -x[:, torch.arange(n // 2) * -2 + n - 2],
+    ),
+    "embedding": (
+        lambda o, x, n: o.sum(
+            o.embedding(_index(o, x, n), o.unflatten(o.iota(3 * n), 0, [n, 3])), [2]
+        ),
+        lambda x, n: 9 * x.long().remainder(n) + 3,
+    ),
+    "gather": (
+        lambda o, x, n: o.add(o.gather(x, -1, _index(o, x, n)), x),
+        lambda x, n: x.gather(1, x.long().remainder(n)) + x,
+    ),
+    "gather of a result": (
+        lambda o, x, n: o.gather(o.max(x, [1], True), 0, o.mul(_index(o, x, n), 0)),
+        lambda x, n: x.amax(1, True)[:1].expand(x.shape),
     ),
     "pad less": (
         lambda o, x, n: o.neg(o.pad(x, [-2, 1])),

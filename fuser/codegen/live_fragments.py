@@ -124,7 +124,7 @@ class _Reader:
     def _can_wait(self, stmt: kir.Stmt) -> bool:
         """Tell whether a statement may be executed later, as long as its arguments are live."""
         match stmt:
-            case kir.Compute() | kir.Slice() | kir.Coordinate():
+            case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Gather():
                 return True
             case kir.Load(_, kir.Box(tensor)):
                 return tensor.name not in self._written
@@ -152,4 +152,4 @@ def _without(parts: Parts, some: Fragments) -> Parts:
 
 def _by_elements(stmt: kir.Stmt) -> bool:
     some = kir.Load | kir.Store | kir.AtomicAdd | kir.Compute | kir.Slice | kir.Reduce
-    return isinstance(stmt, some | kir.Coordinate | kir.Let | kir.Assign)
+    return isinstance(stmt, some | kir.Gather | kir.Coordinate | kir.Let | kir.Assign)

@@ -102,6 +102,13 @@ def tile_line(
             pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
             value = f"[]({pair}) {{ return math::{op}(a, b); }}"
             return f"reduce::{how}<{which}>({names[dst]}, {names[src]}, {value});"
+        case kir.Gather(dst, src, index):
+            axes = list(zip(index, src.extents, src.strides, strict=True))
+            inside = " && ".join(f"tile::inside({names[i]}[i], {spell(n)})" for i, n, _ in axes)
+            at = " + ".join(f"{names[i]}[i] * {spell(s)}" for i, _, s in axes)
+            value = f"[&](int i) {{ return tile::element({src.name}, {at}, {inside}); }}"
+            verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
+            return f"tile::{verb}({names[dst]}, {value});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
             which = f"{layout(stmt, dst.layout)}, {rank - 1 - axis}"

@@ -376,6 +376,13 @@ template <class R, int N> __device__ __forceinline__ void relabel(R (&dst)[N], c
   for (int i = 0; i < N; ++i) dst[i] = src[i];
 }
 
+// One element of a tensor that nobody writes, or 0 where there is none.
+__device__ __forceinline__ bool inside(int64 index, int64 extent) { return uint64(index) < uint64(extent); }
+template <class T> __device__ __forceinline__ auto element(const T* base, int64 at, bool inside) {
+  typedef decltype(types::to_register(*base)) R;
+  return inside ? types::to_register(base[at]) : R(0);
+}
+
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.
 template <class L, int AXIS> __device__ __forceinline__ void coordinate(int64 (&dst)[L::kRegisters], int origin, int tid) {
 #pragma unroll

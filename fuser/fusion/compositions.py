@@ -320,6 +320,39 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         return self.squeeze(one, [dim])
 
     @composed
+    def index_select(self, x: TensorView, dim: int, index: TensorView) -> TensorView:
+        """Take what has the indices of a vector along an axis, in their order."""
+        (axis,) = self._recorder.axes("index_select", [dim], _tensor(x).rank)
+        if _tensor(index).rank != 1:
+            raise FusionError(f"{index} has {index.rank} axes; give a vector of integers")
+        flags = [n != axis for n in range(x.rank)]
+        return self.gather(x, axis, self.broadcast(index, flags))
+
+    @composed
+    def embedding(self, index: TensorView, weight: TensorView) -> TensorView:
+        """Take the rows of a matrix that integers name; the columns become the last axis."""
+        rank = _tensor(index).rank
+        if _tensor(weight).rank != 2 or not rank:
+            raise FusionError(
+                f"{weight} has {weight.rank} axes; give a matrix, and indices in a list"
+            )
+        rows = self.broadcast(weight, [True] * (rank - 1) + [False, False])
+        return self.gather(rows, rank - 1, self.broadcast(index, [False] * rank + [True]))
+
+    @composed
+    def flip(self, x: TensorView, dims: Sequence[int]) -> TensorView:
+        """Turn the order of elements along axes, whose extents must be numbers."""
+        made = x
+        for axis in self._recorder.axes("flip", dims, _tensor(x).rank):
+            extent = self._recorder.extents.find(x.logical[axis].extent)
+            if isinstance(extent, Symbol):
+                raise FusionError(f"axis {axis} has extent {extent}; pin it to a number")
+            back = self.iota(extent, extent - 1, -1)
+            flags = [n != axis for n in range(x.rank)]
+            made = self.gather(made, axis, self.broadcast(back, flags))
+        return made
+
+    @composed
     def reshape(self, x: TensorView, shape: Sequence[int]) -> TensorView:
         """Give a tensor other axes with as many elements, in the same order.
 

@@ -265,9 +265,10 @@ def call(tv: TensorView) -> str:
             end = start + max((many - 1) * step + 1, 0)
             words.append(f"dim={axis}, start={start}, end={end}, step={step}")
             attrs = ()
-        case "flatten" | "unflatten" | "cat":
+        case "flatten" | "unflatten" | "cat" | "gather":
             words = [f"[{', '.join(words)}]"] if tv.op == "cat" else words
             words += [f"{key}={int(value[0])}" for key, value in tv.attrs if key != "sizes"]
+            words = [words[0], words[2], f"index={words[1]}"] if tv.op == "gather" else words
             attrs = tuple((key, value) for key, value in tv.attrs if key == "sizes")
         case "mma":
             name, attrs = "fused_multiply_sum", ()

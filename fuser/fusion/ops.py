@@ -39,6 +39,7 @@ The numeric contract
 - `order` is exact: NaN stands above all numbers, both zeros are one.
 - i8, i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
   does a cast of a NaN or of a float out of range to an integer.
+- `gather` of an index that the axis has not is anything, but reads nothing.
 - bool is exact: add is or, mul is and, maximum is or, minimum is and.
 """
 
@@ -61,6 +62,7 @@ class Form(Enum):
     REDUCTION = "reduction"
     SHAPE = "shape"
     VIEW = "view"
+    GATHER = "gather"
     FACTORY = "factory"
 
 
@@ -158,6 +160,7 @@ def _rows() -> list[OpSpec]:
     add("max min", Form.REDUCTION, 1, Rule.KEEP, ALL)
     add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
     add("slice flatten unflatten cat", Form.VIEW, 1, Rule.KEEP, MOVED)
+    add("gather", Form.GATHER, 2, Rule.KEEP, MOVED)
     add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
     add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
     return rows
@@ -173,7 +176,7 @@ COMPOSITIONS = (
     *("layer_norm", "native_layer_norm", "layer_norm_backward"),
     *("rms_norm", "native_rms_norm", "rms_norm_backward"),
     *("group_norm", "cross_entropy", "cross_entropy_backward"),
-    *("select", "reshape", "pad"),
+    *("select", "reshape", "pad", "index_select", "embedding", "flip"),
 )
 """Methods that record several operations of the table."""
 
@@ -315,6 +318,9 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
             return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
         case "permute":
             return tuple(int(axis) for axis in attrs["dims"])
+        case "gather":
+            (dim,) = attrs["dim"]
+            return tuple(None if axis == dim and not arg_index else axis for axis in range(tv.rank))
         case "mma":
             left = [axis for axis in roles(tv) if axis.result is not None]
             return tuple(axis.b if arg_index else axis.a for axis in left)

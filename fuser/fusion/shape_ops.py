@@ -24,7 +24,7 @@ from fuser.fusion.recorder import Operand, Recording, axis_of, refuse, show
 
 
 class ShapeOps(Recording):
-    """broadcast, expand, squeeze, permute; slice, flatten, unflatten, cat; iota and full."""
+    """Operations that move axes, that take or join parts, and those of nothing."""
 
     def broadcast(self, x: TensorView, is_broadcast_dim: Sequence[bool]) -> TensorView:
         """Insert axes of extent 1.
@@ -216,6 +216,38 @@ class ShapeOps(Recording):
         attrs = (("dim", (axis,)),)
         made = tuple(parts)
         return self._recorder.record("cat", tuple(logical), head.dtype, args=made, attrs=attrs)
+
+    def gather(self, x: TensorView, dim: int, index: TensorView) -> TensorView:
+        """Take, along an axis of x, the elements that integers name.
+
+        Parameters
+        ----------
+        x : TensorView
+            Any dtype.
+        dim : int
+            The axis; a negative one counts from the end.
+        index : TensorView
+            i32 or i64, with as many axes as x, and extents that are equal or 1 along all but this
+            one.  An index that the axis has not gives anything, but reads nothing.
+        """
+        call = f"gather({show(x)}, dim={show(dim)}, index={show(index)})"
+        source, where = self._recorder.tensor(call, x), self._recorder.tensor(call, index)
+        (axis,) = self._recorder.axes(call, [dim], source.rank)
+        if not where.dtype.is_int or where.dtype is DType.I8 or where.rank != source.rank:
+            have = f"{where} is {where.dtype} with {where.rank} axes"
+            refuse(call, f"{have}; give i32 or i64 with the {source.rank} axes of {source}")
+        find = self._recorder.extents.find
+        pairs = list(zip(map(find, source.shape), map(find, where.shape), strict=True))
+        both = [pair for n, pair in enumerate(pairs) if n != axis and 1 not in pair]
+        if not self._recorder.extents.unify(both):
+            shapes = f"{show_shape(source.shape)} and {show_shape(where.shape)}"
+            refuse(call, f"shapes {shapes} differ; make all but axis {axis} equal or 1")
+        logical = tuple(
+            axis_of(there if n == axis or here == 1 else here)
+            for n, (here, there) in enumerate(pairs)
+        )
+        args, attrs = (source, where), (("dim", (axis,)),)
+        return self._recorder.record("gather", logical, source.dtype, args=args, attrs=attrs)
 
     def iota(
         self,

@@ -22,6 +22,7 @@ from fuser.kernel.memory import (
     MapSlot,
     ScalarParam,
     Slot,
+    Tensor,
 )
 from fuser.kernel.sync import MBarrier, Semaphore
 
@@ -240,6 +241,19 @@ class Load:
     matrix: bool = False
     transposed: bool = False
     limit: tuple[Expr, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Ordinary loads of single elements: those that `index` names, an i64 tile for each axis.
+
+    An element with an index outside of the tensor is not read and becomes 0.
+    Needs:  nobody writes the tensor in this launch: it is neither an output nor a workspace.
+    """
+
+    dst: Fragment
+    src: Tensor
+    index: tuple[Fragment, ...]
 
 
 @dataclass(frozen=True, slots=True)

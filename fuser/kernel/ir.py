@@ -222,6 +222,7 @@ Data = (
     | CpAsync
     | StAsync
     | Load
+    | Gather
     | Store
     | AtomicAdd
     | Draw

@@ -190,6 +190,8 @@ def line(stmt: kir.Stmt) -> str:
         case kir.GridShare(workspace, semaphore, index, ctas, alone):
             note = ", read by the last" if alone else ""
             return f"grid_share({workspace}, {semaphore.name}[{index}], {ctas} ctas{note})"
+        case kir.Gather(dst, src, index):
+            return f"{dst.name} = gather({src.name}[{', '.join(one.name for one in index)}])"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:

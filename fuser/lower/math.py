@@ -32,14 +32,16 @@ _OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 class Arithmetic:
     """Computes tensors of a fusion on one tile, dealt by `layout`, each once.
 
-    `position` returns the axis of a tile and its first coordinate, for a loop axis; it raises if it
-    has none.  `done` is what is known: a tensor as walked, and the fragment that holds it; `math`
-    are the statements so far, `scalars` those that are used, by name; `prefix` is that of the names
-    of tensors in registers.  With `layouts` what a tensor is dealt by depends on how it is walked.
+    `gathered` takes elements by an index, for a `gather` as walked and that index; `position`
+    returns the axis of a tile and its first coordinate, for a loop axis; it raises if it has none.
+    `done` is what is known: a tensor as walked, and the fragment that holds it; `math` are the
+    statements so far, `scalars` those that are used, by name; `prefix` is that of the names of
+    tensors in registers.  With `layouts` what a tensor is dealt by depends on how it is walked.
     """
 
     layout: kir.Layout
     position: Callable[[TensorView, int], tuple[int, Expr] | None]
+    gathered: Callable[[Arithmetic, TensorView, Coords, kir.Fragment], kir.Fragment] | None = None
     done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
     math: list[kir.Stmt] = field(default_factory=list)
     scalars: dict[str, kir.ScalarParam] = field(default_factory=dict)
@@ -78,6 +80,10 @@ class Arithmetic:
         name = f"{self.prefix}_{tv.name}"
         taken = sum(1 for other, _ in self.done if other is tv)
         frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype, layout)
+        if tv.op == "gather":
+            assert self.gathered is not None, "kernels with products take no elements by index"
+            (index,) = (arg for arg in args if isinstance(arg, kir.Fragment))
+            return self.gathered(self, tv, coords, self.converted(index, DType.I64))
         if tv.op == "iota":
             return self._iota(frag, tv, coords, args)
         op = "promote" if tv.op == "full" else tv.op
@@ -109,6 +115,8 @@ class Arithmetic:
         walked = {n: (arg, axes) for n, arg, axes in arguments(tv, coords)}
         out: list[Operand] = []
         for n, (arg, dtype) in enumerate(zip(tv.args, operand_dtypes(tv), strict=True)):
+            if isinstance(arg, TensorView) and n not in walked:
+                continue  # elements of it are taken by index
             match arg:
                 case Constant(value):
                     out.append(kir.Literal(value, dtype))

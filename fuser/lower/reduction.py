@@ -14,7 +14,6 @@ from math import gcd
 
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq, minimum
-from fuser.fusion.ir import Extent
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
@@ -40,7 +39,6 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self.params = suited(self.tiling, self.params)
         super().__post_init__()
         self.meet = how_split(self.params)
-        self.counts: dict[Var, Extent] = {}
         self.workspaces: list[kir.Tensor] = []
 
     def lowered(self) -> Lowered:
@@ -71,7 +69,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
         some = tuple(self.extents[axis] >= 1 for axis in self.tiling.reduced)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
-        made = replace(made, params=(*made.params, *self.counts), requires=some)
+        made = replace(made, requires=some)
         counts = tuple(self.counts.items())
         if not self.meet:
             return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))
@@ -157,7 +155,9 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
                 self._meeting(reduction, whole)
                 for reduction, whole in zip(domain.reductions, made, strict=True)
             ]
-        math = Arithmetic(made[0].layout, self._position, scalars=self.scalars, prefix="o")
+        math = Arithmetic(
+            made[0].layout, self._position, self._gathered, scalars=self.scalars, prefix="o"
+        )
         for access in domain.inputs:
             frag = math.fragment(f"o_{access.name}", access.tv.dtype)
             width = 1 if self.tiling.along else self._width(access)

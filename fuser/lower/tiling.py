@@ -19,7 +19,7 @@ from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.declarations import TMA_SHARED
 from fuser.lower.math import Arithmetic
-from fuser.schedule.domain import Access, unit_stride
+from fuser.schedule.domain import INDEXED, Access, Coords, unit_stride
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.params import PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling
@@ -82,8 +82,11 @@ class Lowering(Generic[Axes, P]):
     def __post_init__(self) -> None:
         """Name the extents of the axes, and declare the tensors."""
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+        self.counts: dict[Var, Extent] = {}
         for access in (*self.tiling.domain.reads, *self.tiling.domain.writes):
             self.tensors[access.name] = self._tensor(access)
+        for _, access in self.tiling.domain.gathers:
+            self.tensors[access.name] = self._indexed(access)
 
     def _tensor(self, access: Access) -> kir.Tensor:
         """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter."""
@@ -109,6 +112,17 @@ class Lowering(Generic[Axes, P]):
         """Return how a tensor repeats along the one axis of the kernel: not at all."""
         del access
         return ()
+
+    def _indexed(self, access: Access) -> kir.Tensor:
+        """Return a tensor to take elements of: the indexed axis, and those it varies along."""
+        many, step = Var(f"{access.name}_n"), Var(f"{access.name}_s")
+        own = access.axis_of(INDEXED)
+        self.counts[many] = 1 if own is None else access.tv.logical[own].extent
+        plain = self._tensor(access)
+        kept = [n for n, a in enumerate(self.tiling.axes(access)) if self.tiling.varies(access, a)]
+        extents = tuple(plain.extents[n] for n in kept)
+        strides = tuple(plain.strides[n] for n in kept)
+        return replace(plain, extents=(many, *extents), strides=(step, *strides))
 
     @property
     def strides(self) -> list[Var]:
@@ -167,7 +181,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         self.sizes: dict[Var, range] = {}
         super().__post_init__()
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
-        self.math = Arithmetic(layout, self._position, scalars=self.scalars)
+        self.math = Arithmetic(layout, self._position, self._gathered, scalars=self.scalars)
         self.copies: list[kir.Stmt] = []
         self.turns: list[kir.Stmt] = []
 
@@ -191,6 +205,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             made = self._kernel((loop,), self._tiles())
         loops = [Var(f"l{axis}") for axis in range(len(tiling.domain.extents))]
         counts = tuple(zip(loops, tiling.domain.extents, strict=True)) if self.sizes else ()
+        counts += tuple(self.counts.items())
         sizes = (
             (var, reduce(mul, loops[axes.start : axes.stop])) for var, axes in self.sizes.items()
         )
@@ -252,7 +267,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         tiling = self.tiling
         return kir.Kernel(
             name=self.name,
-            params=(*self.extents, *self.strides, *self.sizes),
+            params=(*self.extents, *self.strides, *self.sizes, *self.counts),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers),
@@ -296,6 +311,22 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
                 f"use tile=(1, {self.params.tile[1]})"
             )
         return None if found is None else (found, self.origin(found))
+
+    def _gathered(
+        self, math: Arithmetic, tv: TensorView, coords: Coords, index: kir.Fragment
+    ) -> kir.Fragment:
+        """Take elements by an index, and by where they stand along the other axes."""
+        access = dict(self.tiling.domain.gathers)[tv, coords]
+        tensor, count = self.tensors[access.name], sum(isinstance(s, kir.Gather) for s in math.math)
+        places = [index]
+        for n, axis in enumerate(self.tiling.axes(access)):
+            if self.tiling.varies(access, axis):
+                where = math.fragment(f"{math.prefix}_{access.name}_{count}_c{n}", DType.I64)
+                math.math.append(kir.Coordinate(where, axis, self.origin(axis)))
+                places.append(where)
+        out = math.fragment(f"{math.prefix}_{tv.name}_{count}", access.tv.dtype)
+        math.math.append(kir.Gather(out, tensor, tuple(places)))
+        return out
 
     def _width(self, access: Access) -> int:
         """Elements per access: neighbours in memory, aligned, 16 bytes at most."""

@@ -16,6 +16,7 @@ from fuser.pipeline import Launch, Program
 from fuser.runtime.call import (
     Spec,
     extents_of,
+    gathered_strides,
     intermediate_spec,
     kernel_extents,
     normalised,
@@ -106,8 +107,11 @@ def _bind(
     for var, extent in numbers.counts:
         known[var] = values[extent] if isinstance(extent, Symbol) else extent
     tensors = {tensor.name: tensor for tensor in launch.kernel.tensors}
-    for access in (*tiles.domain.reads, *tiles.domain.writes):
+    indexed = [access for _, access in tiles.domain.gathers]
+    for access in tiles.domain.accesses:
         strides = strides_of(tiles, access, specs[access.tv.name], extents)
+        if access in indexed:
+            strides = gathered_strides(tiles, access, specs[access.tv.name], strides)
         pairs = zip(tensors[access.name].strides, strides, strict=True)
         known |= {stride: value for stride, value in pairs if isinstance(stride, Var)}
         steps = steps_of(tiles, access, specs[access.tv.name])

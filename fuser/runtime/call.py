@@ -16,7 +16,7 @@ from fuser.expr import Expr, Var, substitute
 from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
-from fuser.schedule.domain import Access, Domain
+from fuser.schedule.domain import INDEXED, Access, Domain
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import Layout, viewed
@@ -224,6 +224,16 @@ def steps_of(tiles: Loops, access: Access, spec: Spec) -> tuple[int, ...]:
         return ()
     own = normalised(access.tv, spec)
     return tuple(own[access.coords.index(axes[-1])] for axes in tiles.cycles(access))
+
+
+def gathered_strides(
+    tiles: Loops, access: Access, spec: Spec, strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return strides of a tensor to take elements of: of the indexed axis, and of the others."""
+    own = access.axis_of(INDEXED)
+    first = 0 if own is None else normalised(access.tv, spec)[own]
+    pairs = zip(tiles.axes(access), strides, strict=True)
+    return (first, *(stride for axis, stride in pairs if tiles.varies(access, axis)))
 
 
 def _harmless(extent: int, stride: int) -> int:

@@ -199,7 +199,7 @@ class _Call:
 
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
         domain = segment.domain
-        aligned: dict[str, int] = {}
+        aligned = {access.name: 1 for _, access in domain.gathers}
         tma: set[str] = set()
         ragged: set[str] = set()
         tiles = tiled(domain, schedule)

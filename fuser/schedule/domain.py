@@ -22,6 +22,8 @@ Coords = tuple[int | None, ...]
 """Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
 Key = tuple[TensorView, Coords]
 """A tensor, walked in one way."""
+INDEXED = -1
+"""Stands for the loop axis of an axis whose elements an index names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Domain:
     of the kernel.  `reads` are inputs as read, operands of products among them, and `inputs` those
     of them that outputs are computed from element by element.  `rows` are the axes that all its
     reductions reduce and their users walk: the kernel has whole rows at a time.
+    `gathers` has, for each `gather` as walked, the tensor that it takes elements of.
     """
 
     extents: tuple[Extent, ...]
@@ -81,6 +84,12 @@ class Domain:
     inputs: tuple[Access, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     rows: tuple[int, ...] = ()
+    gathers: tuple[tuple[Key, Access], ...] = ()
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """All tensors in memory."""
+        return (*self.reads, *self.writes, *dict.fromkeys(access for _, access in self.gathers))
 
     def under(self, reduction: Reduction) -> list[Key]:
         """Return the reductions that one reduces, element by element."""
@@ -233,7 +242,7 @@ def whole_rows(
             if (key, within) in found:
                 continue
             found.add((key, within))
-            if tv.op == "mma":
+            if tv.op in ("mma", "gather"):
                 return None
             if not reduced_axes(tv) or tv in apart:
                 left += [(arg, within) for arg in whole.following(key)]
@@ -300,7 +309,9 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[s
     as_b = {(access.tv, access.coords): access for access in reads}
     pinned = _index_axes([*results, *reduced])
     pinned |= {a.coords[-1] for a in writes if a.tv.parts and a.coords[-1] is not None}
-    merged = _merge(range(len(extents)), reads, writes, pinned)
+    gathers = _gathers([*results, *reduced])
+    indexed = [access for _, access in gathers]
+    merged = _merge(range(len(extents)), [*reads, *indexed], writes, pinned)
     made = []
     for (tv, coords), (a, b) in zip(products, operands, strict=True):
         leaves: list[Access] = []
@@ -315,7 +326,8 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[s
         for (tv, coords), key in zip(reductions, reduced, strict=True)
     )
     whole = extents or (1,)
-    return Domain(whole, tuple(reads), tuple(writes), merged, tuple(made), direct, folds)
+    memory = tuple(reads), tuple(writes)
+    return Domain(whole, *memory, merged, tuple(made), direct, folds, (), gathers)
 
 
 def _reduced(
@@ -372,9 +384,12 @@ def _operands(
 
 
 def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView, Coords]]:
-    """Yield every tensor argument of `tv` with its position and the loop axes of its axes."""
+    """Yield every tensor argument of `tv` with its position and the loop axes of its axes.
+
+    Not the one of which elements are taken by an index: `Domain.gathers` has it.
+    """
     for n, arg in enumerate(tv.args):
-        if not isinstance(arg, TensorView):
+        if not isinstance(arg, TensorView) or (tv.op == "gather" and n == 0):
             continue
         walked: list[int | None] = [None] * arg.rank
         for axis, source in enumerate(producer_axes(tv, n)):
@@ -453,6 +468,27 @@ def _element_args(key: Key) -> list[Key]:
 
 def _order(key: Key) -> tuple[int, str]:
     return key[0].number, str(key[1])
+
+
+def _gathers(keys: list[Key]) -> tuple[tuple[Key, Access], ...]:
+    """Return what elements are taken of: each tensor as walked once, by a name of its own."""
+    found = sorted(
+        (key for key in reached(keys, _element_args) if key[0].op == "gather"), key=_order
+    )
+    known: dict[Key, Access] = {}
+    out = []
+    for tv, coords in found:
+        whole = tensor_args(tv)[0]
+        own: list[int | None] = [None] * whole.rank
+        for axis in range(whole.rank):
+            if whole.logical[axis].iter_type is IterType.ITERATION:
+                walked = producer_axes(tv, 0)[axis]
+                own[axis] = INDEXED if walked is None else coords[axis]
+        source, walks = _source(whole, tuple(own))
+        name = f"{source.name}_at{len(known)}"
+        access = known.setdefault((source, walks), Access(source, walks, name))
+        out.append(((tv, coords), access))
+    return tuple(out)
 
 
 def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
@@ -553,6 +589,8 @@ def flat_refusal(domain: Domain) -> str | None:
     rank = len(domain.extents)
     if _index_axes([(access.tv, access.coords) for access in domain.writes]):
         return "iota needs the coordinate along an axis"
+    if domain.gathers:
+        return "elements that are taken by an index have coordinates along all axes"
     for access in domain.writes:
         if access.tv.parts or not is_whole(access, rank):
             return f"{access.tv} is not contiguous in the order of the loops"

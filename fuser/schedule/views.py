@@ -190,7 +190,7 @@ class Viewed:
 @lru_cache(maxsize=256)
 def viewed(fusion: Fusion) -> Viewed:
     """Return a fusion without operations that make views."""
-    if not any(_makes_view(tv) for tv in fusion.tensors):
+    if not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
         return Viewed(fusion, {}, {}, ())
     return _Views(fusion).run()
 
@@ -207,7 +207,9 @@ class _Views:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         self.new: dict[TensorView, TensorView] = {}
+        self.products = any(tv.op == "mma" for tv in fusion.tensors)
         self.stored: dict[TensorView, TensorView] = {}
+        self.lain: dict[TensorView, TensorView] = {}
         self.views: dict[str, View] = {}
         self.parts: dict[str, tuple[TensorView, ...]] = {}
         self.rooms: list[TensorView] = []
@@ -219,7 +221,11 @@ class _Views:
             if tv.op == "input":
                 self.new[tv] = self._add(tv)
             elif not _makes_view(tv):
-                args = tuple(self._value(a) if isinstance(a, TensorView) else a for a in tv.args)
+                args = tuple(self._given(a) if isinstance(a, TensorView) else a for a in tv.args)
+                if tv.op == "gather":
+                    args = (self._in_memory(tensor_args(tv)[0]), args[1])
+                if tv.op == "mma":
+                    args = tuple(self._rounded(a) for a in tensor_args(tv))
                 same = all(a is b for a, b in zip(args, tv.args, strict=True))
                 self.new[tv] = self._add(tv if same else replace(tv, args=args))
             elif self._is_stored(tv):
@@ -230,6 +236,8 @@ class _Views:
                 outputs += self.parts[tv.name]
             elif _makes_view(tv):
                 outputs.append(self._add(_copy(tv, tv.name, self._value(tv), tv.dtype)))
+            elif self._given(tv) is not self.new[tv]:
+                outputs.append(self._add(_copy(tv, tv.name, self._given(tv), tv.dtype)))
             else:
                 outputs.append(self.new[tv])
         known = Fusion(self.fusion.inputs, tuple(self.tensors), tuple(outputs))
@@ -240,6 +248,18 @@ class _Views:
         self.tensors.append(tv)
         return tv
 
+    def _given(self, tv: TensorView) -> TensorView:
+        """Return a tensor as operations take it; kernels with products take nothing by index."""
+        gathers = tv.op == "gather" and self.products
+        return self._in_memory(tv) if gathers else self._value(tv)
+
+    def _rounded(self, tv: TensorView) -> TensorView:
+        """Return an operand of a product in its own type, which memory on the way may not have."""
+        made = self._given(tv)
+        if made.dtype is tv.dtype:
+            return made
+        return self._add(_copy(tv, f"{tv.name}_rounded", made, tv.dtype))
+
     def _value(self, tv: TensorView) -> TensorView:
         """Return a tensor as other operations take it: a view as an input."""
         if tv not in self.new:
@@ -248,6 +268,20 @@ class _Views:
             self.new[tv] = self._add(_laid(made, whole, steps))
             self.views[made.name] = View(self.new[tv], whole.name, steps)
         return self.new[tv]
+
+    def _in_memory(self, tv: TensorView) -> TensorView:
+        """Return a tensor that lies in memory, seen through operations that only move axes."""
+        source = tv
+        while source.op in OPS and OPS[source.op].form is Form.SHAPE:
+            (source,) = tensor_args(source)
+        if not self._is_computed(source):
+            return self._value(tv)
+        if tv not in self.lain:
+            whole, steps = self._way(tv)
+            made = _copy(tv, f"{tv.name}_view", None, whole.dtype)
+            self.lain[tv] = self._add(_laid(made, whole, steps))
+            self.views[made.name] = View(self.lain[tv], whole.name, steps)
+        return self.lain[tv]
 
     def _is_stored(self, tv: TensorView) -> bool:
         """Tell whether a view has memory of its own, which its arguments fill."""
@@ -264,7 +298,7 @@ class _Views:
 
     def _store(self, tv: TensorView) -> None:
         """Let the arguments of a tensor be stored where they lie in it."""
-        args = [self._value(arg) for arg in tensor_args(tv)]
+        args = [self._given(arg) for arg in tensor_args(tv)]
         alone = tv in self.fusion.outputs and tv not in self.taken
         exact = all(arg.op == "input" and arg.dtype is tv.dtype for arg in args)
         room = tv if alone else self._room(tv, tv.dtype if exact else arithmetic(tv.dtype))

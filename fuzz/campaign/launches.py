@@ -244,7 +244,10 @@ def _dense(kernel: kir.Kernel, extents: list[int], more: dict[str, int]) -> dict
     """Give extents and strides their values: tensors are dense, the unit stride fastest."""
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | more
     for tensor in kernel.tensors:
-        values = [params[e.name] if isinstance(e, Var) else 1 for e in tensor.extents]
+        values = [
+            params.setdefault(e.name, ANY_COUNT) if isinstance(e, Var) else 1
+            for e in tensor.extents
+        ]
         order = sorted(range(len(values)), key=lambda axis: (tensor.strides[axis] != 1, -axis))
         unit, span = max(tensor.aligned, _TMA_BYTES // tensor.dtype.nbytes), 1
         for axis in order:

@@ -164,6 +164,8 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[str, ...], str]:
             return (src.name,), ""
         case kir.Mma(acc, a, b):
             return (acc.name, a.name, b.name), acc.name
+        case kir.Gather(dst, _, index):
+            return tuple(one.name for one in index), dst.name
         case kir.Compute(dst, _, args):
             return tuple(x.name for x in args if isinstance(x, kir.Fragment)), dst.name
         case _:

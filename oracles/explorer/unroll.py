@@ -455,6 +455,9 @@ class _Unroller:
                 self.matrix(stmt)
             case kir.Load() | kir.Store() | kir.AtomicAdd():
                 self.move(stmt)
+            case kir.Gather(_, src):
+                self.gather(src)
+                self.registers.touch(*fragments(stmt), self.where)
             case kir.Mma() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate():
                 self.registers.touch(*fragments(stmt), self.where)
             case _:
@@ -534,6 +537,14 @@ class _Unroller:
         event = self.event(access)
         access.write, access.number = write, n
         self.step(Op.ACCESS, stmt, event, (access,))
+
+    def gather(self, tensor: kir.Tensor) -> None:
+        """Allow reads by index of what nobody writes while the kernel runs, and nothing else."""
+        kernel = self.plan.kernel
+        if tensor.name in (*kernel.outputs, *kernel.workspaces):
+            raise NotModelled(f"a gather from {tensor.name}, which may be written")
+        if kernel.dependent and tensor.name not in kernel.early:
+            raise NotModelled(f"a gather from {tensor.name}, which launches before may write")
 
     def move(self, stmt: kir.Load | kir.Store | kir.AtomicAdd) -> None:
         self.registers.touch(*fragments(stmt), self.where)

@@ -187,7 +187,7 @@ AMONG_CTAS = kir.OnSemaphore
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
 _COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.StAsync
-_DATA = _COPIES | kir.Load | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
+_DATA = _COPIES | kir.Load | kir.Gather | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +318,8 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragm
             return (src,), ()
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
+        case kir.Gather(dst, _, index):
+            return index, (dst,)
         case kir.Compute(dst, _, args):
             return tuple(arg for arg in args if isinstance(arg, kir.Fragment)), (dst,)
         case kir.Wgmma(acc, a):

@@ -155,6 +155,23 @@ def _cat(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     )
 
 
+def _gather(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Take elements; all parts of the estimate go the same way."""
+    x, index = args
+    ((axis,),) = (map(int, value) for _, value in tv.attrs)
+    many = x.value.shape[axis]
+    full = (*shape[:axis], many, *shape[axis + 1 :])
+    outside = ((index.value < 0) | (index.value >= many)).expand(shape)
+    where = index.value.expand(shape).clamp(0, max(many - 1, 0))
+
+    def taken(part: torch.Tensor) -> torch.Tensor:
+        whole = part.expand(x.value.shape).expand(full)
+        return whole.gather(axis, where) if many else torch.zeros(shape, dtype=part.dtype)
+
+    doubt = taken(x.undecided) | outside | index.undecided
+    return Estimate(x.dtype, taken(x.value), taken(x.error), doubt)
+
+
 def _full(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
     return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided)
@@ -501,6 +518,7 @@ ROWS: dict[str, Row] = {
     "flatten": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
     "unflatten": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
     "cat": _cat,
+    "gather": _gather,
     "full": _full,
     "iota": _iota,
 }

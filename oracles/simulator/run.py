@@ -35,7 +35,7 @@ TRACE = 14
 """Steps that a witness shows before the one that failed."""
 
 
-Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
+Data = kir.Compute | kir.Load | kir.Gather | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
 """Statements of one thread on its own registers, and between these and memory."""
 
 
@@ -164,7 +164,7 @@ class Run:
                 return self._in_step(agent, event, what, lambda p: memory.matrix(p, event, stmt))
             case (
                 kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
-                | kir.Slice()
+                | kir.Slice() | kir.Gather()
             ):  # fmt: skip
                 self._data(agent, event, stmt)
             case kir.MBarrierWaitParity(ring, _, _, scope, retry):
@@ -297,6 +297,8 @@ class Run:
                 self.memory.store(agent, event, stmt)
             case kir.AtomicAdd():
                 self.memory.atomic_add(agent, event, stmt)
+            case kir.Gather():
+                self.memory.gather(agent, event, stmt)
             case kir.Coordinate():
                 registers.coordinate(agent, event, stmt)
             case kir.Slice():

@@ -114,6 +114,9 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _sliced(stmt)
         case kir.Reduce():
             yield from _reduce(stmt, place)
+        case kir.Gather(dst, src, index):
+            yield from dealt(place, dst.layout)
+            yield from _gathered(kernel, dst, src, index)
         case kir.Coordinate(dst, axis):
             yield from dealt(place, dst.layout)
             rank = len(dst.layout.shape)
@@ -574,6 +577,23 @@ def _relabelled(stmt: kir.Slice, dst: kir.Layout, src: kir.Layout) -> Iterable[s
             f": {rows} rows in strips for every {step}, {elements} elements in rounds of {share}; "
             "give every thread as many, or take them through shared memory"
         )
+
+
+def _gathered(
+    kernel: kir.Kernel, dst: kir.Fragment, src: kir.Tensor, index: tuple[kir.Fragment, ...]
+) -> Iterable[str]:
+    if src not in kernel.tensors:
+        yield f": {src.name} is no tensor of the kernel; add it to Kernel.tensors"
+    if src.name in (*kernel.outputs, *kernel.workspaces):
+        yield f": the kernel may write {src.name}; gather from a tensor that it only reads"
+    if len(index) != len(src.extents):
+        yield f": {len(index)} indices for the {len(src.extents)} axes of {src.name}; give each one"
+    if dst.dtype is not src.dtype:
+        yield f": {src.dtype} into {dst.dtype}; make them the same"
+    for one in index:
+        if one.dtype is not DType.I64 or one.layout != dst.layout:
+            have = f"{one.name} is {one.dtype} in {one.layout}"
+            yield f": {have}; use i64 in the layout of {dst.name}"
 
 
 def _reduce(stmt: kir.Reduce, place: Place) -> Iterable[str]:

@@ -240,6 +240,10 @@ def _wrong(site: Site) -> list[Claim]:
                 if part.layout != dst.layout and kir.Deal.ROWS not in deals:
                     raise UnsupportedError(f"{site.where}: its fragments differ in layout")
             return [_held(site, dst), *(_spread(dst, arg) for arg in parts)]
+        case kir.Gather(dst, _, index):
+            if any(one.layout != dst.layout for one in index):
+                raise UnsupportedError(f"{site.where}: its fragments differ in layout")
+            return [_held(site, dst)]
         case kir.Slice(dst, src, column):
             columns = _columns(dst.layout, src.layout, column)
             return [_held(site, dst), _held(site, src), *columns]

@@ -303,8 +303,11 @@ def wait_for_launches(step: Step) -> None:
 def _depends(step: Step) -> None:
     """Check that what launches before this one may use is used after their end."""
     kernel, site = step.world.kernel, step.site
+    if isinstance(site.stmt, kir.Gather) and site.stmt.src.name in kernel.early:
+        return
     box = touches(site.stmt)
-    if box is None and not isinstance(site.stmt, AMONG_CTAS | kir.TensorMapReplace):
+    others = AMONG_CTAS | kir.TensorMapReplace | kir.Gather
+    if box is None and not isinstance(site.stmt, others):
         return
     if box is not None:
         if box.tensor.name in kernel.early and not (writes(site.stmt) or adds(site.stmt)):
@@ -336,6 +339,10 @@ def execute(step: Step) -> bool:
             kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
             | kir.Mma()
         ):  # fmt: skip
+            registers(step)
+        case kir.Gather(_, src):
+            if src.name in (*step.world.kernel.outputs, *step.world.kernel.workspaces):
+                raise UnsupportedError(f"{src.name} is gathered from, and may be written")
             registers(step)
         case kir.Load(_, place):
             _ordinary(step, place, writes=False)

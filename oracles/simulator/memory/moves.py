@@ -135,6 +135,24 @@ class Memory:
             says = f"element {many - 1} of {buffer.name}[{index}] is read; the bulk copy that "
             raise Violation("RAW", f"{says}filled it ended after {held}")
 
+    def gather(self, agent: Agent, event: Event, stmt: kir.Gather) -> None:
+        """Fill this thread's part of a fragment with the elements that its indices name."""
+        name, view = stmt.src.name, self.geometry.views[stmt.src.name]
+        if any(one.layout != stmt.dst.layout for one in stmt.index):
+            raise Violation("bounds", f"indices of {name} differ from {stmt.dst.name} in layout")
+        parts = [register(agent, one) for one in stmt.index]
+        held = tile(stmt.dst.layout, span(agent, event)).elements.size
+        valid, flat = np.ones(held, np.bool_), np.zeros(held, np.int64)
+        for part, extent, step in zip(parts, view.extents, view.steps, strict=True):
+            valid &= (part >= 0) & (part < extent)
+            flat += part * step
+        everything = kir.Box(stmt.src, (0,) * len(parts), (1,) * len(parts), view.extents)
+        self._access(agent, event, everything, flat[valid], Act.READ)
+        values = self.tensors.flat[name]
+        made = np.zeros(held, values.dtype)
+        made[valid] = values[flat[valid]]
+        agent.registers[stmt.dst.name] = made
+
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
         """Write this thread's part of a fragment."""
         values = _kept(agent, event, stmt.src)

@@ -130,6 +130,8 @@ def _applied(draw: st.DrawFn, ops: Ops, op: str, args: list[Any]) -> TensorView:
             return ops.flatten(x, draw(st.integers(0, 1)))
         case "unflatten":
             return ops.unflatten(x, draw(st.integers(0, 1)), [2, -1])
+        case "gather":
+            return ops.gather(x, draw(st.integers(0, 1)), a)
         case "cat":
             return ops.cat([x, x], draw(st.integers(0, 1)))
         case "permute":
@@ -319,7 +321,7 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
     for name in set(METHODS) - {*COMPOSITIONS}:
         arity = most[name] if name in most else OPS[name].arity
         arity = 2 if name in ("broadcast", "expand", "squeeze", "permute", "cat") else arity
-        arity = {"slice": 5, "flatten": 3, "unflatten": 3}.get(name, arity)
+        arity = {"slice": 5, "flatten": 3, "unflatten": 3, "gather": 3}.get(name, arity)
         arity = 2 if name in ("sum", "prod", "mean", "max", "min") else arity
         for bad, place in itertools.product(garbage, range(arity)):
             fd = FusionDefinition()

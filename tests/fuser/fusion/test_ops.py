@@ -147,7 +147,7 @@ def test_the_table_is_consistent() -> None:
         assert spec.name == name
         assert spec.allowed
         assert (spec.rule is Rule.KEEP) == (
-            spec.form in (Form.SHAPE, Form.VIEW) or name in ("max", "min")
+            spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER) or name in ("max", "min")
         )
         some = name.startswith("bitwise") or spec.form is Form.MMA or spec.rule is Rule.RANK
         assert spec.allowed >= FLOATS or some

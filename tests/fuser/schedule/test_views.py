@@ -29,7 +29,7 @@ def agree(name: str, got: list[torch.Tensor], x: torch.Tensor) -> None:
     """Compare with torch."""
     made = MOVED[name][1](x.double(), x.shape[1])
     for one, other in zip(got, made if isinstance(made, tuple) else (made,), strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i64"])
