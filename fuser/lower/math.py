@@ -145,6 +145,15 @@ class Arithmetic:
         self.math.append(kir.Compute(frag, "promote", (arg,)))
         return frag
 
+    def corrected(self, mean: TensorView, count: kir.Fragment) -> kir.Fragment:
+        """Return a number of elements less the `correction` of their mean, and 0 at least."""
+        (less,) = dict(mean.attrs).get("correction", (0,))
+        for op, number in (("sub", less), ("maximum", 0)) if less else ():
+            left = self.fragment(f"{count.name}_{op}{number}", DType.I64, count.layout)
+            self.math.append(kir.Compute(left, op, (count, kir.Literal(number, DType.I64))))
+            count = left
+        return count
+
     def bounded(
         self,
         value: kir.Fragment,

@@ -13,6 +13,7 @@ from math import gcd
 
 from fuser.dtype import DType
 from fuser.expr import Expr, eq
+from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
@@ -228,7 +229,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             parts = self._of_warps(parts)
         for reduction, total in zip(level, parts, strict=True):
             key = reduction.tv, reduction.coords
-            math.done[key] = self._mean(total) if reduction.tv.op == "mean" else total
+            math.done[key] = (
+                self._mean(reduction.tv, total) if reduction.tv.op == "mean" else total
+            )
 
     def _part(self, reduction: Reduction) -> kir.Fragment:
         """Append what puts together what a warp has of its rows."""
@@ -252,6 +255,11 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Return how threads hold what is reduced: one row, where all rows are the same."""
         down = {*self.tiling.axes_of[-2]}
         return self._layout(rows=not down.isdisjoint(reduction.walked), cols=True)
+
+    def _position(self, tv: TensorView, axis: int) -> tuple[int, Expr] | None:
+        """Return the kernel's axis and first coordinate of a loop axis: tiles have whole rows."""
+        found = super()._position(tv, axis)
+        return (found[0], 0) if found and found[0] == self.tiling.rank - 1 else found
 
     def _bounded(self, reduction: Reduction, value: kir.Fragment, name: str) -> kir.Fragment:
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
@@ -321,14 +329,15 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         number = alike.index(reduction)
         return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
 
-    def _mean(self, total: kir.Fragment) -> kir.Fragment:
+    def _mean(self, tv: TensorView, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements a row has."""
         math, axis = self.math, self.tiling.rank - 1
         count = math.fragment("count", DType.I64, total.layout)
-        many = math.fragment(f"count_as_{total.dtype.name}", total.dtype, total.layout)
         if not any(isinstance(stmt, kir.Coordinate) and stmt.dst == count for stmt in math.math):
             math.math.append(kir.Coordinate(count, axis, self.extents[axis]))
-        math.math.append(kir.Compute(many, "promote", (count,)))
+        less = math.corrected(tv, count)
+        many = math.fragment(f"{less.name}_as_{total.dtype.name}", total.dtype, total.layout)
+        math.math.append(kir.Compute(many, "promote", (less,)))
         out = math.fragment(f"mean_{total.name}", total.dtype, total.layout)
         math.math.append(kir.Compute(out, "div", (total, many)))
         return out

@@ -293,12 +293,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
                 one = both
             count = one
         assert count is not None, "a reduction reduces some axis"
-        less = dict(reduction.tv.attrs).get("correction")
-        for op, number in (("sub", less[0]), ("maximum", 0)) if less else ():
-            left = math.fragment(f"count_{op}", DType.I64)
-            math.math.append(kir.Compute(left, op, (count, kir.Literal(number, DType.I64))))
-            count = left
-        divisor = math.converted(count, total.dtype)
+        divisor = math.converted(math.corrected(reduction.tv, count), total.dtype)
         out = math.fragment(f"mean_{total.name}", total.dtype)
         math.math.append(kir.Compute(out, "div", (total, divisor)))
         return out

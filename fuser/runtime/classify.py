@@ -230,7 +230,8 @@ class _Call:
                 whole = gcd(common, extents[axes[-1]] * nbytes)
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
-            if whole < common and not domain.products and tiles.unit(access, axes[-1]):
+            alone = not domain.products and not domain.rows
+            if whole < common and alone and tiles.unit(access, axes[-1]):
                 ragged.add(access.name)
                 whole = common
             aligned[access.name] = max(1, whole // nbytes)

@@ -8,7 +8,6 @@ from math import prod
 
 from fuser.arch import SM_90A
 from fuser.fusion.ir import Fusion, TensorView
-from fuser.kernel.memory import exchanged
 from fuser.schedule.domain import (
     Access,
     Domain,
@@ -66,7 +65,7 @@ class Tiling:
     def axes(self, access: Access) -> tuple[int, ...]:
         """Axes of the kernel along which a tensor is seen, in its own order: all of them."""
         own = tuple(range(self.rank))
-        return exchanged(own) if self.turned(access) else own
+        return (*own[:-2], *own[:-3:-1]) if self.turned(access) else own
 
     def turned(self, access: Access) -> bool:
         """Tell whether tiles of a tensor are transposed: neighbours lie along rows."""

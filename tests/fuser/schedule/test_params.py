@@ -18,6 +18,7 @@ GOOD: dict[str, object] = {
     "prefetch": 2,
     "warp_specialized": False,
     "flat": False,
+    "transpose": False,
 }
 
 

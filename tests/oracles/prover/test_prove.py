@@ -33,7 +33,7 @@ from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Mark
 
 Change = Callable[[kir.Stmt], "list[kir.Stmt] | None"]
-FILES = 38
+FILES = 39
 """Files of ours that a proof may cross; to be lowered whenever files are merged."""
 
 

@@ -238,7 +238,10 @@ def test_casts_agree_with_torch(source: str, target: str) -> None:
     fd = FusionDefinition()
     fd.add_output(fd.ops.cast(fd.define_tensor([len(values)], source), target))
     (want,) = evaluate(fd.fusion(), [x])
-    verdict = compare([want], [x.to(TORCH[DType.of(target)])], exact=True)
+    # Beyond the largest f8e4m3 torch has had that number since 2.12, and NaN before.
+    large = target == "f8e4m3" and x.dtype.itemsize > 1
+    cut = x.to(F64).clamp(-448, 448).to(x.dtype) if large else x
+    verdict = compare([want], [cut.to(TORCH[DType.of(target)])], exact=True)
     assert verdict.status is Status.PASS, verdict
     if DType.of(source).is_float and DType.of(target).is_int:
         size = x.to(F64).abs()

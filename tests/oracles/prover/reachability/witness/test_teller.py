@@ -143,7 +143,7 @@ def test_arrivals_of_all_warps_are_one_row() -> None:
         ),
         (
             changed(recipes.specialized_ring(3), at("empty"), 0),
-            "line 19: empty[0] arrive: load does not wait for it before line 26",
+            "line 20: empty[0] arrive: load does not wait for it before line 27",
         ),
     ],
 )
