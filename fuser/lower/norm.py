@@ -327,7 +327,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """
         math, out = self.math, []
         slots = []
-        ranks: list[int | None] = [*range(self.params.cluster)] if self.params.cluster > 1 else [None]
+        ranks: list[int | None] = (
+            [*range(self.params.cluster)] if self.params.cluster > 1 else [None]
+        )
         for part in parts:
             name = part.name.removeprefix("part_")
             slots.append(kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0))

@@ -80,7 +80,9 @@ def default_norm_params(
     held, lanes = HELD / 2 / words, 1
     while lanes < MOST and lanes * held < columns:
         lanes *= 2
-    while lanes < MOST and tiles * cluster * lanes < SM_90A.sms * ENOUGH and lanes * vector < columns:
+    while (
+        lanes < MOST and tiles * cluster * lanes < SM_90A.sms * ENOUGH and lanes * vector < columns
+    ):
         lanes *= 2
     while lanes < 2 * MOST and lanes * 2 * held < columns:
         lanes *= 2
@@ -99,7 +101,13 @@ def default_norm_params(
     registers = -(-int(registers) // STEP) * STEP
     resident = max(1, min(FILE // (threads * registers), 2048 // threads, 32))
     stages = min(STAGES, (SM_90A.smem_bytes // resident - SM_90A.smem_bytes // 64) // max(slot, 1))
-    if ring and cluster == 1 and columns > LONG and stages > 1 and tiles > SM_90A.sms * resident * rows:
+    if (
+        ring
+        and cluster == 1
+        and columns > LONG
+        and stages > 1
+        and tiles > SM_90A.sms * resident * rows
+    ):
         return NormParams(
             (rows, wide), vector, threads // 32, resident, "cp_async", "direct", stages,
             stages - 1, lanes=lanes, recompute=recompute, resident=resident, hold=weights == 0,

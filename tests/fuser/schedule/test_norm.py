@@ -202,7 +202,7 @@ def test_kernels_one_after_the_other_compute_what_the_fusion_does(data: st.DataO
         assert torch.equal(found, want.value.to(TORCH[tv.dtype])), str(fusion)
 
 
-@pytest.mark.parametrize("columns", [1, 62, 300, 1024, 4096, 8192, 16384, 32768])
+@pytest.mark.parametrize("columns", [1, 62, 300, 1024, 4096, 8192, 16384, 32768, 131072])
 @pytest.mark.parametrize("rows", [1, 300, 100_000])
 @pytest.mark.parametrize("idiom", IDIOMS)
 def test_default_schedules_have_whole_rows_as_long_as_registers_hold_them(
@@ -213,7 +213,8 @@ def test_default_schedules_have_whole_rows_as_long_as_registers_hold_them(
     made = classify(fusion, None, of_rows(fusion, rows, columns))
     (schedule,) = made.schedules
     assert isinstance(schedule, NormParams)
-    assert columns <= schedule.tile[1] < columns + schedule.lanes * schedule.vector
+    step = schedule.lanes * schedule.vector * schedule.cluster
+    assert columns <= schedule.columns < columns + step
 
 
 def test_rows_beyond_the_registers_are_cut_as_ever() -> None:
@@ -260,6 +261,8 @@ def test_params_name_what_is_wrong_with_them() -> None:
         "all warps have rows": {"warp_specialized": True},
         "unknown mechanism": {"load": "tma"},
         "need 1..32 warps": {"warps": 33},
+        "1, 2, 4 or 8 CTAs share rows": {"cluster": 3},
+        "CTAs that share rows have one tile each": {"cluster": 2, "ctas_per_sm": 1},
     }
     for says, change in tries.items():
         with pytest.raises(ScheduleError, match=says):
