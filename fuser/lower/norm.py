@@ -61,9 +61,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             box = self._row(access)
             result = self._spread(math.value(access.tv, access.coords), self._boxed(box))
             store = kir.Store(box, result, self._width_of(access))
-            along = self.tiling.varies(access, self.tiling.rank - 1)
+            whole = self.tiling.varies(access, self.tiling.rank - 1)
             # What there is one of for a row all CTAs of a cluster have.
-            alone = self.params.cluster > 1 and not along
+            alone = self.params.cluster > 1 and not whole
             math.math.append(kir.IfThenElse(eq(kir.RANK, 0), (store,)) if alone else store)
         if self.params.cluster > 1:
             return self._shared(tuple(math.math))
