@@ -76,6 +76,28 @@ def test_results_of_rows_join_those_that_have_all_axes() -> None:
     assert {access.coords for access in segment.domain.writes} == {(0, 1), (0,)}
 
 
+def test_sums_beside_what_they_are_of_are_one_kernel() -> None:
+    """Which reads its input once; but not sums of something else, or of columns."""
+
+    def beside(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.ops.relu(fd.define_tensor(["m", "n"], "f32"))
+        return [x, fd.ops.sum(x, [1])]
+
+    (segment,) = cut(of(beside))
+    assert segment.domain.rows == (1,)
+    assert [access.coords for access in segment.domain.writes] == [(0, 1), (0,)]
+
+    def other(fd: FusionDefinition) -> list[TensorView]:
+        x, y = (fd.define_tensor(["m", "n"], "f32") for _ in range(2))
+        return [fd.ops.relu(x), fd.ops.sum(y, [1])]
+
+    def across(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.define_tensor(["m", "n"], "f32")
+        return [fd.ops.relu(x), fd.ops.sum(x, [0])]
+
+    assert [len(cut(of(define))) for define in (other, across)] == [2, 2]
+
+
 def test_results_of_rows_alone_hold_what_they_reduce_twice() -> None:
     """A variance; but a sum alone is reduced tile by tile."""
 
