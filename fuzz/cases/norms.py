@@ -226,9 +226,11 @@ def norm_extents(draw: st.DrawFn, fusion: Fusion, params: NormParams) -> dict[st
     for name in around:
         many = [rows, rows + 1, 1, 2 * rows, 3 * rows - 1, 5, rows * (params.stages + 1), 0]
         out[name] = draw(st.sampled_from([min(n, 40) for n in many]))
+    left = cols
     for name in symbols(fusion):  # rows of another length than those that are reduced
         if name not in out:
-            out[name] = draw(st.sampled_from([n for n in (1, 5, 16, 33) if n <= cols]))
+            out[name] = draw(st.sampled_from([n for n in (1, 5, 16, 33) if n <= left]))
+            left //= out[name]
     return out
 
 
