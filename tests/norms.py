@@ -19,12 +19,14 @@ RING = NormParams((2, 256), 4, 4, 1, "cp_async", "direct", 3, 2, lanes=64)
 RELOADED = NormParams(
     (1, 512), 8, 2, 1, "cp_async", "direct", 2, 1, lanes=64, recompute=True, reload=True, hold=False
 )
+CLUSTER = NormParams((2, 64), 2, 2, None, "direct", "direct", lanes=32, cluster=4)
 SCHEDULES = {
     "a warp a row": WARP_A_ROW,
     "a CTA a row": CTA_A_ROW,
     "eight lanes a row": LANES,
     "a ring": RING,
     "loaded again": RELOADED,
+    "a cluster a row": CLUSTER,
 }
 
 

@@ -305,7 +305,8 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
         typedef typename Word<T, WIDTH>::Raw Raw;
         if (ok) word.raw = *reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
 #pragma unroll
-        for (int e = 0; e < WIDTH / 2; ++e) dst[(v * kParts + p) * (WIDTH / 2) + e] = ok ? word.pair[e] : none;
+        for (int e = 0; e < WIDTH / 2; ++e)  // zero where nothing was read
+          dst[(v * kParts + p) * (WIDTH / 2) + e] = fill == 0.0f || ok ? word.pair[e] : none;
       }
     }
   } else {

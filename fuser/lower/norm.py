@@ -61,7 +61,13 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         for access in domain.writes:
             box = self._row(access)
             result = self._spread(math.value(access.tv, access.coords), self._boxed(box))
-            math.math.append(kir.Store(box, result, self._width_of(access)))
+            store = kir.Store(box, result, self._width_of(access))
+            whole = self.tiling.varies(access, self.tiling.rank - 1)
+            # What there is one of for a row all CTAs of a cluster have.
+            alone = self.params.cluster > 1 and not whole
+            math.math.append(kir.IfThenElse(eq(kir.RANK, 0), (store,)) if alone else store)
+        if self.params.cluster > 1:
+            return self._shared(tuple(math.math))
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, self.tiling.walked)
         once, again = self._hoisted(tuple(math.math))
         request = kir.CircularBuffer(self.params.stages, self.params.prefetch)
@@ -75,8 +81,26 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             Numbers(self.extents, self._tiles(), self._grid()),
         )
 
+    def _shared(self, tile: Body) -> Lowered:
+        """Return the kernel in which each tile has the CTAs of a cluster, and no CTA several."""
+        ctas = self.params.cluster
+        origins = self._numbered(TILE, kir.BLOCK // ctas, self.tiling.walked)
+        grid, along = self._tiles() * ctas, self.extents[-1]
+        made = replace(
+            self._kernel(()),
+            body=(*origins, *tile),
+            cluster=ctas,
+            requires=(along >= 1, self._fits(along), eq(kir.GRID, grid)),
+            resident=self.params.resident,
+        )
+        return Lowered(made, Numbers(self.extents, self._tiles(), grid))
+
+    def _first(self) -> Expr:
+        """Return the first column of a CTA."""
+        return kir.RANK * self.params.tile[1] if self.params.cluster > 1 else 0
+
     def _fits(self, along: Expr) -> Expr:
-        columns = self.params.tile[1]
+        columns = self.params.columns
         return eq(along, columns) if self.shapes.whole else along <= columns
 
     # --- who holds what ---------------------------------------------------------------------
@@ -103,7 +127,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
     def _row(self, access: Access) -> kir.Box:
         """Return a tile of whole rows."""
-        return self.box(access, {self.tiling.rank - 1: 0}, self.tiling.tma_shape(access))
+        origins = {self.tiling.rank - 1: self._first()}
+        return self.box(access, origins, self.tiling.tma_shape(access))
 
     def _width_of(self, access: Access) -> int:
         return self._width(access) if self.tiling.varies(access, self.tiling.rank - 1) else 1
@@ -225,7 +250,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Append what reduces rows, and those results that other statements use."""
         math = self.math
         parts = [self._part(reduction) for reduction in level]
-        if self.params.lanes > kir.WARP:
+        if self.params.lanes > kir.WARP or self.params.cluster > 1:
             parts = self._of_warps(parts)
         for reduction, total in zip(level, parts, strict=True):
             key = reduction.tv, reduction.coords
@@ -247,7 +272,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         *outer, rows, _ = value.layout.shape
         shape = (*outer, rows, self.params.lanes // lanes)
         layout = replace(value.layout, shape=shape, vector=1, alike=lanes)
-        part = math.fragment(f"{'part' if shape[-1] > 1 else 'all'}_{name}", dtype, layout)
+        several = shape[-1] > 1 or self.params.cluster > 1
+        part = math.fragment(f"{'part' if several else 'all'}_{name}", dtype, layout)
         math.math.append(kir.Reduce(part, value, op))
         return part
 
@@ -292,7 +318,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             math.fragment(*pair)
             for pair in (("column", DType.I64, columns), ("end", DType.I64, one))
         )
-        math.math.append(kir.Coordinate(at, axis, 0))
+        math.math.append(kir.Coordinate(at, axis, self._first()))
         math.math.append(kir.Coordinate(end, axis, self.extents[axis] // even))
         if even > 1:
             vectors = math.fragment("cell", DType.I64, columns)
@@ -303,9 +329,15 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         return inside
 
     def _of_warps(self, parts: list[kir.Fragment]) -> list[kir.Fragment]:
-        """Append what puts the parts of rows together that warps have, all through one barrier."""
+        """Append what puts the parts of rows together that warps have, all through one barrier.
+
+        Those of all CTAs of a cluster, which read each other's, in one order.
+        """
         math, out = self.math, []
         slots = []
+        ranks: list[int | None] = (
+            [*range(self.params.cluster)] if self.params.cluster > 1 else [None]
+        )
         for part in parts:
             name = part.name.removeprefix("part_")
             slots.append(kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0))
@@ -313,14 +345,22 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         for part, slot in zip(parts, slots, strict=True):
             name, count = part.name.removeprefix("part_"), part.layout.shape[-1]
             layout = replace(part.layout, vector=count, alike=self.params.lanes)
-            every = math.fragment(f"parts_{name}", part.dtype, layout)
-            width = gcd(count, 16 // part.dtype.nbytes)
-            math.math.append(kir.Load(every, slot, width))
-            *outer, rows, _ = part.layout.shape
-            layout = replace(every.layout, shape=(*outer, rows, 1), vector=1)
-            whole = math.fragment(f"all_{name}", part.dtype, layout)
+            row = replace(layout, shape=(*layout.shape[:-1], 1), vector=1)
             op = next(s.op for s in math.math if isinstance(s, kir.Reduce) and s.dst == part)
-            math.math.append(kir.Reduce(whole, every, op))
+            ends = ["" if rank is None else f"_of{rank}" for rank in ranks]
+            every = [math.fragment(f"parts_{name}{end}", part.dtype, layout) for end in ends]
+            for frag, rank in zip(every, ranks, strict=True):
+                width = gcd(count, 16 // part.dtype.nbytes)
+                math.math.append(kir.Load(frag, replace(slot, cta=rank), width))
+            totals = [math.fragment(f"all_{name}{end}", part.dtype, row) for end in ends]
+            for total, frag in zip(totals, every, strict=True):
+                math.math.append(kir.Reduce(total, frag, op))
+            whole = totals[0]
+            for rank, total in enumerate(totals[1:]):
+                last = "" if rank + 2 == len(totals) else f"_to{rank + 1}"
+                both = math.fragment(f"all_{name}{last}", part.dtype, row)
+                math.math.append(kir.Compute(both, op, (whole, total)))
+                whole = both
             out.append(whole)
         return out
 

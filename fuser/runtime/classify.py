@@ -187,12 +187,14 @@ class _Call:
         loops = loops_of(domain, self.values)
         columns = prod(loops[axis] for axis in domain.rows)
         if isinstance(self.params, NormParams):
-            if columns > self.params.tile[1]:
-                rows, lanes = self.params.tile[0], self.params.lanes * self.params.vector
+            room = self.params.columns
+            if columns > room:
+                rows, step = self.params.tile[0], self.params.lanes * self.params.vector
+                each = -(-columns // self.params.cluster)
                 self.params.refuse(
-                    "tile",
-                    f"rows of {columns} elements, tiles have {self.params.tile[1]} columns; use "
-                    f"tile=({rows}, {columns + -columns % lanes})",
+                    "tile cluster",
+                    f"rows of {columns} elements, tiles have {room} columns; use "
+                    f"tile=({rows}, {each + -each % step})",
                 )
             return False
         return not fits_registers(domain, columns)
@@ -235,7 +237,7 @@ class _Call:
                 ragged.add(access.name)
                 whole = common
             aligned[access.name] = max(1, whole // nbytes)
-        full = isinstance(schedule, NormParams) and extents[-1] == schedule.tile[1]
+        full = isinstance(schedule, NormParams) and extents[-1] == schedule.columns
         return ShapeClass(tuple(aligned.items()), frozenset(tma), full, frozenset(ragged))
 
 

@@ -123,32 +123,44 @@ def domains(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Domain]:
 def groups(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Group]:
     """Return the loop axes of each kernel's results, and these.
 
-    What there is one of for each row belongs to the results for which the same rows are reduced.
+    What there is one of for each row belongs to the results for which the same rows are reduced, or
+    that are computed from inputs that are reduced, element by element.
     """
     found = _alike(fusion)
-    if not rows:
-        return found
-    for extents, writes in [*found]:
-        whole = whole_rows(extents, writes, rows)
-        if whole is None or whole.extents != extents or (extents, writes) not in found:
+    for group in [*found] if rows else ():
+        if group not in found:
             continue
-        kept = [n for n in range(len(extents)) if n not in whole.axes]
+        extents, writes = group
+        whole = whole_rows(extents, writes, rows)
+        if whole is not None and whole.extents != extents:
+            continue
         for other in [*found]:
-            parts = any(one.tv.parts for one in other[1])
-            if parts or other[0] != tuple(extents[n] for n in kept):
+            if any(one.tv.parts for one in (*writes, *other[1])):
+                continue
+            axes = whole.axes if whole is not None else tuple(range(len(other[0]), len(extents)))
+            kept = _without(axes, len(extents))
+            if not axes or other[0] != tuple(extents[n] for n in kept):
                 continue
             mine = [
                 Access(one.tv, tuple(None if c is None else kept[c] for c in one.coords), one.name)
                 for one in other[1]
             ]
-            both = whole_rows(extents, [*writes, *mine], rows)
-            alone = whole_rows(extents, mine, rows, whole.axes)
-            if both is None or alone is None or not alone.held & whole.held:
+            both = whole_rows(extents, [*writes, *mine], rows, axes)
+            alone = whole_rows(extents, mine, rows, axes)
+            if both is None or alone is None or {*both.apart} - {*(whole.apart if whole else ())}:
                 continue
-            if not {*both.apart} - {*whole.apart}:
+            if alone.held & whole.held if whole is not None else _common(writes, alone, mine):
                 found.remove(other)
                 writes += mine
+                whole = both
     return found
+
+
+def _common(writes: list[Access], whole: WholeRows, rows: list[Access]) -> bool:
+    """Tell whether results are computed from an input that is reduced for others, walked alike."""
+    inputs, _, _ = sources([(access.tv, access.coords) for access in writes])
+    below = reached([(access.tv, access.coords) for access in rows], whole.following)
+    return not {*below}.isdisjoint(inputs)
 
 
 def _alike(fusion: Fusion) -> list[Group]:

@@ -283,6 +283,9 @@ class NormParams(PointwiseParams):
         load them again for each.
     resident : int
         CTAs, 1..32, that an SM is to have registers for at once.
+    cluster : {1, 2, 4, 8}
+        CTAs that share rows, each with as many columns as the tile has; by direct loads, a tile
+        each.
     load : {"direct", "cp_async"}
         Mechanism of the inputs that have whole rows; by cp.async those of the next `prefetch` tiles
         are on their way while one is computed, in rings of `stages` slots.
@@ -298,6 +301,7 @@ class NormParams(PointwiseParams):
     resident: int = 1
     reload: bool = False
     hold: bool = True
+    cluster: int = 1
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -342,6 +346,13 @@ class NormParams(PointwiseParams):
         if self.reload and (self.load, self.recompute) != ("cp_async", True):
             why = "only slots of rings are loaded again, for what is computed again; use load="
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
+        if self.cluster not in (1, 2, 4, 8):
+            self.refuse("cluster", "1, 2, 4 or 8 CTAs share rows; use cluster=4")
+        if self.cluster > 1 and (self.ctas_per_sm is not None or self.load != "direct"):
+            self.refuse(
+                "cluster ctas_per_sm load",
+                'CTAs that share rows have one tile each; use ctas_per_sm=None, load="direct"',
+            )
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:
             self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")
@@ -358,9 +369,15 @@ class NormParams(PointwiseParams):
             self.refuse("load stages", why)
 
     @property
+    def columns(self) -> int:
+        """Elements of the longest row."""
+        return self.tile[1] * self.cluster
+
+    @property
     def family(self) -> str:
         """Name of the schedule family; rows of reports."""
-        return "norm-direct/direct" if self.load == "direct" else "norm-cp_async/direct"
+        how = "cluster" if self.cluster > 1 else self.load
+        return f"norm-{how}/direct"
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:

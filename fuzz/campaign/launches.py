@@ -171,8 +171,12 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
         extents[-2] = whole - down if down < tile[-2] else max(1, whole - 1)
         extents[0] += (count - 1) * (whole if len(tile) == 2 else 1)
     if isinstance(launch.params, NormParams):  # whole rows fit a tile, or fill it
-        fills = eq(Var(f"n{len(tile) - 1}"), tile[-1]) in kernel.requires
-        extents[-1] = tile[-1] if fills else min(extents[-1], tile[-1])
+        columns = launch.params.columns
+        fills = eq(Var(f"n{len(tile) - 1}"), columns) in kernel.requires
+        extents[-1] = columns if fills else min(extents[-1], columns)
+        if kernel.cluster > 1:  # a tile each
+            tiles = -(-extents[-2] // tile[-2]) * (count if len(tile) > 2 else 1)
+            return Launch(tiles * kernel.cluster, _dense(kernel, extents, {}))
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))

@@ -25,7 +25,7 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import Arrival, NormParams, PointwiseParams
+from fuser.schedule.params import NormParams, PointwiseParams
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -79,10 +79,11 @@ def representative(family: str) -> Case:
     """
     schedule: PointwiseParams | MatmulParams | AmpereParams
     if family in NORM_FAMILIES:
-        ring = family != NORM_FAMILIES[0]
-        load: Arrival = "cp_async" if ring else "direct"
-        stages = 3 if ring else 1
-        schedule = NormParams((1, 256), 4, 2, 1, load, "direct", stages, stages - 1, lanes=64)
+        schedule = NormParams((1, 256), 4, 2, 1, "direct", "direct", lanes=64)
+        if family == "norm-cp_async/direct":
+            schedule = replace(schedule, load="cp_async", stages=3, prefetch=2)
+        if family == "norm-cluster/direct":
+            schedule = replace(schedule, tile=(1, 128), vector=2, ctas_per_sm=None, cluster=2)
         fd = FusionDefinition()
         x = fd.define_tensor([-1, -1], "bf16", contiguity=[False, True])
         most = fd.ops.max(x, [1])

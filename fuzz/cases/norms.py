@@ -18,7 +18,7 @@ from fuser.schedule.params import NormParams
 from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs, symbols
 
-NORM_FAMILIES = ("norm-direct/direct", "norm-cp_async/direct")
+NORM_FAMILIES = ("norm-direct/direct", "norm-cp_async/direct", "norm-cluster/direct")
 """Every schedule family of kernels that have whole rows; the name of `NormParams.family`."""
 IDIOMS = (
     "softmax", "log_softmax", "layer_norm", "rms_norm", "add_rms_norm", "softmax_backward",
@@ -181,17 +181,18 @@ def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -
     lanes = draw(st.sampled_from([32, 64, 8, 1, 4, 128, 16, 2, 96]))
     warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
     vector = draw(st.sampled_from([1, 2, 4, 8]))
-    most = max(1, min(MAX_COLUMNS // (lanes * vector), HELD // vector))
+    ctas = draw(st.sampled_from([2, 4, 8])) if family == "norm-cluster/direct" else 1
+    most = max(1, min(MAX_COLUMNS // (lanes * vector * ctas), HELD // vector))
     cols = lanes * vector * draw(st.integers(1, min(most, 5)))
     each = max(1, min(3, HELD * lanes // cols))
-    ring = family != "norm-direct/direct"
+    ring = family == "norm-cp_async/direct"
     stages = draw(st.integers(1, 4)) if ring else 1
     recompute = draw(st.booleans())
     return NormParams(
         (32 * warps // lanes * draw(st.integers(1, each)), cols),
         vector,
         warps,
-        draw(st.sampled_from([None, 1, 2, 3])),
+        draw(st.sampled_from([None, 1, 2, 3])) if ctas == 1 else None,
         "cp_async" if ring else "direct",
         "direct",
         stages,
@@ -201,6 +202,7 @@ def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -
         resident=draw(st.sampled_from([1, 1, 2, 4])),
         reload=ring and recompute and draw(st.booleans()),
         hold=draw(st.booleans()),
+        cluster=ctas,
     )
 
 
@@ -210,7 +212,7 @@ def norm_extents(draw: st.DrawFn, fusion: Fusion, params: NormParams) -> dict[st
 
     Shrinks towards rows of 1.
     """
-    rows, cols = params.tile
+    rows, cols = params.tile[0], params.columns
     out: dict[str, int] = {}
     left = cols
     around = [*_around(fusion)]
@@ -224,9 +226,11 @@ def norm_extents(draw: st.DrawFn, fusion: Fusion, params: NormParams) -> dict[st
     for name in around:
         many = [rows, rows + 1, 1, 2 * rows, 3 * rows - 1, 5, rows * (params.stages + 1), 0]
         out[name] = draw(st.sampled_from([min(n, 40) for n in many]))
+    left = cols
     for name in symbols(fusion):  # rows of another length than those that are reduced
         if name not in out:
-            out[name] = draw(st.sampled_from([n for n in (1, 5, 16, 33) if n <= cols]))
+            out[name] = draw(st.sampled_from([n for n in (1, 5, 16, 33) if n <= left]))
+            left //= out[name]
     return out
 
 

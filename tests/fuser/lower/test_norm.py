@@ -9,6 +9,7 @@ import pytest
 from conftest import Golden
 from judged import complaints
 from norms import (
+    CLUSTER,
     CTA_A_ROW,
     IDIOMS,
     LANES,
@@ -47,12 +48,13 @@ def test_every_schedule_computes_every_idiom(idiom: str, name: str, columns: int
     params = SCHEDULES[name]
     if params.load == "cp_async" and columns % 2:
         params = replace(params, load="direct", stages=1, prefetch=0, reload=False)
-    wide = -(-columns // (params.lanes * params.vector)) * params.lanes * params.vector
+    step = params.lanes * params.vector
+    wide = -(-columns // (step * params.cluster)) * step
     params = replace(params, tile=(params.tile[0], wide))
     assert not complaints(Case(IDIOMS[idiom](), params, {"m": 7, "n": columns}, "reals", 0))
 
 
-@pytest.mark.parametrize("params", [WARP_A_ROW, LANES, RING])
+@pytest.mark.parametrize("params", [WARP_A_ROW, LANES, RING, CLUSTER])
 @pytest.mark.parametrize("extents", [{"m": 0, "n": 64}, {"m": 3, "n": 0}, {"m": 1, "n": 2}])
 def test_of_nothing_and_of_one(params: NormParams, extents: dict[str, int]) -> None:
     """No rows: nothing is written."""
@@ -63,7 +65,7 @@ def test_of_nothing_and_of_one(params: NormParams, extents: dict[str, int]) -> N
 @pytest.mark.parametrize("params", SCHEDULES.values(), ids=SCHEDULES)
 def test_every_input_crosses_once_and_every_output(idiom: str, params: NormParams) -> None:
     """Whatever is loaded again comes from shared memory."""
-    made = kernel(IDIOMS[idiom](), params, min(params.tile[1], 200))
+    made = kernel(IDIOMS[idiom](), params, min(params.columns, 200))
     crossings: Counter[str] = Counter()
     for stmt in made.walk():
         match stmt:
@@ -187,3 +189,23 @@ def test_the_sum_beside_its_norm_is_one_kernel() -> None:
     """Two inputs, two outputs."""
     (launch,) = launches(add_rms_norm(), WARP_A_ROW)
     assert len(launch.kernel.outputs) == 2
+
+
+def test_ctas_of_a_cluster_join_once_a_reduction() -> None:
+    """And at the end, before whose shared memory others read goes away."""
+    waits = [s for s in kernel(softmax(), CLUSTER).walk() if isinstance(s, kir.ClusterWait)]
+    assert len(waits) == 3
+    beside = kernel(layer_norm_dx(), CLUSTER).walk()
+    assert sum(isinstance(s, kir.ClusterWait) for s in beside) == 2
+
+
+def test_the_first_cta_of_a_cluster_stores_what_all_of_them_have() -> None:
+    """Mean and scale of each row."""
+    made = kernel(layer_norm(stats=True), CLUSTER)
+    guards = [s for s in made.body if isinstance(s, kir.IfThenElse)]
+    assert [guard.condition for guard in guards] == [eq(kir.RANK, 0)] * 2
+
+
+def test_a_norm_of_a_cluster_reads_like_this(golden: Golden) -> None:
+    """Two rows of four CTAs."""
+    golden.check(text(kernel(add_rms_norm(), CLUSTER)))

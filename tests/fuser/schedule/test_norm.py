@@ -76,6 +76,28 @@ def test_results_of_rows_join_those_that_have_all_axes() -> None:
     assert {access.coords for access in segment.domain.writes} == {(0, 1), (0,)}
 
 
+def test_sums_beside_what_they_are_of_are_one_kernel() -> None:
+    """Which reads its input once; but not sums of something else, or of columns."""
+
+    def beside(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.ops.relu(fd.define_tensor(["m", "n"], "f32"))
+        return [x, fd.ops.sum(x, [1])]
+
+    (segment,) = cut(of(beside))
+    assert segment.domain.rows == (1,)
+    assert [access.coords for access in segment.domain.writes] == [(0, 1), (0,)]
+
+    def other(fd: FusionDefinition) -> list[TensorView]:
+        x, y = (fd.define_tensor(["m", "n"], "f32") for _ in range(2))
+        return [fd.ops.relu(x), fd.ops.sum(y, [1])]
+
+    def across(fd: FusionDefinition) -> list[TensorView]:
+        x = fd.define_tensor(["m", "n"], "f32")
+        return [fd.ops.relu(x), fd.ops.sum(x, [0])]
+
+    assert [len(cut(of(define))) for define in (other, across)] == [2, 2]
+
+
 def test_results_of_rows_alone_hold_what_they_reduce_twice() -> None:
     """A variance; but a sum alone is reduced tile by tile."""
 
@@ -202,7 +224,7 @@ def test_kernels_one_after_the_other_compute_what_the_fusion_does(data: st.DataO
         assert torch.equal(found, want.value.to(TORCH[tv.dtype])), str(fusion)
 
 
-@pytest.mark.parametrize("columns", [1, 62, 300, 1024, 4096, 8192, 16384, 32768])
+@pytest.mark.parametrize("columns", [1, 62, 300, 1024, 4096, 8192, 16384, 32768, 131072])
 @pytest.mark.parametrize("rows", [1, 300, 100_000])
 @pytest.mark.parametrize("idiom", IDIOMS)
 def test_default_schedules_have_whole_rows_as_long_as_registers_hold_them(
@@ -213,7 +235,8 @@ def test_default_schedules_have_whole_rows_as_long_as_registers_hold_them(
     made = classify(fusion, None, of_rows(fusion, rows, columns))
     (schedule,) = made.schedules
     assert isinstance(schedule, NormParams)
-    assert columns <= schedule.tile[1] < columns + schedule.lanes * schedule.vector
+    step = schedule.lanes * schedule.vector * schedule.cluster
+    assert columns <= schedule.columns < columns + step
 
 
 def test_rows_beyond_the_registers_are_cut_as_ever() -> None:
@@ -260,6 +283,8 @@ def test_params_name_what_is_wrong_with_them() -> None:
         "all warps have rows": {"warp_specialized": True},
         "unknown mechanism": {"load": "tma"},
         "need 1..32 warps": {"warps": 33},
+        "1, 2, 4 or 8 CTAs share rows": {"cluster": 3},
+        "CTAs that share rows have one tile each": {"cluster": 2, "ctas_per_sm": 1},
     }
     for says, change in tries.items():
         with pytest.raises(ScheduleError, match=says):
