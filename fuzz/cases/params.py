@@ -113,7 +113,7 @@ def params(
     # Some of those with TMA become direct ones later, see `possible`.
     weights = {"direct": 1, "tma": 3, "bulk": 5 if _has_runs(fusion) else 0}
     weighted = [f for f in families for _ in range(weights[_arrival(f)] + 2 * (f == "direct/tma"))]
-    family = draw(st.sampled_from(weighted))
+    family = draw(st.sampled_from(weighted or ["direct/direct"]))
     loads, stores = family.split("/")
     load, store, bulk = loads != "direct", stores == "tma", loads.startswith("bulk")
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
