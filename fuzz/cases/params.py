@@ -48,8 +48,8 @@ PER_THREAD = 64
 """Elements of a tile per thread, at most.  Source: `fuser.schedule.params`."""
 SLOT_BYTES = 128
 """Alignment of the slots that TMA fills."""
-TMA_COLUMNS = (128, 64, 32, 256, 16)
-BULK_COLUMNS = (128, 256, 512, 1024)
+TMA_COLUMNS: tuple[int, ...] = (128, 64, 32, 256, 16)
+BULK_COLUMNS: tuple[int, ...] = (128, 256, 512, 1024)
 REGISTERS = 64
 """Registers of a thread that tiles may take, so that nothing spills beside the operations' own, and
 a compile takes tenths of a second (loops over a thread's elements are unrolled)."""
@@ -116,10 +116,10 @@ def params(
     family = draw(st.sampled_from(weighted or ["direct/direct"]))
     loads, stores = family.split("/")
     load, store, bulk = loads != "direct", stores == "tma", loads.startswith("bulk")
-    columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
+    columns = TMA_COLUMNS if load or store else (16, 1, 24, 64, 256, 1024, 2048)
     columns = BULK_COLUMNS if bulk else columns
     if _reduces_columns(fusion):
-        columns = [n for n in (*columns, 32) if n % 32 == 0]
+        columns = tuple(n for n in (*columns, 32) if n % 32 == 0)
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
