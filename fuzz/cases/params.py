@@ -14,7 +14,7 @@ from fuser.fusion.ir import Meet
 from fuser.fusion.ops import reduced_axes
 from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
-from fuser.schedule.domain import Access, Domain, flat_refusal
+from fuser.schedule.domain import Access, Domain, flat_refusal, is_whole
 from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.schedule.pointwise import Tiling, tiling
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
@@ -49,7 +49,8 @@ PER_THREAD = 64
 """Elements of a tile per thread, at most.  Source: `fuser.schedule.params`."""
 SLOT_BYTES = 128
 """Alignment of the slots that TMA fills."""
-TMA_COLUMNS = (128, 64, 32, 256, 16)
+TMA_COLUMNS: tuple[int, ...] = (128, 64, 32, 256, 16)
+BULK_COLUMNS: tuple[int, ...] = (128, 256, 512, 1024)
 REGISTERS = 64
 """Registers of a thread that tiles may take, so that nothing spills beside the operations' own, and
 a compile takes tenths of a second (loops over a thread's elements are unrolled)."""
@@ -112,15 +113,15 @@ def params(
     stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
-    in_bulk = _flattens(fusion) and not _reduces(fusion)
-    weights = {"direct": 1, "tma": 3, "bulk": 6 if in_bulk else 0}
+    weights = {"direct": 1, "tma": 3, "bulk": 5 if _has_runs(fusion) else 0}
     weighted = [f for f in families for _ in range(weights[_arrival(f)] + 2 * (f == "direct/tma"))]
-    family = draw(st.sampled_from(weighted))
+    family = draw(st.sampled_from(weighted or ["direct/direct"]))
     loads, stores = family.split("/")
     load, store, bulk = loads != "direct", stores == "tma", loads.startswith("bulk")
-    columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
+    columns = TMA_COLUMNS if load or store else (16, 1, 24, 64, 256, 1024, 2048)
+    columns = BULK_COLUMNS if bulk else columns
     if _reduces_columns(fusion):
-        columns = [n for n in (*columns, 32) if n % 32 == 0]
+        columns = tuple(n for n in (*columns, 32) if n % 32 == 0)
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
@@ -301,6 +302,14 @@ def _flattens(fusion: Fusion) -> bool:
     """Tell whether kernels without reductions can walk all of their axes as one."""
     plain = [domain for domain in _cut(fusion) if not domain.reductions]
     return bool(plain) and all(flat_refusal(domain) is None for domain in plain)
+
+
+def _has_runs(fusion: Fusion) -> bool:
+    """Tell whether all kernels read a tensor that has no gaps, in the order of their loops."""
+    return _flattens(fusion) and all(
+        not domain.reductions and any(is_whole(a, len(domain.extents)) for a in domain.reads)
+        for domain in _cut(fusion)
+    )
 
 
 def _cut(fusion: Fusion) -> list[Domain]:

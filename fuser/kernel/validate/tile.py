@@ -44,9 +44,9 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot, multicast, through, bulk=True):
             yield from mbarrier(barrier, slot, kernel)
-            yield from _run(place, dst, src)
             if multicast is not None or through is not None:
                 yield ": a bulk copy has no tensor map and goes to one CTA; drop multicast, through"
+            yield from _run(place, dst, src)
         case kir.TmaStore(dst, src, through, bulk=True):
             yield from _run(place, src, dst)
             yield from _written(dst, kernel)

@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 from fusions import PIPELINED, SPECIALIZED, STORED, compiled
 
+from fuser.dtype import DType
+from fuser.expr import Var, minimum
 from fuser.kernel import ir as kir
+from fuser.passes.async_copies import observe_copies
 from fuser.schedule.params import PointwiseParams
 from oracles.prover.prove import prove
 from oracles.verdict import Status
@@ -30,6 +33,27 @@ def test_tensors_of_one_stage_share_a_barrier_with_summed_bytes() -> None:
         assert [type(s).__name__ for s in body] == ["MBarrierArriveExpectTx", "TmaLoad", "TmaLoad"]
         assert isinstance(body[0], kir.MBarrierArriveExpectTx)
         assert body[0].nbytes == 2 * 4 * 128 * 2
+
+
+def test_bulk_copies_expect_the_bytes_before_their_limit() -> None:
+    """Beside a box of TMA, which counts in full."""
+    n = Var("n")
+    x = kir.Tensor("X", DType.BF16, (n,), (1,), 8)
+    slots = [kir.Buffer(name, DType.BF16, (128,), 1, 256 * i) for i, name in enumerate("ST")]
+    box = kir.Box(x, (0,), (128,), (n,))
+    copies = [
+        kir.Copy(kir.Slot(buffer, 0), box, engine)
+        for buffer, engine in zip(slots, (kir.Engine.BULK, kir.Engine.TMA), strict=True)
+    ]
+    kernel = kir.Kernel("k", (n,), (x,), (), tuple(slots), (), 32, tuple(copies))
+    (elect,) = observe_copies(kernel).body
+    assert isinstance(elect, kir.Elect)
+    expect, bulk, tma = elect.body
+    assert isinstance(expect, kir.MBarrierArriveExpectTx)
+    assert expect.nbytes == 2 * minimum(128, n) + 256
+    assert isinstance(bulk, kir.TmaLoad)
+    assert isinstance(tma, kir.TmaLoad)
+    assert (bulk.bulk, tma.bulk) == (True, False)
 
 
 def test_readers_wait_once_before_their_first_read() -> None:

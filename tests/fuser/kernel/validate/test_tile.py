@@ -60,6 +60,15 @@ def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
 
 
 SWIZZLED = replace(SA, swizzle=32)
+RUN = kir.Tensor("RUN", DType.BF16, (M,), (1,), 8)
+LINE = replace(SA, shape=(128,))
+
+
+def run(tensor: kir.Tensor) -> kir.TmaLoad:
+    """Copy the beginning of a row in bulk."""
+    return load(dst=kir.Slot(LINE, 0), src=kir.Box(tensor, (0,), (128,), (M,)), bulk=True)
+
+
 SC = kir.Buffer("SC", DType.BF16, (8, 16), 2, SA.end + 256, 32, 512)
 
 
@@ -269,6 +278,43 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
             one(load(src=replace(X_BOX, tensor=replace(X, strides=(1, M))))),
             tensors=(replace(X, strides=(1, M)), Y),
         ),
+    ),
+    # --- bulk copies without a map ---
+    "rows that lie apart": (
+        "a bulk copy takes one run of memory; axis 1 of X has extent",
+        kernel(one(load(bulk=True))),
+    ),
+    "a bulk copy into a neighbour": (
+        "a copy names slots of its own CTA",
+        clustered(one(load(dst=kir.Slot(SA, 0, 1), bulk=True))),
+    ),
+    "bulk copies to several": (
+        "a bulk copy has no tensor map and goes to one CTA; drop multicast",
+        clustered(one(load(multicast=3, bulk=True))),
+    ),
+    "other bulk sizes": (
+        r"box \(8, 16\) of bf16 and slot \(64, 16\) of bf16 differ",
+        kernel(one(load(src=B_BOX, bulk=True))),
+    ),
+    "odd bulk addresses": (
+        "goes from and to multiples of 16 bytes; RUN is aligned to 1 elements",
+        kernel(
+            one(run(replace(RUN, aligned=1))),
+            tensors=(X, Y, replace(RUN, aligned=1)),
+            buffers=(LINE,),
+        ),
+    ),
+    "odd bulk sizes": (
+        "takes multiples of 16 bytes, RUN is ragged; end at a multiple of 8 elements",
+        kernel(
+            one(run(replace(RUN, ragged=True))),
+            tensors=(X, Y, replace(RUN, ragged=True)),
+            buffers=(LINE,),
+        ),
+    ),
+    "limit of a box": (
+        "a limit is of the rows and columns of a slot",
+        kernel(role(zero(), kir.Load(ACC, Y_BOX, 1, limit=(1, 1)))),
     ),
     "copy into a neighbour": (
         "a copy names slots of its own CTA",
