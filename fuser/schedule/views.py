@@ -210,6 +210,7 @@ class _Views:
         self.products = any(tv.op == "mma" for tv in fusion.tensors)
         self.stored: dict[TensorView, TensorView] = {}
         self.lain: dict[TensorView, TensorView] = {}
+        self.copies: dict[TensorView, TensorView] = {}
         self.views: dict[str, View] = {}
         self.parts: dict[str, tuple[TensorView, ...]] = {}
         self.rooms: list[TensorView] = []
@@ -227,17 +228,18 @@ class _Views:
                 if tv.op == "mma":
                     args = tuple(self._rounded(a) for a in tensor_args(tv))
                 same = all(a is b for a, b in zip(args, tv.args, strict=True))
-                self.new[tv] = self._add(tv if same else replace(tv, args=args))
+                made = tv if same else replace(tv, args=args)
+                if tv.op == "gather" and self.products:
+                    made = replace(made, name=f"{tv.name}_taken")
+                self.new[tv] = self._add(made)
             elif self._is_stored(tv):
                 self._store(tv)
         outputs: list[TensorView] = []
         for tv in self.fusion.outputs:
             if tv.name in self.parts:
                 outputs += self.parts[tv.name]
-            elif _makes_view(tv):
-                outputs.append(self._add(_copy(tv, tv.name, self._value(tv), tv.dtype)))
-            elif self._given(tv) is not self.new[tv]:
-                outputs.append(self._add(_copy(tv, tv.name, self._given(tv), tv.dtype)))
+            elif _makes_view(tv) or self._given(tv) is not self.new[tv]:
+                outputs.append(self._copied(tv))
             else:
                 outputs.append(self.new[tv])
         known = Fusion(self.fusion.inputs, tuple(self.tensors), tuple(outputs))
@@ -256,9 +258,13 @@ class _Views:
     def _rounded(self, tv: TensorView) -> TensorView:
         """Return an operand of a product in its own type, which memory on the way may not have."""
         made = self._given(tv)
-        if made.dtype is tv.dtype:
-            return made
-        return self._add(_copy(tv, f"{tv.name}_rounded", made, tv.dtype))
+        return made if made.dtype is tv.dtype else self._copied(tv)
+
+    def _copied(self, tv: TensorView) -> TensorView:
+        """Return a copy of what lies in memory, under the name that a user knows."""
+        if tv not in self.copies:
+            self.copies[tv] = self._add(_copy(tv, tv.name, self._given(tv), tv.dtype))
+        return self.copies[tv]
 
     def _value(self, tv: TensorView) -> TensorView:
         """Return a tensor as other operations take it: a view as an input."""

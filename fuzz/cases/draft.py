@@ -329,8 +329,11 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
         n: axis for n, axis in enumerate(draft.axes) if isinstance(axis, int) and n not in thin
     }
     long = {n: axis for n, axis in known.items() if axis > 1}
-    choices += ["cut", "split"] * 2 * bool(long)
+    real = [n for n in range(rank) if n not in thin and draft.axes[n] != 0]
+    choices += ["cut", "split"] * 3 * bool(long) + ["take"] * bool(real)
     choice = draw(st.sampled_from(choices))
+    if choice == "take":
+        return draft.add(_taken(draw, draft, a, draw(st.sampled_from(real))), size)
     if choice in ("cut", "split"):
         axis = draw(st.sampled_from(list(long)))
         return draft.add(_parted(draw, ops, a, axis, long[axis], cut=choice == "cut"), size)
@@ -362,6 +365,23 @@ def _parted(
     wide = ops.unflatten(a, axis, [-1, inner])
     wide = ops.neg(wide) if a.dtype.is_float and draw(st.booleans()) else wide
     return ops.flatten(wide, axis, axis + 1)
+
+
+def _taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorView:
+    """Take elements along an axis: from the first on, now and then one again, or one that is not.
+
+    Small numbers are indices, too, but not all of a short axis.
+    """
+    ops = draft.fd.ops
+    whole = [tv for tv in draft.live if tv.dtype.is_int and tv.dtype is not DType.I8]
+    if whole and rarely(draw):
+        index = ops.abs(draw(st.sampled_from(whole)))
+        draft.used |= {tv.name for tv in whole if tv in index.args}
+    else:
+        extent = a.logical[axis].extent
+        line = ops.iota(extent, 0, draw(st.sampled_from([1, 0])))
+        index = ops.broadcast(line, [n != axis for n in range(a.rank)])
+    return ops.gather(a, axis, index)
 
 
 def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:

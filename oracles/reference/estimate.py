@@ -141,12 +141,16 @@ def rounded(exact: Estimate, dtype: DType) -> Estimate:
     return _by_class(result, error, low, high, dtype, exact)
 
 
-def contractible(exact: Estimate, dtype: DType) -> Estimate:
-    """Round a product that may or may not be rounded before it is added (FMA)."""
+def contractible(exact: Estimate, dtype: DType, whole: torch.Tensor | None = None) -> Estimate:
+    """Round a product that may or may not be rounded before it is added (FMA).
+
+    `whole` tells where both factors are whole numbers: in f64 others are rounded here, too.
+    """
     value, reach = exact.value, exact.error * _WIDER
     if dtype is DType.F64:
-        whole = (value == value.trunc()) & (value.abs() <= 2.0**53) & (exact.error == 0)
-        half = torch.where(whole, ZERO, value.abs() * EPS[dtype] + TINY[dtype])
+        small = (value.abs() <= 2.0**53) & (exact.error == 0)
+        known = small & (value == 0 if whole is None else whole | (value == 0))
+        half = torch.where(known, ZERO, value.abs() * EPS[dtype] + TINY[dtype])
         low, high = value - reach - half, value + reach + half
     else:
         low, high = nearest(value - reach, dtype), nearest(value + reach, dtype)

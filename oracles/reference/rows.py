@@ -324,7 +324,8 @@ def times(a: Estimate, b: Estimate) -> Estimate:
         return _exactly(torch.logical_and, (a, b))
     if not a.dtype.is_float:
         return _exactly(torch.mul, (a, b))
-    product = contractible(corners(torch.mul, a, b), a.dtype)
+    whole = (a.value == a.value.trunc()) & (b.value == b.value.trunc())
+    product = contractible(corners(torch.mul, a, b), a.dtype, whole)
     if a.dtype is DType.F64:
         return product.doubt(product.value.isinf() & a.value.isfinite() & b.value.isfinite())
     return product

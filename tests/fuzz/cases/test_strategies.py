@@ -165,13 +165,19 @@ def test_every_shape_operation_is_drawn() -> None:
     counts: Counter[str] = Counter()
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=often(900, 600), deadline=None)
+    @settings(
+        database=None, phases=(Phase.generate,), max_examples=often(1500, 1200), deadline=None
+    )
     @given(fusions())
     def draw(fusion: Fusion) -> None:
         counts.update({tv.op for tv in fusion.tensors})
 
     draw()
-    views = [op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.FACTORY)]
+    views = [
+        op
+        for op, spec in OPS.items()
+        if spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER, Form.FACTORY)
+    ]
     rare = [op for op in views if counts[op] < 2]
     assert not rare, counts
     assert len(counts) >= 50, counts

@@ -331,6 +331,16 @@ def test_whole_numbers_have_no_error() -> None:
     assert compare([want], emulate(fd.fusion(), inputs), exact=True).checked == 500
 
 
+def test_a_product_that_our_rounding_makes_whole_is_not_exact() -> None:
+    """In f64 there is nothing wider to see it in: 1.5707964 * 1e10 is no whole number."""
+    (want,) = evaluate(
+        single("addcmul", ["f64"] * 4, count=1),
+        [torch.tensor([n], dtype=F64) for n in (1.5707964, 1.5707964, -1e10, 1.0)],
+    )
+    fused = -15707963998.429205  # what a GPU returns
+    assert abs(fused - want.value.item()) <= want.bound.item()
+
+
 def test_planted_errors_are_caught() -> None:
     """One wrong element of two ulps in f32, one of one ulp in bf16."""
     fd = FusionDefinition()
