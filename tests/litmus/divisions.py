@@ -205,7 +205,7 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "a_turn_of_others_where_there_are_some",
-        "H71",
+        "H71 H80",
         turned((kir.BLOCK + 1) % (s - 1), orelse=STAYS),
         "The only CTA is on the other branch, and divides by nothing.",
         launches=ALONE,
@@ -217,6 +217,15 @@ LITMUS: tuple[Litmus, ...] = (
         "bounds",
         "a_turn_of_others_where_there_are_some",
         "The only CTA divides by the number of the others, which is 0.",
+        launches=ALONE,
+    ),
+    broken(
+        "a_turn_of_others_given_where_there_are_none",
+        "H80",
+        turned(kir.BLOCK + 1),
+        "semaphore",
+        "a_turn_of_others_where_there_are_some",
+        "The only CTA leaves 1, and the next launch expects 0.",
         launches=ALONE,
     ),
     legal(

@@ -839,7 +839,7 @@ def in_launch(kernel: kir.Kernel, launch: Launch, policy: str) -> tuple[Violatio
     for fixed in islice(crews(kernel, known, launch.grid), CTAS):
         try:
             world = World(assemble(kernel, fixed), policy)
-            one = Exploration(replace(world, together=len(fixed) > kernel.cluster))
+            one = Exploration(replace(world, together=world.among_ctas))
             one.stands()
             one.explore()
         except (UnsupportedError, ZeroDivisionError):
