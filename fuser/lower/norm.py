@@ -254,9 +254,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             parts = self._of_warps(parts)
         for reduction, total in zip(level, parts, strict=True):
             key = reduction.tv, reduction.coords
-            math.done[key] = (
-                self._mean(reduction.tv, total) if reduction.tv.op == "mean" else total
-            )
+            math.done[key] = self._mean(reduction.tv, total) if reduction.tv.op == "mean" else total
 
     def _part(self, reduction: Reduction) -> kir.Fragment:
         """Append what puts together what a warp has of its rows."""
