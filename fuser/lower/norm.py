@@ -87,7 +87,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         origins = self._numbered(TILE, kir.BLOCK // ctas, self.tiling.walked)
         grid, along = self._tiles() * ctas, self.extents[-1]
         made = replace(
-            self._kernel(()),
+            self._kernel((), self._tiles()),
             body=(*origins, *tile),
             cluster=ctas,
             requires=(along >= 1, self._fits(along), eq(kir.GRID, grid)),
