@@ -52,8 +52,10 @@ def cases(
     norm = tuple(family for family in families if family in NORM_FAMILIES)
     if pointwise and matmul and rarely(draw) and draw(st.booleans()):
         return draw(default_cases(kinds=kinds, max_ops=max_ops))
-    ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul)
-    way = draw(st.sampled_from(ways + ["rows"] * bool(norm)))
+    ways = ["pointwise"] * bool(pointwise) + ["products"] * bool(matmul)
+    if norm:
+        ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul) + ["rows"]
+    way = draw(st.sampled_from(ways))
     if way == "products":
         return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
     if way == "rows":

@@ -20,6 +20,7 @@ from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.draft import COMPOSED, INEXACT, Composed, Draft, compose, take_input
 from fuzz.cases.fusions import fusions, single_op_fusions
+from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
 from fuzz.cases.schedules import MATMUL_FAMILIES
 from fuzz.cases.strategies import cases, default_cases, pointwise_cases, product_cases
@@ -77,7 +78,7 @@ def test_a_failure_keeps_only_what_it_needs() -> None:
     assert [tv.op for tv in least.tensors] == ["input", "minimum"]
 
 
-@pytest.mark.parametrize("families", [POINTWISE_FAMILIES, MATMUL_FAMILIES])
+@pytest.mark.parametrize("families", [POINTWISE_FAMILIES, MATMUL_FAMILIES, NORM_FAMILIES])
 def test_nearly_all_cases_are_valid(families: tuple[str, ...]) -> None:
     """A refused case judges nothing; below 95 % the strategy is the bug."""
     counts: Counter[str] = Counter()
