@@ -166,7 +166,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 
 // The divisions are done once a vector.
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N>
-__device__ __forceinline__ void load(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
+__device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
   using M = typename types::Plain<T>::type;
   constexpr int kParts = L::kVec / WIDTH;
   Word<M, WIDTH> words[L::kVectors * kParts];
