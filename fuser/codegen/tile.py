@@ -43,6 +43,8 @@ def tile_line(
         case kir.Load(dst, src, width, fill):
             which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
             verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"
+            if isinstance(src, kir.Box) and src.tensor.cycles:
+                verb = f"load_repeated<{which}>"
             none = f"{REGISTER[dst.dtype]}({fill})" if dst.dtype.is_f8 else f"{fill}"
             return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {none}, tid);"
         case kir.Store(kir.Slot() as dst, src, _, True):

@@ -205,7 +205,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 
 // The divisions are done once a vector.
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N>
-__device__ __forceinline__ void load(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
+__device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
   using M = typename types::Plain<T>::type;
   constexpr int kParts = L::kVec / WIDTH;
   Word<M, WIDTH> words[L::kVectors * kParts];
@@ -220,15 +220,14 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const Cycles<T, N>
       left[i] = (at[i] + 1) * uint32(src.each[i]) - uint32(first);
       if (src.period[i]) at[i] %= uint32(src.period[i]);
     }
+    typedef typename Word<M, WIDTH>::Raw Raw;
+    const Raw* from[kParts];
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
-      const int n = v * kParts + p;
-      int64 from = 0;
+      int64 moved = 0;
 #pragma unroll
-      for (int i = 0; i < N; ++i) from += int64(at[i]) * src.stride[i];
-      ok[n] = L::holds(v, tid) && first + p * WIDTH < src.col_limit;
-      typedef typename Word<M, WIDTH>::Raw Raw;
-      if (ok[n]) words[n].raw = __ldg(reinterpret_cast<const Raw*>(src.base + from));
+      for (int i = 0; i < N; ++i) moved += int64(at[i]) * src.stride[i];
+      from[p] = reinterpret_cast<const Raw*>(src.base + moved);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         if (src.each[i] == 1) {
@@ -239,6 +238,18 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const Cycles<T, N>
         }
         if (src.period[i] && at[i] == src.period[i]) at[i] = 0;
       }
+    }
+    const bool whole = L::holds(v, tid) && first + L::kVec <= src.col_limit;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+      ok[v * kParts + p] = whole || (L::holds(v, tid) && first + p * WIDTH < src.col_limit);
+    if (whole) {  // one test for all
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) words[v * kParts + p].raw = __ldg(from[p]);
+    } else {
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        if (ok[v * kParts + p]) words[v * kParts + p].raw = __ldg(from[p]);
     }
   }
 #pragma unroll

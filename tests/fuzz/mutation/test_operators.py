@@ -112,7 +112,9 @@ def test_a_representative_kernel_is_of_its_family(family: str) -> None:
     assert ("Role" in text) == ("specialized" in family or split)
 
 
-@pytest.mark.parametrize("family", ["direct/tma", "tma-specialized/direct"])
+@pytest.mark.parametrize(
+    "family", ["direct/tma", "tma-specialized/direct", "bulk-pipelined/direct"]
+)
 def test_no_mutant_gets_past_a_judge(family: str) -> None:
     """Each is killed by both judges, or its sync is redundant."""
     kills = judge_mutants(family, schedules=6)
