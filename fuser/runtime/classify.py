@@ -69,7 +69,7 @@ def classify(
         call = replace(call, specs=with_views(fusion, {**made, **specs, **between}, call.values))
         asked = choices
         for segment in cut:
-            asked = call.asked(segment, asked)
+            asked = call.asked(segment, asked, choices.copied)
         asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
         if asked == choices:
             break
@@ -137,8 +137,11 @@ class _Call:
         schedule = suited(schedule, tiles, shapes)
         return schedule, shapes
 
-    def asked(self, segment: Segment, choices: Choices) -> Choices:
-        """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
+    def asked(self, segment: Segment, choices: Choices, known: frozenset[str]) -> Choices:
+        """Add what a segment with products asks for, so that its operands suit TMA and one tile.
+
+        `known` are the operands that were copied for the segment as it is cut.
+        """
         domain = segment.domain
         if domain.rows and self.too_long(segment):
             return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
@@ -159,7 +162,7 @@ class _Call:
             if len(summed(domain, product)) != 1
             for arg in tensor_args(product.tv)
         }
-        if copied <= choices.copied:
+        if copied <= known:
             schedule = self.chosen(segment)
             tiles = tiled(domain, schedule)
             shapes = self.shapes(segment, schedule)
