@@ -281,9 +281,10 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         return self._layout(rows=not down.isdisjoint(reduction.walked), cols=True)
 
     def _position(self, tv: TensorView, axis: int) -> tuple[int, Expr] | None:
-        """Return the kernel's axis and first coordinate of a loop axis: tiles have whole rows."""
+        """Return the kernel's axis and first coordinate of a loop axis: rows are not in tiles."""
         found = super()._position(tv, axis)
-        return (found[0], 0) if found and found[0] == self.tiling.rank - 1 else found
+        along = found is not None and found[0] == self.tiling.rank - 1
+        return (self.tiling.rank - 1, self._first()) if along else found
 
     def _bounded(self, reduction: Reduction, value: kir.Fragment, name: str) -> kir.Fragment:
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""

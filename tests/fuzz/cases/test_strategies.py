@@ -152,7 +152,7 @@ def test_every_composition_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(COMPOSED, name, counted(name, one))
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=900, deadline=None)
     @given(composed())
     def draw(made: TensorView) -> None:
         assert made.rank == 2
