@@ -209,3 +209,16 @@ def test_the_first_cta_of_a_cluster_stores_what_all_of_them_have() -> None:
 def test_a_norm_of_a_cluster_reads_like_this(golden: Golden) -> None:
     """Two rows of four CTAs."""
     golden.check(text(kernel(add_rms_norm(), CLUSTER)))
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_positions_along_a_row_are_those_of_the_tensor(cluster: int) -> None:
+    """Each CTA of a cluster has columns of its own, and counts from the first of the row."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], "f32")
+    total = fd.ops.sum(x, [1], keepdim=True)
+    at = fd.ops.broadcast(fd.ops.iota("n", start=0, step=1, dtype="f32"), [True, False])
+    fd.add_output(fd.ops.add(fd.ops.add(x, total), at))
+    ctas = None if cluster > 1 else 2
+    params = NormParams((1, 256), 4, 2, ctas, "direct", "direct", lanes=64, cluster=cluster)
+    assert not complaints(Case(fd.fusion(), params, {"m": 3, "n": 200 * cluster}, "integers", 1))
