@@ -232,19 +232,16 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
     def _levels(self) -> list[list[Reduction]]:
         """Return the reductions in order, those together that do not depend on each other."""
-        level: dict[tuple[object, Coords], int] = {}
+        domain = self.tiling.domain
+        level: dict[tuple[TensorView, Coords], int] = {}
         out: list[list[Reduction]] = []
-        for one in self.tiling.domain.reductions:
-            below = [level[key] for key in self._under(one) if key in level]
+        for one in domain.reductions:
+            below = [level[key] for key in domain.under(one) if key in level]
             mine = max(below, default=-1) + 1
             level[one.tv, one.coords] = mine
             out += [[]] * (mine == len(out))
             out[mine] = [*out[mine], one]
         return out
-
-    def _under(self, one: Reduction) -> list[tuple[object, Coords]]:
-        """Return the reductions that one reduces, element by element."""
-        return [*self.tiling.domain.under(one)]
 
     def _reduce(self, level: list[Reduction]) -> None:
         """Append what reduces rows, and those results that other statements use."""
@@ -264,7 +261,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         if value.dtype is not dtype:
             value = math.promoted(value, dtype)
         value = self._spread(value, self._along(reduction))
-        op, name = COMBINE[tv.op], self._name(reduction)
+        op, name = COMBINE[tv.op], self.tiling.domain.name(reduction)
         value = self._bounded(reduction, value, name)
         lanes = min(self.params.lanes, kir.WARP)
         *outer, rows, _ = value.layout.shape
@@ -362,11 +359,6 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
                 whole = both
             out.append(whole)
         return out
-
-    def _name(self, reduction: Reduction) -> str:
-        alike = [one for one in self.tiling.domain.reductions if one.tv is reduction.tv]
-        number = alike.index(reduction)
-        return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
 
     def _mean(self, tv: TensorView, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements a row has."""

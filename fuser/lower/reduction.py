@@ -50,7 +50,9 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         for access in domain.leaves:
             self._load(access, kir.Engine.TMA if access.name in by_tma else None)
         sums = [
-            self.math.fragment(f"sum_{self._name(reduction)}", operand_dtypes(reduction.tv)[0])
+            self.math.fragment(
+                f"sum_{self.tiling.domain.name(reduction)}", operand_dtypes(reduction.tv)[0]
+            )
             for reduction in domain.reductions
         ]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
@@ -115,12 +117,6 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
 
     # --- a tile of partial results ----------------------------------------------------------
 
-    def _name(self, reduction: Reduction) -> str:
-        """Name a reduction: one tensor may be walked in several ways, each a sum of its own."""
-        alike = [one for one in self.tiling.domain.reductions if one.tv is reduction.tv]
-        number = alike.index(reduction)
-        return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
-
     def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
         """Put the next tile to those before it."""
         value = self.math.value(reduction.source, reduction.walked)
@@ -130,7 +126,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         adds = COMBINE[reduction.tv.op] == "add"
         if not (adds and is_zero_of_zeros(reduction.source, zeros)):
             left = self.origin(axis) - self.extents[axis]
-            names = ("left", "inside", f"within_{self._name(reduction)}")
+            names = ("left", "inside", f"within_{self.tiling.domain.name(reduction)}")
             nothing = identity(reduction.tv, value.dtype)
             value = self.math.bounded(value, nothing, axis, left, names)
         return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
@@ -178,7 +174,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self, out: list[kir.Stmt], reduction: Reduction, acc: kir.Fragment
     ) -> kir.Fragment:
         """Append what puts together what threads hold of a column, or warps of a row."""
-        op, name = COMBINE[reduction.tv.op], self._name(reduction)
+        op, name = COMBINE[reduction.tv.op], self.tiling.domain.name(reduction)
         *outer, rows, cols = acc.layout.shape
         vector = acc.layout.vector
         if not self.tiling.along:
@@ -200,7 +196,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self, out: list[kir.Stmt], reduction: Reduction, part: kir.Fragment
     ) -> kir.Fragment:
         """Append what puts the parts of rows together; return the fragment with the results."""
-        op, name = COMBINE[reduction.tv.op], self._name(reduction)
+        op, name = COMBINE[reduction.tv.op], self.tiling.domain.name(reduction)
         *outer, rows, parts = part.layout.shape
         if not self.tiling.along or (parts == 1 and part.layout.folded > 1):
             return part
@@ -234,7 +230,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         reductions = self.tiling.domain.reductions
         parts = [self._within_warps(out, *pair) for pair in zip(reductions, sums, strict=True)]
         for reduction, part in zip(reductions, parts, strict=True):
-            name = f"{self._name(reduction)}_staged"
+            name = f"{self.tiling.domain.name(reduction)}_staged"
             slot = kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0)
             out.append(replace(self._meeting(reduction, part), staged=slot))
         return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
@@ -269,7 +265,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr
     ) -> kir.Box:
         """Return a place for results: one part of so many that each tile has."""
-        name = f"W_{self._name(reduction)}"
+        name = f"W_{self.tiling.domain.name(reduction)}"
         every = self._tiles() * parts
         box = workspace(name, whole.dtype, whole.layout.shape, every, part)
         if box.tensor not in self.workspaces:

@@ -91,6 +91,12 @@ class Domain:
         """All tensors in memory."""
         return (*self.reads, *self.writes, *dict.fromkeys(access for _, access in self.gathers))
 
+    def name(self, reduction: Reduction) -> str:
+        """Name a reduction: one tensor may be walked in several ways, each a sum of its own."""
+        alike = [one for one in self.reductions if one.tv is reduction.tv]
+        number = alike.index(reduction)
+        return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
+
     def under(self, reduction: Reduction) -> list[Key]:
         """Return the reductions that one reduces, element by element."""
         _, _, below = sources([(reduction.source, reduction.walked)])

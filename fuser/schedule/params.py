@@ -166,10 +166,7 @@ class PointwiseParams(Checked):
                 f"{per_thread} elements per thread, at most 64 fit its registers; use more warps "
                 "or a smaller tile",
             )
-        if self.ctas_per_sm is not None and not (
-            isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
-        ):
-            self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
+        self.check_ctas()
         self.check_word("load", ARRIVAL, "unknown mechanism")
         self.check_word("store", MECHANISM, "unknown mechanism")
         if "tma" in (self.load, self.store) and max(rows, cols) > MAX_BOX:
@@ -194,6 +191,12 @@ class PointwiseParams(Checked):
         if self.warp_specialized and self.prefetch:
             why = "the load role runs ahead by its stages; use prefetch=0"
             self.refuse("warp_specialized prefetch", why)
+
+    def check_ctas(self) -> None:
+        """Refuse a number of CTAs that no SM runs at once."""
+        many = self.ctas_per_sm
+        if many is not None and not (isinstance(many, int) and 1 <= many <= 32):
+            self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
 
     @property
     def family(self) -> str:
@@ -339,10 +342,7 @@ class NormParams(PointwiseParams):
                 f"{rows * cols // threads} elements per thread, at most {MAX_HELD} fit its "
                 "registers; use more warps or a smaller tile",
             )
-        if self.ctas_per_sm is not None and not (
-            isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
-        ):
-            self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
+        self.check_ctas()
         if self.reload and (self.load, self.recompute) != ("cp_async", True):
             why = "only slots of rings are loaded again, for what is computed again; use load="
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')

@@ -269,11 +269,15 @@ class _Views:
     def _value(self, tv: TensorView) -> TensorView:
         """Return a tensor as other operations take it: a view as an input."""
         if tv not in self.new:
-            whole, steps = self._way(tv)
-            made = _copy(tv, f"{tv.name}_view", None, whole.dtype)
-            self.new[tv] = self._add(_laid(made, whole, steps))
-            self.views[made.name] = View(self.new[tv], whole.name, steps)
+            self.new[tv] = self._seen(tv)
         return self.new[tv]
+
+    def _seen(self, tv: TensorView) -> TensorView:
+        """Return an input that stands for a tensor where it lies in memory."""
+        whole, steps = self._way(tv)
+        made = self._add(_laid(_copy(tv, f"{tv.name}_view", None, whole.dtype), whole, steps))
+        self.views[made.name] = View(made, whole.name, steps)
+        return made
 
     def _in_memory(self, tv: TensorView) -> TensorView:
         """Return a tensor that lies in memory, seen through operations that only move axes."""
@@ -283,10 +287,7 @@ class _Views:
         if not self._is_computed(source):
             return self._value(tv)
         if tv not in self.lain:
-            whole, steps = self._way(tv)
-            made = _copy(tv, f"{tv.name}_view", None, whole.dtype)
-            self.lain[tv] = self._add(_laid(made, whole, steps))
-            self.views[made.name] = View(self.lain[tv], whole.name, steps)
+            self.lain[tv] = self._seen(tv)
         return self.lain[tv]
 
     def _is_stored(self, tv: TensorView) -> bool:

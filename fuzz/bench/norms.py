@@ -151,9 +151,7 @@ def _weight(fd: FusionDefinition, dtype: str) -> TensorView:
 
 
 def _softmax(fd: FusionDefinition, dtype: str) -> tuple[TensorView, ...]:
-    x = _matrix(fd, dtype)
-    shifted = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
-    return (fd.ops.div(shifted, fd.ops.sum(shifted, [1], keepdim=True)),)
+    return (fd.ops.softmax(_matrix(fd, dtype), [1]),)
 
 
 def _softmax_backward(fd: FusionDefinition, dtype: str) -> tuple[TensorView, ...]:
@@ -188,8 +186,7 @@ def _layer_norm_backward(fd: FusionDefinition, dtype: str) -> tuple[TensorView, 
 
 
 def _rms(fd: FusionDefinition, x: TensorView, dtype: str) -> TensorView:
-    square = fd.ops.mean(fd.ops.mul(x, x), [1], keepdim=True)
-    return fd.ops.mul(fd.ops.mul(x, fd.ops.rsqrt(fd.ops.add(square, EPS))), _weight(fd, dtype))
+    return fd.ops.rms_norm(x, [1], fd.define_tensor([-1], dtype), EPS)
 
 
 def _rms_norm(fd: FusionDefinition, dtype: str) -> tuple[TensorView, ...]:
