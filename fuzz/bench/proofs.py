@@ -1,5 +1,7 @@
 """How long proofs take: every recipe of the cookbook, 2 to 8 stages, 1 to 3 consumers; and matmuls.
 
+With `--drawn` those of drawn cases, by family (`fuzz.bench.drawn`).
+
 The matmuls are the compiler's own, for a linear layer, in every split.  Nothing is remembered from
 one proof to the next but what a second look at the same kernel shows.
 """
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median, quantiles
 
 import click
@@ -21,6 +24,7 @@ from rich.table import Table
 from fuser.cookbook import recipes as cookbook
 from fuser.kernel import ir as kir
 from fuser.schedule.ampere_params import AmpereParams
+from fuzz.bench import drawn
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import Params, compiled, hopper
@@ -184,8 +188,16 @@ def _cell(row: Timed) -> str:
 @click.command(cls=Command)
 @click.option("--policy", default="default", show_default=True, help="default or strict.")
 @click.option("--only", default="", help="Part of a recipe's name.")
-def main(policy: str, only: str) -> None:
-    """Time the proofs of the cookbook's kernels, and of the compiler's matmuls."""
+@click.option("--drawn", "each", type=click.IntRange(min=1), help="Draw so many cases a family.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the cases that are drawn.")
+@click.option("--workers", default=1, show_default=True, help="Processes that prove drawn cases.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write drawn cases here as JSON.")
+def main(
+    policy: str, only: str, each: int | None, seed: int, workers: int, out: Path | None
+) -> None:
+    """Time the proofs of the recipes, and of the compiler's matmuls, or of drawn cases."""
+    if each is not None:
+        sys.exit(_drawn(drawn.Drawn(each, seed), workers, out))
     rows = [timed(*one, policy) for one in kernels() if only in one[0]]
     if not rows:
         raise click.UsageError(f"--only {only}: no such recipe; pick one of {[*cookbook.RECIPES]}")
@@ -197,6 +209,20 @@ def main(policy: str, only: str) -> None:
         console.print(late_table([late(name, LATE_STAGES, policy) for name in recipes]))
     said = {row.verdict.status for row in rows}
     sys.exit(FAILED if Status.FAIL in said else CLEAN if said == {Status.PASS} else HARNESS)
+
+
+def _drawn(those: drawn.Drawn, workers: int, out: Path | None) -> int:
+    """Prove drawn cases, show the table, and return the exit code."""
+    proofs = list(those.proofs(workers))
+    if out is not None:
+        drawn.write(out, those, proofs)
+    console = Console(width=140)
+    console.print(drawn.table(proofs))
+    for complaint in drawn.complaints(proofs):
+        console.print(complaint, markup=False, highlight=False)
+    failed = any(proof.status == "fail" for proof in proofs)
+    whole = all(proof.confirmed or proof.status == drawn.REFUSED for proof in proofs)
+    return FAILED if failed else CLEAN if whole else HARNESS
 
 
 if __name__ == "__main__":
