@@ -168,7 +168,7 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
         down = max((t.aligned for t in kernel.tensors if t.extents[-1] == rows), default=1)
         whole = lcm(down, tile[-2])
         across *= whole // tile[-2]
-        extents[-2] = whole - down if down < tile[-2] else max(1, whole - 1)
+        extents[-2] = whole - down if down < whole else whole
         extents[0] += (count - 1) * (whole if len(tile) == 2 else 1)
     if isinstance(launch.params, NormParams):  # whole rows fit a tile, or fill it
         columns = launch.params.columns

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.matmul_params import MatmulParams
 from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
@@ -73,6 +75,18 @@ def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -
         assert rows == max(trips, 1)
     assert made.grid == (1 if trips else 2)
     assert simulate(launch.kernel, made).status is Status.PASS
+
+
+def test_a_made_up_launch_of_transposed_tiles_keeps_their_alignment() -> None:
+    """Rows of one tensor are columns of another; a tail of one was no whole access of the other."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor(shape=["i0", "i0"], dtype="f8e5m2") for _ in range(2))
+    fd.add_output(fd.ops.fused_multiply_sum(a, b, axes=[2], axis_mapping=[[0, -1, 1], [-1, 1, 0]]))
+    params = MatmulParams((192, 128, 32), 3, "pipelined", 1, 0, persistent=True, splits=4)
+    case = Case(fd.fusion(), params, {"i0": 96}, "reals", 0, gap=16, offset=16)
+    moves = next(one for one in compiled(case).launches if one.kernel.name.startswith("pointwise"))
+    for trips in trip_counts(moves):
+        assert simulate(moves.kernel, with_trips(moves, trips)).status is Status.PASS
 
 
 def test_trip_counts_follow_the_ring() -> None:
