@@ -22,10 +22,12 @@ from fuser.lower.hopper import HopperLowering
 from fuser.lower.norm import NormLowering
 from fuser.lower.reduction import ReductionLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
-from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
+from fuser.passes.async_copies import fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.free_slots import free_slots, relay_slots
+from fuser.passes.overlay import overlay
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
+from fuser.passes.stores import drain_stores
 from fuser.passes.sync import init_barriers, sync_threads
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
 from fuser.passes.warp_specialize import alternate_roles, warp_specialize
@@ -52,6 +54,7 @@ from fuser.schedule.shape_class import CallClass, Params
 PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     circular_buffer,
     warp_specialize,
+    overlay,
     observe_copies,
     group_copies,
     group_wgmma,

@@ -93,6 +93,9 @@ class MatmulParams(TensorCoreParams):
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
+    overlay : bool
+        What the epilogue needs of shared memory lies in the rings, where these are empty by then:
+        not where a load role already fills them for the next tile.
     registers : tuple of int, or None
         Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
         the equal shares of the launch.
@@ -121,6 +124,7 @@ class MatmulParams(TensorCoreParams):
     meet: Meet = "vectorized"
     residency: Residency = "ticket"
     partial: Partial = "f32"
+    overlay: bool = True
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""

@@ -25,6 +25,7 @@ from oracles.explorer.tiles import (
     box_masks,
     corner_mask,
     slot_masks,
+    swizzled_mask,
     union,
 )
 
@@ -737,14 +738,21 @@ class _Unroller:
             threads = slot_masks(
                 layout, buffer.shape, start, lanes, size, stores=stores, exchanged=exchanged
             )
+            threads = tuple(self.lying(buffer, mine) for mine in threads)
             mask = union(threads)
             threads = (mask,) * agent.lanes if any_lane else threads
         elif lines:
-            mask = band_mask(buffer.shape, lines, size, columns=columns)
+            mask = self.lying(buffer, band_mask(buffer.shape, lines, size, columns=columns))
         return Access(
             cta, True, mask << base, base, base + length, agent.index, agent.cta, what, self.where,
             threads=threads, base=base, any_lane=any_lane,
         )  # fmt: skip
+
+    def lying(self, buffer: kir.Buffer, mask: int) -> int:
+        """Return where granules of a slot lie."""
+        if buffer.name not in self.plan.moved:
+            return mask
+        return swizzled_mask(mask, buffer, self.plan.granule)
 
     def in_box(
         self, box: kir.Box, layout: kir.Layout | None, *, stores: bool = False

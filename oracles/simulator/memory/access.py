@@ -247,7 +247,8 @@ class Geometry:
         if key not in self._flat:
             shape = slot.buffer.shape
             part, steps = tile(layout, (lo, hi)), row_major(shape)
-            self._flat[key] = narrowed(part, shape, steps, crossed=crossed)
+            flat = narrowed(part, shape, steps, crossed=crossed)
+            self._flat[key] = self.atoms.lying(slot.buffer, flat)
         return self._flat[key]
 
 

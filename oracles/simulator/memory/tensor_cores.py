@@ -226,11 +226,11 @@ class Tensorcores:
 
     def _multiply(self, agent: Agent, other: Agent, event: Event, stmt: kir.Wgmma) -> None:
         pair = _in_order(agent, other)
-        slots = self.memory.slots[agent.cta]
         part = _part(stmt.acc.layout, pair[0].warp - event.team.first)
         if isinstance(stmt.a, kir.Slot):
             buffer = stmt.a.buffer
-            raw = slots[buffer.name][event.index].reshape(buffer.shape[-2:])
+            raw = self.memory.elements(agent.cta, buffer, event.index)
+            raw = raw.reshape(buffer.shape[-2:])
             raw = raw[:, part.rows].T if stmt.a_transposed else raw[part.rows]
             a = ops.factor(buffer.dtype, ops.decode(buffer.dtype, raw))
         else:
@@ -238,7 +238,8 @@ class Tensorcores:
         parts = []
         for slot in stmt.columns:
             buffer = slot.buffer
-            raw = slots[buffer.name][event.other].reshape(buffer.shape[-2:])
+            raw = self.memory.elements(agent.cta, buffer, event.other)
+            raw = raw.reshape(buffer.shape[-2:])
             b = ops.factor(buffer.dtype, ops.decode(buffer.dtype, raw))
             parts.append(b if stmt.b_transposed else b.T)
         product = a @ np.concatenate(parts, axis=1)
