@@ -34,10 +34,11 @@ JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
 access of which each lane may do any part."""
 
 
-MATRIX_ROW, TMA_SHARED = 16, 128
-"""Bytes of which slots begin at a multiple for `ldmatrix`, and for TMA engines.
+MATRIX_ROW, TMA_SHARED, ATOM = 16, 128, 8
+"""Bytes of which slots begin at a multiple for `ldmatrix`, and for TMA engines, rows of a swizzle
+for both of TMA and wgmma.
 
-Source: PTX ISA, "ldmatrix", "cp.async.bulk.tensor"."""
+Source: PTX ISA, "ldmatrix", "cp.async.bulk.tensor", "tensor swizzling modes"."""
 TMA_BOX = 256
 """Elements of a box per axis at most."""
 STEPS = 50_000
@@ -649,7 +650,7 @@ class _Unroller:
         Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, cuTensorMapEncodeTiled.
         """
         self.once(box)
-        self.starts(slot, TMA_SHARED)
+        self.starts(slot, max(TMA_SHARED, ATOM * slot.buffer.swizzle))
         row = box.shape[-1] * box.tensor.dtype.nbytes
         if max(box.shape) > TMA_BOX or row % 16:
             says = f"a box of {box.shape}, rows of {row} bytes; an axis has {TMA_BOX} at most, and "
@@ -972,6 +973,7 @@ class _Unroller:
         columns = [(slot, 0) for slot in stmt.columns]
         for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), *columns):
             if isinstance(operand, kir.Slot):
+                self.starts(operand, max(MATRIX_ROW, ATOM * operand.buffer.swizzle))
                 access = self.in_slot(operand, None, lines=lines, columns=stmt.a_transposed)
                 access.engine, access.bit, access.issue = True, event, event
                 access.whole = whole

@@ -219,9 +219,6 @@ def _placed(m: kir.MBarrier, at: int, kernel: kir.Kernel) -> Iterable[str]:
             f"mbarrier {m.name} lies at bytes {at}..{end - 1}, those without an offset ({others}) "
             f"from byte {kernel.barrier_offset} on; lay it onto a buffer, or use None"
         )
-    for b in kernel.buffers:
-        if b.swizzle and at >= 0 and b.holds(at, end):
-            yield f"{b.name} is swizzled and shares bytes with mbarrier {m.name}; move one"
 
 
 def _swizzled(b: kir.Buffer) -> Iterable[str]:

@@ -28,7 +28,7 @@ from oracles.simulator.machine import (
     Violation,
 )
 from oracles.simulator.memory import ops
-from oracles.simulator.memory.access import check_slot
+from oracles.simulator.memory.access import ATOM, check_slot
 from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import span
@@ -108,11 +108,11 @@ class Tensorcores:
         flight.product = self._number(agent, event)
         agent.team.groups.open.append(flight)
         for slot in stmt.columns:
-            check_slot(slot, event.other, OPERAND_NBYTES)
+            check_slot(slot, event.other, max(OPERAND_NBYTES, ATOM * slot.buffer.swizzle))
             touched = self.memory.whole(slot, event.other, agent.cta)
             self.memory.engine(flight, slot.buffer, touched, READ_DONE, writes=False)
         if isinstance(stmt.a, kir.Slot):
-            check_slot(stmt.a, event.index, OPERAND_NBYTES)
+            check_slot(stmt.a, event.index, max(OPERAND_NBYTES, ATOM * stmt.a.buffer.swizzle))
             layout = self._layouts.setdefault(id(stmt), left_operand(stmt, stmt.a.buffer))
             mine = warpgroup(span(agent, event))
             touched = self.geometry.atoms.of_tile(stmt.a.buffer, event.index, layout, mine)
