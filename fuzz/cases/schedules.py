@@ -220,6 +220,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         registers=registers,
         cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
         prologue=_prologue(draw, need),
+        overlay=draw(st.sampled_from([True, False])),
     )
     if need.in_bytes and need.brings(params):
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
