@@ -219,9 +219,13 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
             f"{arch.max_threads} per CTA; use fewer warps"
         )
     if kernel.smem_bytes > arch.smem_bytes:
-        per_stage = sum(b.slot_nbytes for b in kernel.buffers if b.slots == params.stages)
+        ring = [b for b in kernel.buffers if b.slots == params.stages]
+        per_stage = sum(b.slot_nbytes for b in ring)
         fixed = kernel.smem_bytes - per_stage * params.stages
         fit = max(0, (arch.smem_bytes - fixed - 128) // max(per_stage, 1))
+        over = [b for b in kernel.buffers if b not in ring and any(map(b.shares, ring))]
+        if max((b.end for b in over), default=0) > arch.smem_bytes:
+            fit = 0  # what lies in the ring is too large by itself
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
         have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
         params.refuse("tile stages", f"needs {have}; {way_out}")

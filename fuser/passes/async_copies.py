@@ -185,10 +185,10 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
     """Fence what crosses proxies.
 
     Ordinary writes of slots that an engine reads, and ordinary reads of slots that TMA loads fill
-    again, be it as another buffer: by every such thread, before it signals that, or before the
-    engine is started.  What CTAs did before in their turns with a workspace that an engine now
-    reads or adds to: by the thread that issues it, behind its wait.  (The first to write reads
-    nothing, and none was before it.)
+    again: by every such thread, before it signals that, or before the engine is started.  So, too,
+    accesses of other buffers over these slots, where a loop comes back to fill them.  What CTAs did
+    before in their turns with a workspace that an engine now reads or adds to: by the thread that
+    issues it, behind its wait.  (The first to write reads nothing, and none was before it.)
 
     A read that is only *issued* does not hold an arrival back: where stores to global memory keep
     the load-store unit busy, the next tile arrives before the reads are served.  Seen on an H200:
@@ -206,14 +206,11 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         *(names(writes(s)) for s in every if isinstance(s, kir.TmaLoad))
     )
 
-    over = sharers(kernel)
+    over = _refilled(kernel)
 
     def ordinary(stmt: kir.Stmt) -> bool:
-        if by_engine(stmt):
-            return False
-        new, old = names(writes(stmt)), names(reads(stmt))
-        there = frozenset[str]().union(*(over[name] for name in new | old))
-        return bool(new & sent or there & filled)
+        touched = names(writes(stmt)) & (sent | over) | names(reads(stmt)) & (filled | over)
+        return bool(touched) and not by_engine(stmt)
 
     def signals(stmt: kir.Stmt) -> bool:
         starts = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.Wgmma | kir.MBarrierArrive
@@ -235,3 +232,17 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         return tuple(out)
 
     return replace(kernel, body=each_body(kernel.body, rule, Context()))
+
+
+def _refilled(kernel: kir.Kernel) -> frozenset[str]:
+    """Return the buffers in a loop that by TMA loads fills others over their bytes."""
+    over = sharers(kernel)
+    found: set[str] = set()
+    for loop in kernel.walk():
+        if isinstance(loop, kir.ForLoop):
+            inner = tuple(kir.walk(loop.body))
+            filled = (names(writes(s)) for s in inner if isinstance(s, kir.TmaLoad))
+            there = (over[name] - {name} for name in frozenset[str]().union(*filled))
+            touched = (names((*reads(s), *writes(s))) for s in inner)
+            found |= frozenset[str]().union(*there) & frozenset[str]().union(*touched)
+    return frozenset(found)

@@ -27,7 +27,9 @@ def overlay(kernel: kir.Kernel) -> kir.Kernel:
     loop lives follow each other all the time, and threads join between them; so that counts for
     loops over tiles, not for those that fill rings.  Slots that another role fills end their life
     where they are read for the last time, as each fill is waited for; in a loop that role would be
-    ahead by the next tile.  What peers read they may read until CTAs have synced.
+    ahead by the next tile.  Two rings keep bytes of their own: the second one is filled while the
+    last tensor-core groups still read the first.  What peers read they may read until CTAs have
+    synced.
 
     Mbarriers stay where they are, behind all buffers.
     """
@@ -131,6 +133,8 @@ class _Lives:
                 return False
             first, second = second, first
         if not (first[0].writes and second[0].writes) or any(a.by_peer for a in first):
+            return False
+        if all(any(a.fills for a in accesses) for accesses in (first, second)):
             return False
         if filled:
             waited = {a.trips for a in mine}

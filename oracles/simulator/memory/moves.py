@@ -619,7 +619,7 @@ class Memory:
         """Return the elements of a slot, row by row, not to be written."""
         raw = self.slots[cta][buffer.name][index]
         at = self.geometry.atoms.moved.get(buffer.name)
-        return raw if at is None else raw[at]
+        return raw if at is None else np.asarray(raw[at])
 
     def _start(self, flight: Flight, *steps: Callable[[], None]) -> None:
         flight.steps = [*reversed(steps)]

@@ -38,9 +38,9 @@ def get(buffer: kir.Buffer, peer: int | None = None) -> kir.Stmt:
     return load(TILE, kir.Slot(buffer, 0, peer))
 
 
-def fetch() -> kir.Stmt:
-    """An engine fills a slot of A."""
-    return kir.Copy(kir.Slot(A, 0), box(XN, k), kir.Engine.TMA)
+def fetch(buffer: kir.Buffer = A) -> kir.Stmt:
+    """An engine fills a slot."""
+    return kir.Copy(kir.Slot(buffer, 0), box(XN, k), kir.Engine.TMA)
 
 
 def send() -> kir.Stmt:
@@ -107,6 +107,10 @@ TABLE: dict[str, tuple[Body, bool]] = {
     ),
     "another role fills more than is read": (
         (feed(loop(fetch(), ring=RING)), use(loop(get(A), stop=n - 1), put(B), send())),
+        False,
+    ),
+    "two rings": (
+        (loop(fetch(), get(A), ring=RING), loop(fetch(B), get(B), ring=RING)),
         False,
     ),
     "two roles": ((use(put(A), get(A)), kir.Role("too", 2, 1, (put(B), get(B)))), False),
