@@ -93,6 +93,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             ),
             cluster=self._ctas,
             overlay=self.params.overlay,
+            resident=self.params.resident,
         )
         numbers = Numbers(self.extents, self._count(), launched, chosen)
         return Lowered(self.split_k.fit(made), numbers)

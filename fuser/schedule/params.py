@@ -421,6 +421,11 @@ class TensorCoreParams(Checked):
         """Whether buffers whose lives are apart share bytes."""
         return False
 
+    @property
+    def resident(self) -> int:
+        """CTAs that an SM is to have registers for at once."""
+        return 1
+
     def check_rows(self, names: str, each: str, share: int, least: int) -> None:
         """Refuse rows that cannot be dealt to so many, each taking multiples of `least`."""
         m, step = self.tile[0], least * share
