@@ -22,10 +22,12 @@ from fuser.lower.hopper import HopperLowering
 from fuser.lower.norm import NormLowering
 from fuser.lower.reduction import ReductionLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
-from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
+from fuser.passes.async_copies import fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.free_slots import free_slots, relay_slots
+from fuser.passes.overlay import overlay
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
+from fuser.passes.stores import drain_stores
 from fuser.passes.sync import init_barriers, sync_threads
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
 from fuser.passes.warp_specialize import alternate_roles, warp_specialize
@@ -52,6 +54,7 @@ from fuser.schedule.shape_class import CallClass, Params
 PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     circular_buffer,
     warp_specialize,
+    overlay,
     observe_copies,
     group_copies,
     group_wgmma,
@@ -216,9 +219,13 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
             f"{arch.max_threads} per CTA; use fewer warps"
         )
     if kernel.smem_bytes > arch.smem_bytes:
-        per_stage = sum(b.slot_nbytes for b in kernel.buffers if b.slots == params.stages)
+        ring = [b for b in kernel.buffers if b.slots == params.stages]
+        per_stage = sum(b.slot_nbytes for b in ring)
         fixed = kernel.smem_bytes - per_stage * params.stages
         fit = max(0, (arch.smem_bytes - fixed - 128) // max(per_stage, 1))
+        over = [b for b in kernel.buffers if b not in ring and any(map(b.shares, ring))]
+        if max((b.end for b in over), default=0) > arch.smem_bytes:
+            fit = 0  # what lies in the ring is too large by itself
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
         have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
         params.refuse("tile stages", f"needs {have}; {way_out}")

@@ -47,7 +47,10 @@ class Held:
 
 def most_held(kernel: kir.Kernel) -> list[Held]:
     """Return the most that a thread holds at once, of each role that holds any fragment."""
-    everyone = Held("", kernel.registers or launch_registers(kernel.threads))
+    # Elsewhere a few spilled registers may be worth another CTA; here they serialise products.
+    multiplies = any(isinstance(stmt, kir.Wgmma) for stmt in kernel.walk())
+    share = launch_registers(kernel.threads * (kernel.resident if multiplies else 1))
+    everyone = Held("", kernel.registers or share)
     most: dict[str, Held] = {}
     for one in _Reader(kernel).points(kernel.body, (), {}, everyone):
         if one.registers > (most[one.role].registers if one.role in most else 0):

@@ -288,6 +288,8 @@ class Kernel:
         Tensor maps that it writes; the launch lends memory for them.
     resident : int
         CTAs that an SM is to have registers for at once: what the assembler may not use.
+    overlay : bool
+        A request of the schedule: buffers whose lives are apart are to share bytes.
     """
 
     name: str
@@ -312,6 +314,7 @@ class Kernel:
     counters: tuple[str, ...] = ()
     maps: tuple[TensorMaps, ...] = ()
     resident: int = 1
+    overlay: bool = False
 
     @property
     def smem_bytes(self) -> int:

@@ -79,8 +79,8 @@ class Buffer:
     along its last axis, all rows of the first panel before those of the second.  Within a panel
     the 16-byte chunk that would lie at byte x of the slot lies at the byte that has bits 4, 5 and 6
     of x (of them as many as count chunks of a row) exchanged for their xor with bits 7, 8 and 9.
-    `offset` is then a multiple of 8 rows, and the bytes are shared with no other buffer: for
-    everything but addresses such a tile is as good as a row-major one.
+    `offset` is then a multiple of 8 rows.  Where nothing else lies in its bytes, such a tile is for
+    everything but addresses as good as a row-major one.
 
     Source: PTX ISA, "tensor swizzling modes"; "wgmma, shared memory matrix layout".
     """

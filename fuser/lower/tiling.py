@@ -276,6 +276,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             body=(kir.Let(TRIPS, ceildiv(tiles - kir.BLOCK, kir.GRID)), *body),
             outputs=tuple(access.name for access in tiling.domain.writes),
             requires=tuple(size >= 1 for size in self.sizes),
+            overlay=self.params.overlay,
         )
 
     # --- tensors and tiles ------------------------------------------------------------------

@@ -1,37 +1,36 @@
 """Passes: how the end of every asynchronous copy is observed, by what the statements touch.
 
-`observe_copies` (RAW of loads), `drain_stores` (groups of stores), `fence_proxies` (ordinary writes
-that an engine reads, ordinary reads of what it fills again).  Handing slots back is left to
-`free_slots`, joining to `sync`.
+`observe_copies` (RAW of loads), `fence_proxies` (ordinary writes that an engine reads, ordinary
+accesses of what it fills again).  Groups of stores are those of `stores`; handing slots back is
+left to `free_slots`, joining to `sync`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from math import prod
 
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
-from fuser.passes.effects import by_engine, drains, fills, names, reads, writes
-from fuser.passes.rings import Body, Context, each_body, each_loop, numbered, wait_phase
+from fuser.passes.effects import by_engine, fills, names, reads, sharers, writes
+from fuser.passes.rings import (
+    Body,
+    Context,
+    by_one_thread,
+    each_body,
+    each_loop,
+    numbered,
+    wait_phase,
+)
+from fuser.passes.stores import destination
 
 
-def _grouped(
-    body: Body, member: Callable[[kir.Stmt], kir.Slot | None]
-) -> Iterator[tuple[bool, Body]]:
-    """Split a body into runs of neighbours for which `member` answers, and what lies between."""
-    for inside, run in groupby(body, key=lambda stmt: member(stmt) is not None):
+def _grouped(body: Body) -> Iterator[tuple[bool, Body]]:
+    """Split a body into runs of neighbours that fill slots, and what lies between."""
+    for inside, run in groupby(body, key=lambda stmt: fills(stmt) is not None):
         yield inside, tuple(run)
-
-
-def _names(run: Body, member: Callable[[kir.Stmt], kir.Slot | None]) -> frozenset[str]:
-    return frozenset(slot.buffer.name for stmt in run if (slot := member(stmt)))
-
-
-def _one_thread(body: Body, place: Context) -> Body:
-    return body if place.elected else (kir.Elect(kir.Per.ROLE, body),)
 
 
 # --- RAW of loads -------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     def rule(body: Body, place: Context) -> Body:
         out: list[kir.Stmt] = []
         waited: set[kir.MBarrier] = set()
-        for copies, run in _grouped(body, fills):
+        for copies, run in _grouped(body):
             if copies:
                 out.extend(_issued(run, full, place, kernel.cluster))
                 continue
@@ -78,12 +77,12 @@ def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
     found: set[tuple[frozenset[str], int]] = set()
 
     def rule(body: Body, place: Context) -> Body:
-        for copies, run in _grouped(body, fills):
-            names = _names(run, fills)
+        for copies, run in _grouped(body):
+            filled = frozenset(slot.buffer.name for stmt in run if (slot := fills(stmt)))
             if copies and not _by_cp_async(run):
-                found.add((names, 1))
+                found.add((filled, 1))
             elif copies and place.role is not None:
-                found.add((names, place.role.warps * kir.WARP))
+                found.add((filled, place.role.warps * kir.WARP))
         return body
 
     each_body(kernel.body, rule, Context())
@@ -116,7 +115,7 @@ def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int)
     if for_all:
         loads.append(kir.IfThenElse(eq(kir.RANK, 0), tuple(for_all)))
     expect = kir.MBarrierArriveExpectTx(barrier, slot, nbytes)
-    return _one_thread((expect, *loads), place)
+    return by_one_thread((expect, *loads), place)
 
 
 def _by_threads(run: Body, full: dict[str, kir.MBarrier]) -> Body:
@@ -179,79 +178,6 @@ def _waits(
             yield wait_phase(barrier, slot.index, position)
 
 
-# --- groups of stores ---------------------------------------------------------------------------
-
-
-def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
-    """Put copies to global memory into groups, and await their reads where slots are reused.
-
-    One thread issues neighbouring copies and commits them as one group.  The same thread awaits,
-    before slots are written again (not for the first time), that all but the latest `slots - 1`
-    groups have read their sources, and at the end that all have.  A kernel boundary orders the
-    writes; what another CTA reads in its turn is awaited in full at the end of the branch that
-    copies it, behind which that turn is released (`take_grid_turns`).
-    """
-    released = {s.semaphore for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)}
-    handed_on = frozenset(kernel.workspaces if released else ())
-
-    def rule(body: Body, place: Context) -> Body:
-        staged = _names(body, drains)
-        out: list[kir.Stmt] = []
-        awaited = in_flight = False
-        groups = 0
-        for copies, run in _grouped(body, drains):
-            if copies:
-                groups += 1
-                group = (*map(_store, run), kir.AsyncCommit(kir.AsyncKind.BULK))
-                out.extend(_one_thread(group, place))
-                awaited = False
-                in_flight |= any(_written(stmt) in handed_on for stmt in run)
-                continue
-            for stmt in run:
-                for slot in writes(stmt):
-                    if slot.buffer.name not in staged or awaited or by_engine(stmt):
-                        continue
-                    awaited = True
-                    if place.loop is not None or groups >= slot.buffer.slots:
-                        out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
-                out.append(stmt)
-        if in_flight:
-            out.extend(_one_thread((kir.AsyncAwait(kir.AsyncKind.BULK, 0),), place))
-        return tuple(out)
-
-    def ended(body: Body) -> Body:
-        if not any(_commits(s, kir.AsyncKind.BULK) for s in body if not isinstance(s, kir.Role)):
-            return body
-        return (*body, *_one_thread((_await(0),), Context()))
-
-    body = tuple(
-        replace(stmt, body=ended(stmt.body)) if isinstance(stmt, kir.Role) else stmt
-        for stmt in each_body(kernel.body, rule, Context())
-    )
-    return replace(kernel, body=ended(body))
-
-
-def _store(stmt: kir.Stmt) -> kir.Stmt:
-    match stmt:
-        case kir.Copy(kir.Box() as dst, kir.Slot() as src, engine):
-            bulk = engine is kir.Engine.BULK
-            return kir.TmaReduce(dst, src) if stmt.reduce else kir.TmaStore(dst, src, bulk=bulk)
-        case _:
-            raise AssertionError("a run holds copies out of slots only")
-
-
-def _written(stmt: kir.Stmt) -> str:
-    match stmt:
-        case kir.Copy(kir.Box() as box) | kir.TmaStore(box) | kir.TmaReduce(box):
-            return box.tensor.name
-        case _:
-            return ""
-
-
-def _await(keep: int) -> kir.AsyncAwait:
-    return kir.AsyncAwait(kir.AsyncKind.BULK, keep, read_only=True)
-
-
 # --- proxies ------------------------------------------------------------------------------------
 
 
@@ -259,9 +185,10 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
     """Fence what crosses proxies.
 
     Ordinary writes of slots that an engine reads, and ordinary reads of slots that TMA loads fill
-    again: by every such thread, before it signals that, or before the engine is started.  What CTAs
-    did before in their turns with a workspace that an engine now reads or adds to: by the thread
-    that issues it, behind its wait.  (The first to write reads nothing, and none was before it.)
+    again: by every such thread, before it signals that, or before the engine is started.  So, too,
+    accesses of other buffers over these slots, where a loop comes back to fill them.  What CTAs did
+    before in their turns with a workspace that an engine now reads or adds to: by the thread that
+    issues it, behind its wait.  (The first to write reads nothing, and none was before it.)
 
     A read that is only *issued* does not hold an arrival back: where stores to global memory keep
     the load-store unit busy, the next tile arrives before the reads are served.  Seen on an H200:
@@ -279,8 +206,10 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         *(names(writes(s)) for s in every if isinstance(s, kir.TmaLoad))
     )
 
+    over = _refilled(kernel)
+
     def ordinary(stmt: kir.Stmt) -> bool:
-        touched = names(writes(stmt)) & sent | names(reads(stmt)) & filled
+        touched = names(writes(stmt)) & (sent | over) | names(reads(stmt)) & (filled | over)
         return bool(touched) and not by_engine(stmt)
 
     def signals(stmt: kir.Stmt) -> bool:
@@ -292,7 +221,7 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         out: list[kir.Stmt] = []
         fenced = False
         for n, stmt in enumerate(body):
-            if isinstance(stmt, kir.TmaReduce) and _written(stmt) in handed_on and not fenced:
+            if isinstance(stmt, kir.TmaReduce) and destination(stmt) in handed_on and not fenced:
                 out.append(kir.FenceAsyncProxy(kir.Space.GLOBAL))
                 fenced = True
             out.append(stmt)
@@ -303,3 +232,17 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         return tuple(out)
 
     return replace(kernel, body=each_body(kernel.body, rule, Context()))
+
+
+def _refilled(kernel: kir.Kernel) -> frozenset[str]:
+    """Return the buffers in a loop that by TMA loads fills others over their bytes."""
+    over = sharers(kernel)
+    found: set[str] = set()
+    for loop in kernel.walk():
+        if isinstance(loop, kir.ForLoop):
+            inner = tuple(kir.walk(loop.body))
+            filled = (names(writes(s)) for s in inner if isinstance(s, kir.TmaLoad))
+            there = (over[name] - {name} for name in frozenset[str]().union(*filled))
+            touched = (names((*reads(s), *writes(s))) for s in inner)
+            found |= frozenset[str]().union(*there) & frozenset[str]().union(*touched)
+    return frozenset(found)

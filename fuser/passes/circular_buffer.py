@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.passes.effects import drains, fills, reslot
-from fuser.passes.rings import Body, each_loop, placed
+from fuser.passes.overlay import placed
+from fuser.passes.rings import Body, each_loop
 
 STORE_SLOTS = 2
 """Slots of a staging ring: one is filled while the copy engine reads the other."""
@@ -154,4 +155,5 @@ def _shifted(
 
 def forget_requests(kernel: kir.Kernel) -> kir.Kernel:
     """Drop what the schedule asked for: a finished kernel states facts only."""
-    return replace(kernel, body=each_loop(kernel.body, lambda loop: replace(loop, circular=None)))
+    body = each_loop(kernel.body, lambda loop: replace(loop, circular=None))
+    return replace(kernel, body=body, overlay=False)

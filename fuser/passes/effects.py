@@ -40,6 +40,12 @@ def names(slots: tuple[kir.Slot, ...]) -> frozenset[str]:
     return frozenset(slot.buffer.name for slot in slots)
 
 
+def sharers(kernel: kir.Kernel) -> dict[str, frozenset[str]]:
+    """By name of a buffer those of all that share bytes with it, itself included."""
+    every = kernel.buffers
+    return {b.name: frozenset(o.name for o in every if o == b or o.shares(b)) for b in every}
+
+
 def touches(stmt: kir.Stmt) -> frozenset[str]:
     """Names of global tensors that threads themselves read or write."""
     if not isinstance(stmt, kir.Load | kir.Store | kir.AtomicAdd):

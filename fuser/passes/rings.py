@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
-from fuser.passes.effects import rebuffer
 
 Body = tuple[kir.Stmt, ...]
 
@@ -107,37 +106,15 @@ def each_body(body: Body, rule: Callable[[Body, Context], Body], place: Context)
     return rule(tuple(map(within, body)), place)
 
 
+def by_one_thread(body: Body, place: Context) -> Body:
+    """Return statements as the first thread of a role executes them alone."""
+    return body if place.elected else (kir.Elect(kir.Per.ROLE, body),)
+
+
 def each_loop(body: Body, rule: Callable[[kir.ForLoop], kir.ForLoop]) -> Body:
     """Apply `rule` to loops, innermost first."""
     inner = (kir.inside(stmt, lambda some: each_loop(some, rule)) for stmt in body)
     return tuple(rule(stmt) if isinstance(stmt, kir.ForLoop) else stmt for stmt in inner)
-
-
-def placed(kernel: kir.Kernel) -> kir.Kernel:
-    """Lay the buffers one after the other, those that one wgmma reads as columns together."""
-    beside = {
-        stmt.b.buffer.name: [buffer.name for buffer in stmt.beside]
-        for stmt in kernel.walk()
-        if isinstance(stmt, kir.Wgmma)
-    }
-    by_name = {b.name: b for b in kernel.buffers}
-    behind = {name for names in beside.values() for name in names}
-    at_home: dict[str, kir.Buffer] = {}
-    offset = 0
-    for first in sorted(kernel.buffers, key=lambda b: -b.swizzle):
-        if first.name in behind:
-            continue
-        step = max(128, 8 * first.swizzle)
-        offset = -(-offset // step) * step
-        together = [first, *(by_name[name] for name in beside.get(first.name, ()))]
-        pitch = sum(b.slot_nbytes for b in together) if len(together) > 1 else 0
-        at = offset
-        for b in together:
-            at_home[b.name] = replace(b, offset=at, pitch=pitch)
-            at += b.slot_nbytes
-        offset += -(-first.slots * (pitch or first.slot_nbytes) // 128) * 128
-    moved = replace(kernel, buffers=tuple(at_home.values()))
-    return moved.rewrite(lambda stmt: None if kir.bodies(stmt) else [rebuffer(stmt, at_home)])
 
 
 def wait_phase(

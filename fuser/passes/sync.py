@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 
 from fuser.kernel import ir as kir
-from fuser.passes.effects import by_engine, names, reads, touches, writes
+from fuser.passes.effects import by_engine, names, reads, sharers, touches, writes
 
 Body = tuple[kir.Stmt, ...]
 
@@ -73,12 +73,15 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a read of a slot (by an engine too) after ordinary writes by many threads;
     - a refill of a slot, issued in the same role, after ordinary reads by many threads;
     - ordinary writes of a slot by many threads after one thread has awaited the engine's reads, or
-      after ordinary reads by many;
+      after ordinary reads, or reads of wgmma, by many;
     - a read of a slot that cp.async of many threads filled, after each has awaited its own, unless
       each reads what it has copied itself, and nobody else does;
     - the release of a turn, after ordinary reads and writes of workspaces by many threads.
 
     Waits for turns and syncs of CTAs join the threads themselves, by the barrier of their role.
+
+    What is said of a slot holds for all buffers over its bytes: who begins another life there joins
+    with those who ended the one before.
 
     Loops are walked until the state at their entry is stable, so what the previous iteration left
     open counts.  The join stands before the statement that needs it, outside of any `Elect`.
@@ -90,7 +93,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     number = 0
     workspaces = frozenset(kernel.workspaces)
     own = _own(kernel)
-    everyone = _Joiner(drained, workspaces, 0, kernel.threads, own)
+    over = sharers(kernel)
+    everyone = _Joiner(drained, workspaces, 0, kernel.threads, own, over)
     for stmt in kernel.body:
         if not isinstance(stmt, kir.Role):
             body, state = everyone.walk((stmt,), state)
@@ -100,7 +104,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
             out.append(kir.BlockSync(0, kernel.threads))
             state = Open()
         number += 1
-        role = _Joiner(drained, workspaces, number, stmt.warps * kir.WARP, own)
+        role = _Joiner(drained, workspaces, number, stmt.warps * kir.WARP, own, over)
         inner, _ = role.walk(stmt.body, Open())
         out.append(replace(stmt, body=inner))
     return replace(kernel, body=tuple(out))
@@ -113,6 +117,7 @@ class _Joiner:
     barrier: int
     threads: int
     own: frozenset[str]
+    over: dict[str, frozenset[str]]
 
     def _join(self) -> kir.BlockSync:
         return kir.BlockSync(self.barrier, self.threads)
@@ -166,15 +171,16 @@ class _Joiner:
                 return new, entry
             entry = entry | leave
 
-    @staticmethod
-    def _needs(stmt: kir.Stmt, state: Open) -> bool:
+    def _needs(self, stmt: kir.Stmt, state: Open) -> bool:
         if _uses(stmt) in state.fresh or names(reads(stmt)) & state.written:
             return True
         if isinstance(stmt, kir.BlockSerializeRelease):
             return bool(state.shared)
+        own = names(writes(stmt))
+        there = frozenset[str]().union(*(self.over[name] for name in own))
         if by_engine(stmt):
-            return bool(names(writes(stmt)) & (state.read | state.written))
-        return bool(names(writes(stmt)) & (state.awaited | state.read))
+            return bool(there & (state.read | state.written))
+        return bool(there & (state.awaited | state.read) | (there - own) & state.written)
 
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:

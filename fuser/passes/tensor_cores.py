@@ -7,11 +7,12 @@ stay in flight.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from fuser.kernel import ir as kir
-from fuser.passes.effects import accumulates, fragments
+from fuser.passes.effects import accumulates, fragments, names, reads, sharers, writes
 
 Body = tuple[kir.Stmt, ...]
 Names = frozenset[str]
@@ -79,11 +80,13 @@ def _made_here(body: Body) -> bool:
 def flush_wgmma(kernel: kir.Kernel) -> kir.Kernel:
     """Await all groups before the first use of a fragment that one of them touches.
 
+    And before the slots that they read begin another life, as another buffer, outside of the loop
+    that fills that one; within one life a ring hands its slots on.
     One flush serves all uses that follow, until the next wgmma arms it again; where only one branch
     uses a result, the flush stands in it.  What an iteration of an outer loop, or a role, leaves
     unfinished is flushed at its end.
     """
-    body, pending = _flushed(kernel.body, NONE)
+    body, pending = _flushed(kernel.body, NONE, sharers(kernel))
     return replace(kernel, body=(*body, *_flush(pending)))
 
 
@@ -91,40 +94,53 @@ def _flush(pending: Names) -> Body:
     return (kir.AsyncAwait(kir.AsyncKind.WGMMA, 0),) if pending else ()
 
 
-def _flushed(body: Body, pending: Names) -> tuple[Body, Names]:
-    """Return the body with its flushes, and the fragments that groups may touch after it."""
+def _flushed(body: Body, pending: Names, over: Mapping[str, Names]) -> tuple[Body, Names]:
+    """Return the body with its flushes, and what is not to be touched after it without one.
+
+    That are names of fragments, and of buffers over bytes that groups may still read.
+    """
     out: list[kir.Stmt] = []
     for stmt in body:
         match stmt:
             case kir.Wgmma(acc, a):
                 pending |= {acc.name, a.name} if isinstance(a, kir.Fragment) else {acc.name}
+                own = names(reads(stmt))
+                pending |= NONE.union(*(over[name] for name in own)) - own
                 out.append(stmt)
             case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0):
                 pending = NONE
                 out.append(stmt)
             case kir.ForLoop(_, _, inner):
-                inner, pending = _loop(inner, pending)
+                if pending & _written(stmt):
+                    out += _flush(pending)
+                    pending = NONE
+                inner, pending = _loop(inner, pending, over)
                 out.append(replace(stmt, body=inner))
             case kir.IfThenElse(_, then, orelse):
-                then, after_then = _flushed(then, pending)
-                orelse, after_else = _flushed(orelse, pending)
+                then, after_then = _flushed(then, pending, over)
+                orelse, after_else = _flushed(orelse, pending, over)
                 pending = after_then | after_else
                 out.append(replace(stmt, then=then, orelse=orelse))
             case kir.Role(_, _, _, inner):
-                inner, left = _flushed(inner, NONE)
+                inner, left = _flushed(inner, NONE, over)
                 out.append(replace(stmt, body=(*inner, *_flush(left))))
             case _:
-                if fragments(stmt) & pending:
+                if pending & (fragments(stmt) | _written(stmt)):
                     out += _flush(pending)
                     pending = NONE
                 out.append(stmt)
     return tuple(out), pending
 
 
-def _loop(inner: Body, entry: Names) -> tuple[Body, Names]:
+def _written(stmt: kir.Stmt) -> Names:
+    """Return the names of the buffers that a statement writes, or those inside of it."""
+    return NONE.union(*(names(writes(inner)) for inner in kir.walk((stmt,))))
+
+
+def _loop(inner: Body, entry: Names, over: Mapping[str, Names]) -> tuple[Body, Names]:
     outer = any(isinstance(stmt, kir.ForLoop) for stmt in kir.walk(inner))
     while True:
-        new, leave = _flushed(inner, entry)
+        new, leave = _flushed(inner, entry, over)
         if outer:
             new, leave = (*new, *_flush(leave)), NONE
         if leave <= entry:

@@ -8,7 +8,7 @@ from fuser.arch import launch_registers
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute
 from fuser.kernel import ir as kir
 from fuser.passes.effects import drains, fills, moved
-from fuser.passes.rings import placed
+from fuser.passes.overlay import placed
 
 Body = tuple[kir.Stmt, ...]
 

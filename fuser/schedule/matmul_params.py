@@ -93,6 +93,12 @@ class MatmulParams(TensorCoreParams):
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
+    resident : int
+        CTAs, 1..4, that an SM is to have registers for at once; with more than one ``registers`` is
+        None, as roles that take registers from others ask for all of an SM.
+    overlay : bool
+        What the epilogue needs of shared memory lies in the rings, where these are empty by then:
+        not where a load role already fills them for the next tile.
     registers : tuple of int, or None
         Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
         the equal shares of the launch.
@@ -121,10 +127,12 @@ class MatmulParams(TensorCoreParams):
     meet: Meet = "vectorized"
     residency: Residency = "ticket"
     partial: Partial = "f32"
+    overlay: bool = True
+    resident: int = 1
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
-        self.check_ints("warpgroups stages prefetch raster columns", use=1)
+        self.check_ints("warpgroups stages prefetch raster columns resident", use=1)
         self.check_tile("M, N and K", use=(128, 256, 64))
         if not 1 <= self.warpgroups <= 3:
             self.refuse("warpgroups", "need 1..3; use warpgroups=2")
@@ -205,8 +213,15 @@ class MatmulParams(TensorCoreParams):
             )
 
     def _check_registers(self) -> None:
+        if not 1 <= self.resident <= 4:
+            self.refuse("resident", "an SM is to have 1..4 of these CTAs; use resident=1")
         if self.registers is None:
             return
+        if self.resident > 1:
+            self.refuse(
+                "registers resident",
+                "roles that take registers have the SM alone; use registers=None, or resident=1",
+            )
         if self.split == "pipelined":
             why = "only roles differ in registers; use registers=None"
             self.refuse("split registers", why)
@@ -245,8 +260,8 @@ class MatmulParams(TensorCoreParams):
         if n > most:
             self.refuse(
                 "tile warpgroups",
-                f"in {self.threads} threads the assembler gives a wgmma room for {most} columns, "
-                f"whatever registers says; use {most} columns, or fewer warpgroups",
+                f"in {self.threads * self.resident} threads the assembler gives a wgmma room for "
+                f"{most} columns, whatever registers says; use {most} columns, or fewer warpgroups",
             )
         accumulators = m * n // self.sharing
         if accumulators > self.room:
@@ -259,7 +274,7 @@ class MatmulParams(TensorCoreParams):
     @property
     def widest(self) -> int:
         """Columns of a wgmma for which the assembler finds registers."""
-        return widest(self.threads)
+        return widest(self.threads * self.resident)
 
     @property
     def threads(self) -> int:
@@ -274,7 +289,8 @@ class MatmulParams(TensorCoreParams):
     @property
     def room(self) -> int:
         """Registers of a computing thread that accumulators and operands may take."""
-        have = self.registers[1] if self.registers else launch_registers(self.threads)
+        every = self.threads * self.resident
+        have = self.registers[1] if self.registers else launch_registers(every)
         return have - SPARE_REGISTERS
 
     @property

@@ -120,6 +120,8 @@ class PointwiseParams(Checked):
         Rows of a tile lie along the axis that is fastest in tensors whose neighbours in memory are
         not those of its columns; these tensors go through shared memory, where their tiles are
         transposed.  Kernels without reductions only.
+    overlay : bool
+        Buffers whose lives are apart share bytes: what a tile needs behind its ring lies in that.
 
     Raises
     ------
@@ -138,6 +140,7 @@ class PointwiseParams(Checked):
     warp_specialized: bool = False
     flat: bool = False
     transpose: bool = False
+    overlay: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -412,6 +415,16 @@ class TensorCoreParams(Checked):
     def cluster(self) -> tuple[int, int]:
         """CTAs of a cluster along rows and columns of tiles."""
         return (1, 1)
+
+    @property
+    def overlay(self) -> bool:
+        """Whether buffers whose lives are apart share bytes."""
+        return False
+
+    @property
+    def resident(self) -> int:
+        """CTAs that an SM is to have registers for at once."""
+        return 1
 
     def check_rows(self, names: str, each: str, share: int, least: int) -> None:
         """Refuse rows that cannot be dealt to so many, each taking multiples of `least`."""

@@ -92,7 +92,8 @@ def _mechanisms(rng: random.Random) -> dict[str, object]:
 def _ring(rng: random.Random, params: Params) -> dict[str, object]:
     stages = rng.randint(1, params.stages)
     ahead = params.prefetch and rng.randint(0, stages - 1)
-    return {"stages": stages, "prefetch": ahead}
+    other = {} if isinstance(params, AmpereParams) else {"overlay": not params.overlay}
+    return {"stages": stages, "prefetch": ahead, **other}
 
 
 def agree(one: list[torch.Tensor], other: list[torch.Tensor], schedule: Params) -> Verdict:

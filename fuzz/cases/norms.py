@@ -203,6 +203,7 @@ def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -
         reload=ring and recompute and draw(st.booleans()),
         hold=draw(st.booleans()),
         cluster=ctas,
+        overlay=draw(st.booleans()),
     )
 
 

@@ -161,6 +161,7 @@ def params(
         warp_specialized=specialized,
         flat=flattens and (bulk or draw(st.booleans())),
         transpose=transpose,
+        overlay=draw(st.booleans()),
     )
     if specialized or not _reduces(fusion):
         return plain

@@ -220,7 +220,12 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         registers=registers,
         cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
         prologue=_prologue(draw, need),
+        overlay=draw(st.sampled_from([True, False])),
     )
+    half = launch_registers(2 * launched) - SPARE_REGISTERS
+    small = need.held(tile, threads=threads) <= half and tile[1] <= widest(2 * launched)
+    if registers is None and small and rarely(draw):
+        params, room = replace(params, resident=2), half
     if need.in_bytes and need.brings(params):
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
     alone = need.half or split == "ping_pong" or params.cluster != (1, 1)

@@ -531,17 +531,19 @@ def _elsewhere(kernel: kir.Kernel, site: Site, own: kir.Role) -> Iterator[Mutant
 def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Give two things the same bytes, a barrier none, or a ring fewer slots than its barriers have.
 
-    What shares bytes is not swizzled: that would move elements to bytes that only addresses know.
+    Buffers lie 16 bytes later, too: their neighbours' bytes, or an address that no copy takes.
     """
     for one, other in combinations(kernel.buffers, 2):
-        moved = replace(other, offset=one.offset, swizzle=0)
+        fits = not one.offset % (8 * other.swizzle or 1)  # else it would be refused for that alone
+        moved = replace(other, offset=one.offset, swizzle=other.swizzle if fits else 0)
         changed = redeclared(kernel, other, moved)
-        changed = redeclared(changed, one, replace(one, swizzle=0))
         yield Mutant(f"{other.name} lies on {one.name}", changed, "alias", ("H74",))
+    for buffer in kernel.buffers:
+        changed = redeclared(kernel, buffer, replace(buffer, offset=buffer.offset + 16))
+        yield Mutant(f"{buffer.name} lies 16 bytes later", changed, "alias", ("H74",))
     for barrier in kernel.barriers:
         for buffer in kernel.buffers:
             changed = redeclared(kernel, barrier, replace(barrier, offset=buffer.offset))
-            changed = redeclared(changed, buffer, replace(buffer, swizzle=0))
             yield Mutant(f"{barrier.name} lies on {buffer.name}", changed, "alias", ("H74", "H11"))
     yield from _misplaced(kernel)
     for buffer in kernel.buffers:

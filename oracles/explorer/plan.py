@@ -152,6 +152,8 @@ class Plan:
     counts: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     granule: int = 1
+    moved: frozenset[str] = frozenset()
+    """Buffers whose elements a swizzle moves, where that is to be seen."""
     tracked: bool = False
     written: frozenset[str] = frozenset()
     spaces: dict[str, int] = field(default_factory=dict)
@@ -193,7 +195,6 @@ class Plan:
 
     def __post_init__(self) -> None:
         kernel = self.kernel
-        self._unshared()
         self.agents = agents(kernel, self.ctas)
         for barrier in kernel.barriers:
             self.first_slot[barrier.name] = self.slots_per_cta
@@ -202,6 +203,7 @@ class Plan:
             self.counts += [barrier.arrivals] * barrier.slots
             self.names += [f"{barrier.name}[{i}]" for i in range(barrier.slots)]
         self._placed()
+        self.moved = self._moved()
         self.ended = self.event() if kernel.dependent else 0
         self.granule = reduce(gcd, (b.dtype.nbytes for b in kernel.buffers), 8)
         self.tracked = any(b.offset is not None for b in kernel.barriers) or any(
@@ -246,8 +248,8 @@ class Plan:
             others = {n for n, other in enumerate(at) if n != slot and abs(other - start) < 8}
             self.beside[slot] = others
 
-    def _unshared(self) -> None:
-        """Demand that bytes which a swizzle moves are of one buffer: masks do not know where to."""
+    def _moved(self) -> frozenset[str]:
+        """Return the swizzled buffers over whose bytes something else lies: there places count."""
         kernel = self.kernel
         spans = [
             (b.name, b.start(slot), b.start(slot) + b.slot_nbytes)
@@ -255,14 +257,13 @@ class Plan:
             for slot in range(b.slots)
         ]
         spans += [
-            (m.name, m.offset, m.offset + 8 * m.slots)
-            for m in kernel.barriers
-            if m.offset is not None
+            (m.name, at, at + 8 * m.slots) for m in kernel.barriers for at in (self.places[m.name],)
         ]
-        for b in kernel.buffers:
-            for name, first, end in spans:
-                if b.swizzle and name != b.name and b.holds(first, end):
-                    raise NotModelled(f"{b.name} is swizzled and shares bytes with {name}")
+        return frozenset(
+            b.name
+            for b in kernel.buffers
+            if b.swizzle and any(name != b.name and b.holds(*span) for name, *span in spans)
+        )
 
     def refuse(self, rule: Rule, kind: str, where: str, says: str) -> None:
         """Raise a defect, unless the rule is left out."""

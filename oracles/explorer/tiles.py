@@ -142,6 +142,29 @@ def band_mask(shape: Shape, lines: int, size: int, *, columns: bool) -> int:
 
 
 @cache
+def swizzled_mask(mask: int, buffer: kir.Buffer, granule: int) -> int:
+    """Return where the granules of a swizzled slot lie that are those in `mask`, row by row.
+
+    Source: PTX ISA, "tensor swizzling modes": 16 bytes at address bits 4 to 6 change places with
+    those that have bits 7 to 9 added without carry, as many of them as a row of a panel has.
+    """
+    return union(1 << at for g, at in enumerate(_chunks(buffer, granule)) if mask >> g & 1)
+
+
+@cache
+def _chunks(buffer: kir.Buffer, granule: int) -> tuple[int, ...]:
+    span, width = buffer.swizzle, buffer.shape[-1] * buffer.dtype.nbytes
+    rows, out = prod(buffer.shape[:-1]), []
+    for row in range(rows):
+        for byte in range(0, width, granule):
+            panel, along = divmod(byte, span)
+            there = panel * rows * span + row * span + along
+            bits = there >> 7 & (span >> 4) - 1
+            out.append((there ^ bits << 4) // granule)
+    return tuple(out)
+
+
+@cache
 def corner_mask(shape: Shape, ends: Shape, size: int) -> int:
     """Return the granules, `size` an element, of the elements of a slot before some ends."""
     zeros = (0,) * len(shape)

@@ -25,6 +25,7 @@ from oracles.explorer.tiles import (
     box_masks,
     corner_mask,
     slot_masks,
+    swizzled_mask,
     union,
 )
 
@@ -33,10 +34,11 @@ JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
 access of which each lane may do any part."""
 
 
-MATRIX_ROW, TMA_SHARED = 16, 128
-"""Bytes of which slots begin at a multiple for `ldmatrix`, and for TMA engines.
+MATRIX_ROW, TMA_SHARED, ATOM = 16, 128, 8
+"""Bytes of which slots begin at a multiple for `ldmatrix`, and for TMA engines, rows of a swizzle
+for both of TMA and wgmma.
 
-Source: PTX ISA, "ldmatrix", "cp.async.bulk.tensor"."""
+Source: PTX ISA, "ldmatrix", "cp.async.bulk.tensor", "tensor swizzling modes"."""
 TMA_BOX = 256
 """Elements of a box per axis at most."""
 STEPS = 50_000
@@ -648,7 +650,7 @@ class _Unroller:
         Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, cuTensorMapEncodeTiled.
         """
         self.once(box)
-        self.starts(slot, TMA_SHARED)
+        self.starts(slot, max(TMA_SHARED, ATOM * slot.buffer.swizzle))
         row = box.shape[-1] * box.tensor.dtype.nbytes
         if max(box.shape) > TMA_BOX or row % 16:
             says = f"a box of {box.shape}, rows of {row} bytes; an axis has {TMA_BOX} at most, and "
@@ -737,14 +739,21 @@ class _Unroller:
             threads = slot_masks(
                 layout, buffer.shape, start, lanes, size, stores=stores, exchanged=exchanged
             )
+            threads = tuple(self.lying(buffer, mine) for mine in threads)
             mask = union(threads)
             threads = (mask,) * agent.lanes if any_lane else threads
         elif lines:
-            mask = band_mask(buffer.shape, lines, size, columns=columns)
+            mask = self.lying(buffer, band_mask(buffer.shape, lines, size, columns=columns))
         return Access(
             cta, True, mask << base, base, base + length, agent.index, agent.cta, what, self.where,
             threads=threads, base=base, any_lane=any_lane,
         )  # fmt: skip
+
+    def lying(self, buffer: kir.Buffer, mask: int) -> int:
+        """Return where granules of a slot lie."""
+        if buffer.name not in self.plan.moved:
+            return mask
+        return swizzled_mask(mask, buffer, self.plan.granule)
 
     def in_box(
         self, box: kir.Box, layout: kir.Layout | None, *, stores: bool = False
@@ -964,6 +973,7 @@ class _Unroller:
         columns = [(slot, 0) for slot in stmt.columns]
         for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), *columns):
             if isinstance(operand, kir.Slot):
+                self.starts(operand, max(MATRIX_ROW, ATOM * operand.buffer.swizzle))
                 access = self.in_slot(operand, None, lines=lines, columns=stmt.a_transposed)
                 access.engine, access.bit, access.issue = True, event, event
                 access.whole = whole

@@ -37,21 +37,6 @@ def unsupported(kernel: kir.Kernel) -> str:
     draws = [stmt for stmt in kernel.walk() if isinstance(stmt, kir.Draw)]
     if draws and (len(draws) > 1 or kernel.cluster > 1 or kernel.semaphores):
         return f"`{line(draws[-1])}` (numbers drawn in several places, or for several CTAs)"
-    for b in kernel.buffers:
-        others = [
-            (o.name, o.start(slot), o.start(slot) + o.slot_nbytes)
-            for o in kernel.buffers
-            if o != b
-            for slot in range(o.slots)
-        ]
-        others += [
-            (m.name, m.offset, m.offset + 8 * m.slots)
-            for m in kernel.barriers
-            if m.offset is not None
-        ]
-        shared = [name for name, first, end in others if b.holds(first, end)]
-        if b.swizzle and shared:
-            return f"{b.name} is swizzled and shares bytes with {shared[0]}"
     return ""
 
 

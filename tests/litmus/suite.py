@@ -56,6 +56,7 @@ from litmus import (
     slices,
     spaces,
     sums,
+    swizzled,
     tensor_maps,
     threads,
     transposed,
@@ -75,7 +76,7 @@ _MODULES = (
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
     lengths, sent, drawn, runs, shared_rows, tensor_maps, by_hand,
-    transposed,
+    transposed, swizzled,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

@@ -193,7 +193,7 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
                 f"pitch={b.slot_nbytes} or more"
             )
         elif b.swizzle:
-            yield from _swizzled(b, kernel)
+            yield from _swizzled(b)
     for m in kernel.barriers:
         if m.slots < 1 or not 1 <= m.arrivals < ARRIVALS:
             yield (
@@ -219,12 +219,9 @@ def _placed(m: kir.MBarrier, at: int, kernel: kir.Kernel) -> Iterable[str]:
             f"mbarrier {m.name} lies at bytes {at}..{end - 1}, those without an offset ({others}) "
             f"from byte {kernel.barrier_offset} on; lay it onto a buffer, or use None"
         )
-    for b in kernel.buffers:
-        if b.swizzle and at >= 0 and b.holds(at, end):
-            yield f"{b.name} is swizzled and shares bytes with mbarrier {m.name}; move one"
 
 
-def _swizzled(b: kir.Buffer, kernel: kir.Kernel) -> Iterable[str]:
+def _swizzled(b: kir.Buffer) -> Iterable[str]:
     if b.swizzle not in SWIZZLES:
         yield f"{b.name} has a swizzle of {b.swizzle} bytes; use one of {SWIZZLES}, or 0"
         return
@@ -239,9 +236,6 @@ def _swizzled(b: kir.Buffer, kernel: kir.Kernel) -> Iterable[str]:
             f"{b.name} has slots every {b.step} bytes from byte {b.offset} on; a swizzle of "
             f"{b.swizzle} repeats every {8 * b.swizzle}: use multiples of it"
         )
-    for other in kernel.buffers:
-        if other != b and b.shares(other):
-            yield f"{b.name} is swizzled and shares bytes with {other.name}; move one of them"
 
 
 def limits(kernel: kir.Kernel) -> Iterable[str]:

@@ -27,6 +27,9 @@ cuTensorMapEncodeTiled, globalStrides.
 """
 TMA_BOX = 256
 """Elements along an axis of a box at most.  Source: as above, boxDim."""
+ATOM = 8
+"""Rows of a swizzle, at whose multiples slots begin that engines use.  Source: PTX ISA, "tensor
+swizzling modes", "matrix descriptor format" (the base offset is 0)."""
 VECTORS = (1, 2, 4, 8, 16)
 """Bytes that a thread loads or stores at once.  Source: PTX ISA, "ld", "st", `.v2` and `.v4`."""
 
@@ -146,7 +149,7 @@ def check_once(view: View) -> None:
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     """Refuse a tensor copy whose shared or global addresses are not aligned."""
     check_once(view)
-    check_slot(slot, event.index, TMA_SHARED)
+    check_slot(slot, event.index, max(TMA_SHARED, ATOM * slot.buffer.swizzle))
     row = box.shape[-1] * view.tensor.dtype.nbytes
     if max(box.shape) > TMA_BOX or row % TMA_GLOBAL:
         says = f"a box of {box.shape}, rows of {row} bytes: at most {TMA_BOX} elements along an "
@@ -247,7 +250,8 @@ class Geometry:
         if key not in self._flat:
             shape = slot.buffer.shape
             part, steps = tile(layout, (lo, hi)), row_major(shape)
-            self._flat[key] = narrowed(part, shape, steps, crossed=crossed)
+            flat = narrowed(part, shape, steps, crossed=crossed)
+            self._flat[key] = self.atoms.lying(slot.buffer, flat)
         return self._flat[key]
 
 

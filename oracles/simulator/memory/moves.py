@@ -414,16 +414,17 @@ class Memory:
             self.report(shadow.access(touch, flight.start), box.tensor.name)
         self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
         place = self.slots[cta][buffer.name][event.index]
+        at = self.geometry.atoms.moved.get(buffer.name)
         held: list[Array] = []
 
         def first() -> None:
             held.append(ops.encode(box.tensor.dtype, self._read_box(event, box).ravel())[:many])
             half = held[0].size // 2
-            place[:half] = held[0][:half]
+            place[slice(half) if at is None else at[:half]] = held[0][:half]
 
         def second() -> None:
             half = held[0].size // 2
-            place[half:many] = held[0][half:]
+            place[slice(half, many) if at is None else at[half:]] = held[0][half:]
             barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
             self.phases.complete(flight, barrier, many * buffer.dtype.nbytes)
             self._log(flight, barrier.state)
@@ -459,7 +460,7 @@ class Memory:
         held: list[Array] = []
 
         def first() -> None:
-            raw = self.slots[agent.cta][buffer.name][event.index].reshape(box.shape)
+            raw = self.elements(agent.cta, buffer, event.index).reshape(box.shape)
             held.append(ops.decode(buffer.dtype, raw.copy()))
             self._log(flight, "source read")
             self.machine.finish(flight, READ_DONE)
@@ -613,6 +614,12 @@ class Memory:
         """Return the atoms of a CTA's whole slot."""
         atoms = self.geometry.atoms.of_slot(slot.buffer, index)
         return atoms + cta * self.atoms_each if cta else atoms
+
+    def elements(self, cta: int, buffer: kir.Buffer, index: int) -> Array:
+        """Return the elements of a slot, row by row, not to be written."""
+        raw = self.slots[cta][buffer.name][index]
+        at = self.geometry.atoms.moved.get(buffer.name)
+        return raw if at is None else np.asarray(raw[at])
 
     def _start(self, flight: Flight, *steps: Callable[[], None]) -> None:
         flight.steps = [*reversed(steps)]

@@ -28,7 +28,7 @@ from oracles.simulator.machine import (
     Violation,
 )
 from oracles.simulator.memory import ops
-from oracles.simulator.memory.access import check_slot
+from oracles.simulator.memory.access import ATOM, check_slot
 from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import span
@@ -108,11 +108,11 @@ class Tensorcores:
         flight.product = self._number(agent, event)
         agent.team.groups.open.append(flight)
         for slot in stmt.columns:
-            check_slot(slot, event.other, OPERAND_NBYTES)
+            check_slot(slot, event.other, max(OPERAND_NBYTES, ATOM * slot.buffer.swizzle))
             touched = self.memory.whole(slot, event.other, agent.cta)
             self.memory.engine(flight, slot.buffer, touched, READ_DONE, writes=False)
         if isinstance(stmt.a, kir.Slot):
-            check_slot(stmt.a, event.index, OPERAND_NBYTES)
+            check_slot(stmt.a, event.index, max(OPERAND_NBYTES, ATOM * stmt.a.buffer.swizzle))
             layout = self._layouts.setdefault(id(stmt), left_operand(stmt, stmt.a.buffer))
             mine = warpgroup(span(agent, event))
             touched = self.geometry.atoms.of_tile(stmt.a.buffer, event.index, layout, mine)
@@ -226,11 +226,11 @@ class Tensorcores:
 
     def _multiply(self, agent: Agent, other: Agent, event: Event, stmt: kir.Wgmma) -> None:
         pair = _in_order(agent, other)
-        slots = self.memory.slots[agent.cta]
         part = _part(stmt.acc.layout, pair[0].warp - event.team.first)
         if isinstance(stmt.a, kir.Slot):
             buffer = stmt.a.buffer
-            raw = slots[buffer.name][event.index].reshape(buffer.shape[-2:])
+            raw = self.memory.elements(agent.cta, buffer, event.index)
+            raw = raw.reshape(buffer.shape[-2:])
             raw = raw[:, part.rows].T if stmt.a_transposed else raw[part.rows]
             a = ops.factor(buffer.dtype, ops.decode(buffer.dtype, raw))
         else:
@@ -238,7 +238,8 @@ class Tensorcores:
         parts = []
         for slot in stmt.columns:
             buffer = slot.buffer
-            raw = slots[buffer.name][event.other].reshape(buffer.shape[-2:])
+            raw = self.memory.elements(agent.cta, buffer, event.other)
+            raw = raw.reshape(buffer.shape[-2:])
             b = ops.factor(buffer.dtype, ops.decode(buffer.dtype, raw))
             parts.append(b if stmt.b_transposed else b.T)
         product = a @ np.concatenate(parts, axis=1)

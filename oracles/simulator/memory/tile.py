@@ -6,7 +6,7 @@ It knows nothing of time; everything here is fixed once kernel and launch are kn
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import gcd, prod
@@ -196,6 +196,37 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
+def moved(kernel: kir.Kernel) -> dict[str, Index]:
+    """Return where the elements lie of each swizzled buffer over whose bytes something else lies.
+
+    Nobody sees where those of other buffers lie.  Source: PTX ISA, "tensor swizzling modes".
+    """
+    spans = [
+        (b.name, b.start(slot), b.start(slot) + b.slot_nbytes)
+        for b in kernel.buffers
+        for slot in range(b.slots)
+    ]
+    spans += [
+        (m.name, kernel.barrier_at(m), kernel.barrier_at(m) + 8 * m.slots) for m in kernel.barriers
+    ]
+    return {
+        b.name: _swizzled(b)
+        for b in kernel.buffers
+        if b.swizzle and any(name != b.name and b.holds(*span) for name, *span in spans)
+    }
+
+
+def _swizzled(buffer: kir.Buffer) -> Index:
+    """Return where each element of a slot lies: panels, then chunks exchanged by the row's bits."""
+    size, width = buffer.dtype.nbytes, buffer.shape[-1]
+    each = np.arange(prod(buffer.shape))
+    row, byte = each // width, each % width * size
+    panel = byte // buffer.swizzle * (each.size // width)
+    there = (panel + row) * buffer.swizzle + byte % buffer.swizzle
+    chunk = there // 128 % (buffer.swizzle // 16)
+    return np.asarray((there ^ chunk * 16) // size, np.intp)
+
+
 def halves(warp: int) -> tuple[Threads, Threads]:
     """Return the two thread ranges by which a warp is modelled."""
     first, last = warp_of((kir.WARP * warp, 0))
@@ -356,7 +387,8 @@ class Atoms:
         ]
         self.aliased = bool(barriers)
         """Whether a buffer and a barrier may share bytes."""
-        self.granule = _granule(kernel, patterns)
+        self.moved = moved(kernel)
+        self.granule = _granule(kernel, patterns, self.moved)
         self._slots: dict[tuple[str, int], Index] = {}
         self._tiles: dict[tuple[str, int, int, Threads, bool], Index] = {}
         self._differ: dict[tuple[Deal, Deal], bool] = {}
@@ -376,6 +408,11 @@ class Atoms:
             )
         self._atom = np.unique(sums, return_inverse=True)[1]
         self.count = int(self._atom.max()) + 1
+
+    def lying(self, buffer: kir.Buffer, elements: Index) -> Index:
+        """Return where elements of a slot lie in it, counted in elements."""
+        at = self.moved.get(buffer.name)
+        return elements if at is None else at[elements]
 
     def of_slot(self, buffer: kir.Buffer, slot: int) -> Index:
         """Atoms of a whole slot."""
@@ -414,6 +451,7 @@ class Atoms:
             part = Tile(elements, tuple(np.unravel_index(elements, deal.layout.shape)))
             shape = deal.buffer.shape
             flat = narrowed(part, shape, row_major(shape), crossed=deal.crossed)
+            flat = self.lying(deal.buffer, flat)
             granules = flat * deal.buffer.dtype.nbytes // self.granule
             for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
                 for i in more:
@@ -451,15 +489,16 @@ class Atoms:
         if key not in self._touched:
             steps = row_major(buffer.shape)
             flat = narrowed(tile(layout, threads), buffer.shape, steps, crossed=crossed)
+            flat = self.lying(buffer, flat)
             more = np.arange(max(buffer.dtype.nbytes // self.granule, 1))
             first = flat * buffer.dtype.nbytes // self.granule
             self._touched[key] = np.unique(first[:, None] + more)
         return self._touched[key]
 
 
-def _granule(kernel: kir.Kernel, patterns: list[Pattern]) -> int:
-    """Return the largest size, in bytes, that no access ever splits."""
-    size = 128
+def _granule(kernel: kir.Kernel, patterns: list[Pattern], moved: Mapping[str, Index]) -> int:
+    """Return the largest size, in bytes, that no access and no swizzle ever splits."""
+    size = 16 if moved else 128
     for buffer in kernel.buffers:
         size = gcd(size, buffer.slot_nbytes, buffer.pitch)
     if any(m.offset is not None for m in kernel.barriers):

@@ -7,6 +7,7 @@ from product_kernels import COOPERATIVE, PING_PONG, PIPELINED, gated, kernel, ki
 from sample import covering
 
 from fuser.dtype import DType
+from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
 from fuser.schedule.matmul_params import MatmulParams
@@ -35,9 +36,9 @@ def use(n: int = 0) -> kir.Stmt:
     return kir.Store(BOX, acc(n), 2)
 
 
-def passed(*body: kir.Stmt) -> list[str]:
+def passed(*body: kir.Stmt, buffers: tuple[kir.Buffer, ...] = (A, B)) -> list[str]:
     """Both passes over a body, as names with the groups that an await leaves."""
-    bare = kir.Kernel("k", (), (X,), (), (A, B), (), 128, body, ("X",))
+    bare = kir.Kernel("k", (), (X,), (), buffers, (), 128, body, ("X",))
     done = flush_wgmma(group_wgmma(bare))
     return [
         f"await {s.keep}" if isinstance(s, kir.AsyncAwait) else type(s).__name__
@@ -76,6 +77,17 @@ def test_a_use_in_one_branch_flushes_there_only() -> None:
 def test_results_that_nobody_uses_are_awaited_at_the_end() -> None:
     """Nothing may still read shared memory when a CTA leaves."""
     assert passed(mma()) == [*ISSUE, "await 0"]
+
+
+@pytest.mark.parametrize("offset", [0, 4096])
+def test_bytes_that_are_read_begin_no_other_life(offset: int) -> None:
+    """What is stored over them, in whatever loop, waits for the groups first."""
+    other = kir.Buffer("C", DType.F32, (64, 8), 1, offset)
+    put = kir.Store(kir.Slot(other, 0), replace(acc(), name="x"), 2)
+    again = kir.ForLoop(Var("i"), 3, (put,))
+    found = passed(mma(), again, buffers=(A, B, other))
+    first, last = ("await 0", []) if offset == 0 else ("ForLoop", ["await 0"])
+    assert found == [*ISSUE, *dict.fromkeys((first, "ForLoop")), "Store", *last]
 
 
 @pytest.mark.parametrize(

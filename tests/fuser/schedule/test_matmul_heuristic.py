@@ -46,6 +46,27 @@ def chosen(of: Fusion, shape: Shape) -> MatmulParams:
 
 
 @pytest.mark.parametrize(
+    ("shape", "act", "resident"),
+    [
+        ((2048, 2048, 2048), "", 2),  # 256 tiles of 128 x 128
+        ((792, 4664, 320), "relu", 2),  # 259
+        ((2048, 2048, 2048), "gelu_tanh", 1),  # a warpgroup computes it while another multiplies
+        ((1224, 1944, 1792), "", 1),  # 160: some SMs have one alone
+        ((2048, 4096, 1024), "", 1),  # 512
+    ],
+)
+def test_tiles_run_in_pairs_where_all_run_at_once(shape: Shape, act: str, resident: int) -> None:
+    """Two CTAs an SM fit, as results are staged in the rings."""
+    params = chosen(fusion(act=act), shape)
+    assert params.resident == resident
+    if resident == 2:
+        assert (params.split, params.persistent, params.stages) == ("pipelined", False, 3)
+        program = build(fusion(act=act), params, classified(fusion(act=act), shape))
+        (launch,) = program.launches
+        assert 2 * (launch.kernel.smem_bytes + 1024) <= SM_90A.smem_bytes + 1024
+
+
+@pytest.mark.parametrize(
     ("shape", "tile"),
     [
         ((8192, 8192, 8192), (128, 192, 64)),  # many waves: the fastest tile

@@ -66,6 +66,15 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "a greedy load": ({"registers": (176, 184)}, "use registers=(40, 232)"),
     "nothing more": ({"registers": (40, 168)}, "384 threads get 168 each"),
     "more than there are": ({"registers": (56, 240)}, "use registers=(40, 232)"),
+    "a crowd": ({"resident": 5, "registers": None}, "use resident=1"),
+    "two that want all": (
+        {"resident": 2, "registers": (40, 232)},
+        "use registers=None, or resident=1",
+    ),
+    "two that are too large": (
+        {"resident": 2, "registers": None, "tile": (128, 128, 64), "columns": 64},
+        "use 96 columns, or fewer warpgroups",
+    ),
     "no CTAs": ({"splits": 0}, "1..64 CTAs share a tile; use splits=4"),
     "too many CTAs": ({"splits": 65}, "splits=65): 1..64 CTAs share a tile; use splits=4"),
     "clusters that share many tiles": (

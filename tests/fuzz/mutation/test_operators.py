@@ -507,8 +507,8 @@ def test_lanes_that_move_a_tile_by_matrix_are_not_the_ones_that_hold_it() -> Non
     assert all("matrix)" in found[change] for change in by_matrix)
 
 
-def test_what_shares_bytes_is_not_swizzled() -> None:
-    """Validation refuses it, and a refused mutant tests no judge."""
+def test_what_shares_bytes_may_be_swizzled() -> None:
+    """Validation lets it through: a refused mutant tests no judge."""
     kernel = matmul(Matmul((64, 16, 16), 2, 1, 8, 1, pooled=False))
     assert all(buffer.swizzle for buffer in kernel.buffers[:2])
     for mutant in mutants(kernel, "alias"):
