@@ -124,13 +124,14 @@ class Known(NamedTuple):
         facts = zip(self.facts, other.facts, strict=True)
         ends = zip(self.ends, other.ends, strict=True)
         return not any(more & ~known for known, more in facts) and all(
-            mine is None or (theirs is not None and _told_by(*mine, *theirs)) for mine, theirs in ends
+            mine is None or (theirs is not None and _told_by(*mine, *theirs))
+            for mine, theirs in ends
         )
 
 
 def _told_by(end: int, came: frozenset[int], of: int, less: frozenset[int]) -> bool:
     """Whether who learns of an end by what came in another state does so in this one."""
-    return end == of and (not less or bool(came) and came <= less)
+    return end == of and (not less or (bool(came) and came <= less))
 
 
 class _Moved(dict[int, int]):

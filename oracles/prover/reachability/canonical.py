@@ -91,7 +91,6 @@ from oracles.prover.reachability.state import (
     Agent,
     Entry,
     Group,
-    Phase,
     Place,
     State,
     Unknown,

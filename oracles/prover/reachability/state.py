@@ -520,7 +520,7 @@ class Phase:
         self.coming = tuple(sorted({*self.coming, event}))
 
     def ended(self, end: int, came: tuple[int, ...], *, last: bool) -> None:
-        """Take an event for the end of the last phase, or of the one before, and what came in it."""
+        """Take an event for the end of the last phase, or the one before, and what came in it."""
         if last:
             self.end, self.came = end, came
         else:

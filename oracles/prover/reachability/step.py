@@ -487,8 +487,7 @@ class Access:
     def _race(self, entry: Entry, of: Where) -> None:
         """Record that nothing orders an earlier access before this one, if that is wrong."""
         world = self.step.world
-        rule, earlier = _HAZARD[entry.writes, self.writes], world.code.sites[entry.site].stmt
-        more = ""
+        rule, more = _HAZARD[entry.writes, self.writes], ""
         if self._commutes(entry):
             rule = Rule.DETERMINISM
             more = ": both add, in either order, and the kernel promises the same bits"

@@ -244,5 +244,6 @@ def test_what_is_left_out_is_little() -> None:
     assert {f"{part.__name__}.{name}" for part, name in LEFT} == {
         "Agent.kind", "Phase.arrivals", "Phase.came", "Phase.count", "Phase.earlier", "Phase.end",
         "Phase.previous", "Phase.site", "Semaphore.at", "Semaphore.site", "State.lacking",
-        "State.lead", "State.live", "State.most", "State.origin", "State.path", "State.used", "State.when",
+        "State.lead", "State.live", "State.most", "State.origin", "State.path", "State.used",
+        "State.when",
     }  # fmt: skip
