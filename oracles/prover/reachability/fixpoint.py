@@ -515,8 +515,11 @@ def _comes(kernel: kir.Kernel, site: Site, cta: Expr) -> bool:
 
 STATES = 10_000
 """States that are looked at before giving up."""
-UNPLACED = 200
-"""States of a CTA of which nothing is known, before it is followed in each of its places."""
+UNPLACED = 600
+"""States of a CTA of which nothing is known, before it is followed in each of its places.
+
+It has at most a few times as many as in one place, and there are up to ten of those.
+"""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 FORKS = 512
