@@ -452,16 +452,18 @@ class _Partition:
         self.groups, self.units = parts(self.stores)
         self.counts: dict[IndexMap, Expr] = {}
         self.claims: list[Claim] = []
-        first: OpenError | None = None
+        first = ""  # an error that is kept keeps all that its callers have, until it is collected
         for counts, pinned in self._domains():
             self.counts = counts
             try:
                 self._shown(pinned)
             except OpenError as error:
-                first = first or error
+                first = first or str(error)
             else:
                 return
-        raise first or self._open("how many tiles its loops count is not known")
+        raise (
+            OpenError(first) if first else self._open("how many tiles its loops count is not known")
+        )
 
     def _open(self, says: str) -> OpenError:
         return OpenError(f"{self.tensor.name}: {says}")

@@ -1,14 +1,19 @@
-"""Whether two states are the same but for their numbers: places of threads, knowledge, memory.
+"""Whether one state stands for another one, but for numbers: places of threads, knowledge, memory.
 
 Nothing is left out that a later statement could ask about, and nothing is taken from the engine's
 canonical form: what is compared is worked out here from the whole state.  Events are compared by
 their places, slots of rings as if the second state's rings had been rotated.
+
+All is the same but what is known: a state stands for those that know as much, or more.  No rule of
+a statement finds fault with what somebody knows.  Nor does one ask what everybody knows whom it
+could ask: whether there is anything to be asked, and not known, is part of what is known.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Branch, Enter, Instruction, Jump, Next
@@ -52,7 +57,14 @@ class Structures:
         if number not in self._kept:
             self._kept[number] = self._shape(kept, (0,) * len(turns)).parts()
         left, right = self._shape(one, turns).parts(), self._kept[number]
-        return next((what for what in {**left, **right} if left.get(what) != right.get(what)), "")
+        for what in {**left, **right}:
+            mine, theirs = left.get(what), right.get(what)
+            if isinstance(mine, Known) and isinstance(theirs, Known):
+                if not mine.covers(theirs):
+                    return what
+            elif mine != theirs:
+                return what
+        return ""
 
     def numbers(self, state: State) -> dict[Number, tuple[str, int]]:
         """Return the numbers of a state: the variables of its threads, and what was put down."""
@@ -96,6 +108,30 @@ class Structures:
             }
             self._rotations[turns] = Turned(rings, self._events.numbers)
         return self._rotations[turns]
+
+
+class Known(NamedTuple):
+    """What is known: sets of facts, and by which events one learns of the ends of phases.
+
+    What nobody can ask about, or everybody knows whom it is asked, counts as known.
+    """
+
+    facts: tuple[int, ...]
+    ends: tuple[tuple[int, frozenset[int]] | None, ...] = ()
+
+    def covers(self, other: Known) -> bool:
+        """Whether whatever is known in another state is known in this one."""
+        facts = zip(self.facts, other.facts, strict=True)
+        ends = zip(self.ends, other.ends, strict=True)
+        return not any(more & ~known for known, more in facts) and all(
+            mine is None or (theirs is not None and _told_by(*mine, *theirs))
+            for mine, theirs in ends
+        )
+
+
+def _told_by(end: int, came: frozenset[int], of: int, less: frozenset[int]) -> bool:
+    """Whether who learns of an end by what came in another state does so in this one."""
+    return end == of and (not less or (bool(came) and came <= less))
 
 
 class _Moved(dict[int, int]):
@@ -161,7 +197,6 @@ class Shape:
         }
         self._semaphores = {k: s for k, s in state.semaphores.items() if not self._left(s)}
         self._asked = self._askable()
-        self._open = self._asked & ~self._everybody
 
     def _askable(self) -> int:
         """Return the facts that somebody may still ask about: of all that the state refers to."""
@@ -237,57 +272,68 @@ class Shape:
     def _events(self, events: Iterable[int]) -> frozenset[int]:
         return frozenset(map(self._event, events)) if events else frozenset()
 
-    def _facts(self, known: int, beyond: int = 0) -> int:
+    def _facts(self, known: int, beyond: int = 0, asked: int = 0) -> int:
+        """Return what is known: with what everybody knows, or nobody asks, and what is no news.
+
+        Some may be `asked` about in any case.
+        """
+        return self._turned.facts(known | (~self._asked | self._everybody | beyond) & ~asked)
+
+    def _open(self, known: int) -> int:
         """Return facts that may be asked about and that not everybody knows."""
-        left = known & self._open
-        if beyond:
-            left &= ~beyond
-        return self._turned.facts(left) if left else 0
+        return self._turned.facts(known & self._asked & ~self._everybody)
 
     # --- the parts of a state -------------------------------------------------------------------
 
     def parts(self) -> dict[str, object]:
         """Return all that decides what follows, by what it is."""
         state = self._state
-        known = self._turned.facts(self._asked & self._everybody)
-        out: dict[str, object] = {"facts that everybody knows": known}
+        out: dict[str, object] = {}
         for (name, index), one in self._semaphores.items():
             which = index if one.at is None else turn_of(name, one.at)
             out[f"semaphore {name}[{which}]"] = (
-                one.value, one.owner, self._facts(one.before), self._event(one.end),
+                one.value, one.owner, self._open(one.before), self._event(one.end),
                 self._event(one.again), self._events(one.waiters),
                 [(v, self._event(e)) for v, e in one.past],
                 [asked[:3] for asked in one.asking], one.arrived,
             )  # fmt: skip
         for a in state.agents:
             out[f"threads of {a.kind}"] = "done" if a.done else self._threads(a)
+            if not a.done:
+                facts = map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative, a.copied))
+                published = self._turned.facts(a.fenced | ~self._asked)  # by a relaxed arrival
+                out[f"knowledge of threads of {a.kind}"] = Known((*facts, published))
         for where, phase in state.phases.items():
             if where[:2] in self._world.users:
                 at, ends = self._slot(where, "phase")
                 seen = self._known_by(self._world.waiters.get(where[:2], ()))
-                told = phase.before | phase.far
                 out[f"phase of {at}"] = (
                     phase.arrivals, self._event(phase.init), phase.pending,
-                    (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
-                    self._events(w for w in phase.waiters if told >> FACTS * w & 1),
-                    self._facts(phase.last, seen),
-                    [(self._event(end), self._events(came))
-                     for end, came in self._ends(where, phase)],
-                    self._events(phase.waiters), self._facts(phase.far, seen),
-                    self._facts(phase.last_far, seen), phase.alive,
+                    (phase.parity + ends) % 2, phase.nbytes,
+                    self._events(phase.waiters), phase.alive,
                     self._events(phase.coming), self._events(phase.announced),
                 )  # fmt: skip
+                # of waits for it this is asked of the phase, whoever else knows of them
+                waits = sum(1 << FACTS * wait for wait in phase.waiters)
+                known = phase.before, phase.last, phase.far, phase.last_far
+                out[f"knowledge of phase of {at}"] = Known(
+                    tuple(self._facts(one, seen, waits) for one in known),
+                    tuple(
+                        None if end < 0 else (self._event(end), self._events(came))
+                        for end, came in self._ends(where, phase)
+                    ),
+                )
         for key, now in state.barriers.items():
             out[f"barrier {key}"] = (
-                now.threads, now.count, self._facts(now.before), frozenset(now.waiting),
-                self._event(now.last),
+                now.threads, now.count, frozenset(now.waiting), self._event(now.last)
             )  # fmt: skip
-        for (group, age), facts in state.products.items():
+            out[f"knowledge of barrier {key}"] = Known((self._facts(now.before),))
+        for (group, age), product in state.products.items():
             seen = -1
             for a in state.agents:
                 if not a.done and group_of_warps(a) == group:
                     seen &= a.all | a.cumulative
-            out[f"product {age} of {group}"] = self._facts(facts, seen)
+            out[f"product {age} of {group}"] = Known((self._facts(product.before, seen),))
         out["memory"] = self._memory()
         out["valid"] = {self._slot(w, "access")[0]: valid for w, valid in state.valid.items()}
         out["in flight"] = frozenset((self._event(e), cta) for e, cta in self._flying.items())
@@ -335,9 +381,7 @@ class Shape:
         }
         return (
             a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops), a.registers,
-            a.arrived, a.unmet, a.first, a.clean, flights,
-            *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative, a.copied)),
-            self._turned.facts(a.fenced & self._asked),  # what a relaxed arrival publishes
+            a.arrived, a.met, a.unmet, a.first, a.clean, flights,
         )  # fmt: skip
 
     def _memory(self) -> dict[Where, frozenset[object]]:

@@ -1,4 +1,4 @@
-"""The canonical form of a state: equal for two states that have the same future.
+"""The canonical form of a state: equal, with what is known, for two that have the same future.
 
 Counters of loops of unknown length are relative to the slowest thread in the loop, and that one's
 modulo what its value is used for; so are the counts that end them.  Whatever nobody can ask about
@@ -12,8 +12,10 @@ What is left out has to follow from what is left in, for whatever is asked later
 * Threads that have executed their last statement ask nothing and tell nobody: what they know is
   left out, and they count for none of what *everybody* knows.  What is in flight at the end has
   been compared with what they know before (`State.sweep`).
-* That everybody knows an event is not the same as that nobody does, so those that somebody may ask
-  about and everybody knows are in the form as a set (`known_to_everybody`).
+* What is known is compared beside the form (`Form.known`): a state that knows more than another one
+  can do all that this one can, since every rule asks only whether something is known.  So of two
+  that are equal otherwise only what both know is kept (`Form.forgetting`), and followed instead of
+  either.  What everybody knows whom somebody could tell it is known to that one, too.
 * The end of a phase is asked about by who waits for the next or arrives in it.  If everybody knows
   it, the answer is yes until the event is taken again, by which time it is the end of a phase no
   more; so it is as if there were none.
@@ -63,6 +65,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import lcm, prod
+from operator import and_
 from typing import NamedTuple
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
@@ -88,14 +91,15 @@ from oracles.prover.reachability.state import (
     Agent,
     Entry,
     Group,
-    Phase,
     Place,
     State,
     Unknown,
     Where,
     bits,
     key_of,
+    known_by,
     knows,
+    takes_over,
 )
 from oracles.prover.reachability.statements import group_of_warps
 from oracles.prover.reachability.step import NOBODY, Scene
@@ -106,15 +110,19 @@ _KINDS, _NONE = tuple(kind.value for kind in kir.AsyncKind), ((),)
 """The kinds of groups, and that there are none but the open one."""
 
 
-def canonical(scene: Scene, abstraction: Abstraction) -> tuple[object, ...]:
-    """Return the key of a state, forgetting in passing what is over."""
-    return key_of(scene.state, Form(scene, abstraction))
+Known = tuple[int, ...]
+"""Sets of facts, of one part of a state after the other; a state that knows more has more."""
+
+
+def canonical(scene: Scene, abstraction: Abstraction) -> Form:
+    """Return the form of a state, forgetting in passing what is over."""
+    return Form(scene, abstraction)
 
 
 class Form:
     """What stands for each field of a state; its methods are what the fields declare.
 
-    `bases` has the round of the slowest thread in each loop of unknown length.
+    `key` is equal for states that differ in what is known only, and `known` is that.
     """
 
     def __init__(self, scene: Scene, abstraction: Abstraction) -> None:
@@ -122,10 +130,9 @@ class Form:
         self._scene, self._abstraction, self._world = scene, abstraction, world
         self._everybody = state.known_to_all(state.agents)
         self._together: dict[tuple[int, ...], int] = {}
-        self._ends = dict(self._asked_ends())
-        state.sweep(self._everybody, self._ends.values())
-        self._live = state.live
-        self._asked = self._mask = state.live & ~self._everybody
+        asked = dict(self._asked_ends())
+        state.sweep(self._everybody, asked.values())
+        self._asked = state.live & ~self._everybody
         self._bases: dict[Unknown, int] = {}
         for a in state.agents:
             for loop in a.loops:
@@ -141,20 +148,93 @@ class Form:
         forget(scene)
         layout = self._layout = world.layout
         names = {name for where in state.farthest for name in layout.moved_by(where)}
-        names |= {world.walk} if world.walk is not None and state.semaphores else set()
+        names |= {world.walk} if world.walk is not None and world.together else set()
         self._floors = {name: scene.floor(name) for name in sorted(names)}
         self._where: Where = (0, "", 0)
         self.event = self._to.event
+        self._state, self._live = state, self._to.bits(state.live)
+        self._ends = [
+            self._end(asked.get((where, which)))
+            for _, where in self._phases(state)
+            for which in ("end", "previous")
+        ]
+        self.key = key_of(state, self)
+        beyond = ~state.live
+        facts = (
+            self._to.bits(facts | beyond)
+            for part, told in self._parts(state)
+            for facts in known_by(part, told)
+        )
+        self.known: Known = (*facts, *self._ends)
 
     # --- sets of facts, and events --------------------------------------------------------------
 
-    def facts(self, known: int) -> int:
-        """Map what threads know, as far as somebody may ask about it."""
-        return self._to.bits(known & self._mask)
+    def knows_all(self, other: Form) -> bool:
+        """Whether this state knows whatever another one of the same key does."""
+        return not any(more & ~known for known, more in zip(self.known, other.known, strict=True))
 
-    def fenced(self, known: int) -> int:
-        """Map what a relaxed release would tell."""
-        return self._to.bits(known & self._live)
+    def meet(self, state: State, other: Form) -> None:
+        """Have a copy of this state know only what another one of the same key does, too.
+
+        The end of a phase that may be asked about in the other one only is known as it is there.
+        From now on this is the form of that copy.
+        """
+        news = other._live & ~self._live
+        plain = (facts for part, _ in other._parts(other._state) for facts in known_by(part, 0))
+        taken = (
+            (self._to.back(known & ~news), self._to.back(other._to.bits(facts) & news))
+            for known, facts in zip(other.known, plain, strict=False)
+        )
+        for part, _ in self._parts(state):
+            takes_over(part, taken)
+        self._meet_ends(state, other)
+        self.known = tuple(map(and_, self.known, other.known))
+        self._live |= other._live
+
+    def _meet_ends(self, state: State, other: Form) -> None:
+        """Have phases ended whose end may be asked about in another state of the same key."""
+        back = {to: event for event, to in self._to.moved.items()}
+        both = map(and_, self._ends, other._ends)
+        ends = iter(zip(self._ends, both, strict=True))
+        self._ends = []
+        for (_, where), (_, there) in zip(
+            self._phases(state), other._phases(other._state), strict=True
+        ):
+            phase, like = state.phases[where], other._state.phases[there]
+            for last in (True, False):
+                before, now = next(ends)
+                self._ends.append(now)
+                if before == now:
+                    continue
+                event = other.event(like.end if last else like.previous)
+                events = _members(~now) if now else ()
+                came = tuple(sorted(back.get(e, e) for e in events))
+                phase.ended(back.get(event, event), came, last=last)
+
+    def _parts(self, state: State) -> Iterator[tuple[object, int]]:
+        """Yield what has facts, in one order, with those that are no news to who learns them.
+
+        What a phase knows of the waits for it is asked about even where everybody knows it.
+        """
+        everybody = self._everybody
+        for a in state.agents:
+            yield a, -1 if a.done else everybody
+        for _, where in self._phases(state):
+            phase = state.phases[where]
+            seen = everybody | self._known_by(state, self._world.waiters.get(where[:2], ()))
+            yield phase, seen & ~bits(phase.waiters)
+        for _, now in sorted(state.barriers.items()):
+            yield now, everybody
+        for (group, _), one in sorted(state.products.items()):
+            seen = -1
+            for a in state.agents:
+                if not a.done and group_of_warps(a) == group:
+                    seen &= a.all | a.cumulative
+            yield one, everybody | seen
+
+    def open(self, known: int) -> int:
+        """Map what is known, as far as somebody may ask about it and not everybody knows it."""
+        return self._to.bits(known & self._asked)
 
     def event_set(self, events: Iterable[int]) -> tuple[int, ...]:
         """Map events whose order does not matter."""
@@ -175,20 +255,11 @@ class Form:
             case _:
                 return it
 
-    def known_to_everybody(self, state: State) -> int:
-        """Return the events that somebody may ask about and everybody knows."""
-        return self._to.bits(state.live & self._everybody)
-
     # --- threads --------------------------------------------------------------------------------
 
     def threads(self, state: State) -> tuple[object, ...]:
         """Return what matters of all threads."""
-        out = []
-        for a in state.agents:
-            self._mask = 0 if a.done else self._asked
-            out.append(key_of(a, self))
-        self._mask = self._asked
-        return tuple(out)
+        return tuple(key_of(a, self) for a in state.agents)
 
     def closed(self, gate: tuple[int, ...] | None) -> bool:
         """Whether threads stand at a gate."""
@@ -243,23 +314,19 @@ class Form:
     def phases(self, state: State) -> tuple[object, ...]:
         """Return the running phases of mbarriers that somebody uses."""
         out = []
-        for where, phase in state.phases.items():
-            if where[:2] in self._world.users:
-                # what a wait on the barrier can tell nobody any more
-                resolved = self._known_by(self._world.waiters.get(where[:2], ()))
-                self._where, self._mask = where, self._asked & ~resolved
-                out.append((self._to.where(where, "phase"), key_of(phase, self)))
-        self._mask = self._asked
-        return tuple(sorted(out))
+        for at, where in self._phases(state):
+            self._where = where
+            out.append((at, key_of(state.phases[where], self)))
+        return tuple(out)
+
+    def _phases(self, state: State) -> list[tuple[Where, Where]]:
+        """Return where those are once rings are rotated, and where now."""
+        used = (where for where in state.phases if where[:2] in self._world.users)
+        return sorted((self._to.where(where, "phase"), where) for where in used)
 
     def parity(self, parity: int) -> int:
         """Map the parity of a phase."""
         return self._to.parity(self._where, parity)
-
-    def before(self, phase: Phase) -> tuple[int, int]:
-        """Return what has come before the end of a phase, and which waits for the last one."""
-        told = phase.before | phase.far
-        return self.facts(phase.before), self._to.bits(told & bits(phase.waiters))
 
     def _asked_ends(self) -> Iterator[tuple[tuple[Where, str], tuple[int, ...]]]:
         """Yield the ends of phases that somebody may ask about, each with what came in the phase.
@@ -274,41 +341,32 @@ class Form:
                 ("end", phase.end, phase.came, users),
                 ("previous", phase.previous, phase.earlier, waiters),
             ):
-                if end >= 0 and not knows(self._known_by(by.get(where[:2], ())), end):
+                if end >= 0 and not knows(self._known_by(state, by.get(where[:2], ())), end):
                     yield (where, which), (end, *came)
 
-    def _known_by(self, agents: tuple[int, ...]) -> int:
+    def _known_by(self, state: State, agents: tuple[int, ...]) -> int:
         """Return what all threads out of some know, who are the same at all slots of a barrier."""
         if agents not in self._together:
-            state = self._scene.state
             self._together[agents] = state.known_to_all(state.agents[index] for index in agents)
         return self._together[agents]
 
-    def ends(self, phase: Phase) -> tuple[object, ...]:
-        """Return the ends of the last phases that somebody may ask about, and what came in them."""
-        del phase
-        found = (self._ends.get((self._where, which)) for which in ("end", "previous"))
-        return tuple(
-            None if one is None else (self.event(one[0]), self.event_set(one[1:])) for one in found
-        )
+    def _end(self, asked: tuple[int, ...] | None) -> int:
+        """Return how little it takes to know the end of a phase, as a set that is all for nothing.
+
+        Of what came in it, to know which is to know the end, the set has all but these; without any
+        nothing but the end itself does.
+        """
+        if asked is None:
+            return -1
+        return ~sum(1 << self.event(event) for event in asked[1:]) if asked[1:] else 0
 
     def barriers(self, state: State) -> tuple[object, ...]:
         """Return the running generations of barriers of threads."""
         return tuple((key, key_of(one, self)) for key, one in sorted(state.barriers.items()))
 
     def products(self, state: State) -> tuple[object, ...]:
-        """Return what products of warpgroups can still tell.
-
-        Only its own threads learn from a record, and what holds for all of them is no news.
-        """
-        out = []
-        for (group, age), facts in sorted(state.products.items()):
-            resolved = -1
-            for a in state.agents:
-                if not a.done and group_of_warps(a) == group:
-                    resolved &= a.all | a.cumulative
-            out.append((group, age, self.facts(facts & ~resolved)))
-        return tuple(out)
+        """Return which products of warpgroups can still tell something."""
+        return tuple(sorted(state.products))
 
     # --- memory ---------------------------------------------------------------------------------
 
@@ -441,6 +499,13 @@ TRIED = 4096
 """Values of a bound that are looked at to find the largest."""
 APART = 1 << 16
 """Added to the use of a count that goes its own way."""
+
+
+def _members(events: int) -> Iterator[int]:
+    """Yield the numbers of events in a set with a bit for each."""
+    while events:
+        yield (events & -events).bit_length() - 1
+        events &= events - 1
 
 
 def _through(i: Do, where: Where) -> bool:
@@ -862,6 +927,14 @@ class Rotated:
             part = known & mask
             if part:
                 out |= part << shift if shift > 0 else part >> -shift
+        return out
+
+    def back(self, known: int) -> int:
+        """Return the set of facts that is this one when rotated."""
+        out = known & self.still
+        for mask, shift in self.moves:
+            part = known & (mask << shift if shift > 0 else mask >> -shift)
+            out |= part >> shift if shift > 0 else part << -shift
         return out
 
     def event(self, event: int) -> int:

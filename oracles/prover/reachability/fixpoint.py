@@ -43,7 +43,7 @@ from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.clock import working
 from oracles.prover.launches import Launch
-from oracles.prover.reachability.canonical import Abstraction, canonical
+from oracles.prover.reachability.canonical import Abstraction, Form, canonical
 from oracles.prover.reachability.code import (
     Asked,
     AtLeast,
@@ -74,7 +74,7 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.statements import ContestError, budget, contended, execute
 from oracles.prover.reachability.step import EVERY, Scene, Step
-from oracles.prover.reachability.sync import CLUSTER_DONE, left
+from oracles.prover.reachability.sync import left
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 from oracles.prover.solver import Known as Facts
@@ -135,7 +135,7 @@ class Execution(Scene):
 
     def _waits(self, a: Agent, do: Do) -> None:
         """Put down how to tell that threads would still wait, without a look at all they need."""
-        phases, barriers = self.state.phases, self.state.barriers
+        phases = self.state.phases
         match do.site.stmt:
             case kir.MBarrierWaitParity(barrier):
                 where = a.kind.cta, barrier.name, do.values["bar"](a.env)
@@ -145,8 +145,8 @@ class Execution(Scene):
                     phase.count == count and phase.alive and phases[where] is phase
                 )
             case kir.ClusterWait():
-                done = barriers.get(CLUSTER_DONE)
-                self._still[a.kind.index] = lambda: barriers.get(CLUSTER_DONE) is done
+                at = a.at
+                self._still[a.kind.index] = lambda: a.at == at and not a.met
             case _:
                 pass
 
@@ -515,8 +515,11 @@ def _comes(kernel: kir.Kernel, site: Site, cta: Expr) -> bool:
 
 STATES = 10_000
 """States that are looked at before giving up."""
-UNPLACED = 200
-"""States of a CTA of which nothing is known, before it is followed in each of its places."""
+UNPLACED = 600
+"""States of a CTA of which nothing is known, before it is followed in each of its places.
+
+It has at most a few times as many as in one place, and there are up to ten of those.
+"""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 FORKS = 512
@@ -666,7 +669,7 @@ class Exploration:
         self.single_arrivals = single_arrivals or world.kernel.cluster > 1
         self.abstraction = Abstraction(world)
         self.events = Events(self.abstraction.rotation.places)
-        self.recorder = Recorder()
+        self.recorder, self.joined = Recorder(), False
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""
@@ -683,31 +686,51 @@ class Exploration:
         budget(scene)
 
     def explore(self) -> tuple[int, str]:
-        """Look at all states; return how many there are, and why some were left."""
+        """Look at all states; return how many there are, and why some were left.
+
+        What is wrong, or open, where states were joined is looked at again without: it may be so
+        only of less than what is known.
+        """
         before = self.findings.copy()
-        found = self._explore()
+        try:
+            found = self._explore_by(before, joins=True)
+            sure = not (found[1] or self.findings.doubt or self.findings.more_than(before))
+        except UnsupportedError:
+            sure = False
+            if not self.joined:
+                raise
+        if sure or not self.joined:
+            return found
+        self.findings.go_back(before)
+        return self._explore_by(before, joins=False)
+
+    def _explore_by(self, before: Findings, *, joins: bool) -> tuple[int, str]:
+        found = self._explore(joins=joins)
         behind = Rule.PHASE_EARLY, Rule.PHASE_BEHIND, Rule.INIT
         early = any(v.rule in behind for v in self.findings.violations)
         if early and not self.single_arrivals:
             self.single_arrivals = True
             self.findings.go_back(before)
-            found = self._explore()
+            found = self._explore(joins=joins)
         return found
 
-    def _explore(self) -> tuple[int, str]:
-        seen: dict[object, int] = {}
+    def _explore(self, *, joins: bool) -> tuple[int, str]:
+        seen: dict[object, tuple[int, Form]] = {}
         todo = [self.start()]
         self.recorder = recorder = Recorder()
+        self.joined = False
         why = ""
         while todo:
             state = todo.pop()
+            if state.origin in recorder.joined:
+                continue
             execution = self.execution(state)
             while True:
-                working("state", len(seen))
+                working("state", len(recorder.states))
                 try:
                     execution.settle()
                     if self.findings.failed:
-                        return len(seen), ""
+                        return len(recorder.states), ""
                     if execution.over():
                         recorder.end(state)
                         break
@@ -725,11 +748,17 @@ class Exploration:
                     break
                 if not execution.counting():
                     whole = state.copy()
-                    key = canonical(execution, self.abstraction)
-                    if key in seen:
-                        recorder.meet(whole, seen[key])
+                    form = canonical(execution, self.abstraction)
+                    key = form.key if joins else (form.key, form.known)
+                    like = seen.get(key)
+                    if like is not None and form.knows_all(like[1]):
+                        recorder.meet(whole, like[0])
                         break
-                    seen[key] = len(seen)
+                    if like is not None:
+                        self.joined = True
+                        todo.append(self._join(whole, form, like, seen))
+                        break
+                    seen[key] = len(recorder.states), form
                     recorder.keep(state, whole)
                     execution.sets_out()
                     if max(len(state.ranges), state.lead) > AHEAD:
@@ -740,8 +769,20 @@ class Exploration:
                         return len(seen), says
                 state.pass_gate()
             if self.findings.failed:
-                return len(seen), ""
-        return len(seen), why
+                return len(recorder.states), ""
+        recorder.drop_joined()
+        return len(recorder.states), why
+
+    def _join(
+        self, whole: State, form: Form, like: tuple[int, Form], seen: dict[object, tuple[int, Form]]
+    ) -> State:
+        """Return the state that is followed instead of two of one key: it knows what both do."""
+        number, kept = like
+        state = self.recorder.states[number].copy()
+        kept.meet(state, form)
+        seen[form.key] = self.recorder.join(whole, number, state), kept
+        state.pass_gate()
+        return state
 
     def confirmed(self, reading: Reading, *, first: bool) -> tuple[int, str]:
         """Explore; what is refuted only by lengths that no launch has is asked again.

@@ -130,12 +130,14 @@ class Recorder:
 
     `states` are as they were compared with later ones; a step is the state it begins in (-1: the
     start), its notes, the state that it ends in (None: the threads are done), and what that looks
-    like here, before anything was forgotten.
+    like here, before anything was forgotten.  `joined` has the states that others stand for since,
+    and which.
     """
 
     def __init__(self) -> None:
         self.states: list[State] = []
         self.steps: list[tuple[int, list[Note], int | None, State]] = []
+        self.joined: dict[int, int] = {}
 
     def keep(self, state: State, seen: State) -> None:
         """Note a new state, in which a step ends and another begins; `seen` is all of it."""
@@ -147,6 +149,38 @@ class Recorder:
     def meet(self, seen: State, number: int) -> None:
         """Note that a step ends in a state that is said to be like an earlier one."""
         self.steps.append((seen.origin, notes(seen.path), number, seen))
+
+    def join(self, seen: State, number: int, state: State) -> int:
+        """Note that a step ends in a state that is like an earlier one, and what stands for both.
+
+        Return the number of that.
+        """
+        self.joined[number] = new = len(self.states)
+        self.meet(seen, new)
+        state.sets_out(new)
+        self.states.append(state.copy())
+        return new
+
+    def drop_joined(self) -> None:
+        """Keep the states that others do not stand for, and of these what the start leads to."""
+        leaving: dict[int, list[tuple[list[Note], int | None, State]]] = {}
+        for source, noted, to, state in self.steps:
+            while to in self.joined:
+                to = self.joined[to]
+            leaving.setdefault(source, []).append((noted, to, state))
+        kept = {-1: -1}
+        for source in (todo := [-1]):
+            for _, to, _ in leaving.get(source, ()):
+                if to is not None and to not in kept:
+                    kept[to] = len(kept) - 1
+                    todo.append(to)
+        self.steps = [
+            (number, noted, None if to is None else kept[to], state)
+            for source, number in kept.items()
+            for noted, to, state in leaving.get(source, ())
+        ]
+        self.states = [self.states[number] for number in kept if number >= 0]
+        self.joined = {}
 
     def end(self, state: State) -> None:
         """Note that all threads are done."""

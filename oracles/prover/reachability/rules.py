@@ -154,11 +154,15 @@ class Findings:
         other.go_back(self)
         return other
 
+    def more_than(self, other: Findings) -> bool:
+        """Whether something has been found since another time."""
+        return self._found != other._found
+
     def go_back(self, to: Findings, *, asked: bool = True) -> None:
         """Have found no more than another time; by default nothing more was asked, either."""
         self._found = dict(to._found)
         if asked:
-            self.checked = to.checked
+            self.checked, self.doubt = to.checked, to.doubt
 
     @property
     def violations(self) -> tuple[Violation, ...]:

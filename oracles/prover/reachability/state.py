@@ -13,10 +13,11 @@ step of a thread in its own past; `warp` the part of it that holds for all threa
 `all` the part that holds for all threads: an event of threads of a kind is in `all` only if it
 precedes this for each of them.
 
-Two states are compared by their keys alone, so a field that is missing there would be a false
-proof.  Hence each field says what it is: the `same` in the key, `mapped` by the canonical form,
-`derived` by it from the whole object, or `left_out`, and why.  Copies, keys and what is forgotten
-with an event follow from that; a field that says nothing is refused when its class is made.
+Two states are compared by their keys and by what is known in them, so a field that is missing there
+would be a false proof.  Hence each field says what it is: `facts` that are known, the `same` in the
+key, `mapped` by the canonical form, `derived` by it from the whole object, or `left_out`, and why.
+Copies, keys, what is known and what is forgotten with an event follow from that; a field that says
+nothing is refused when its class is made.
 """
 
 from __future__ import annotations
@@ -37,9 +38,19 @@ from oracles.prover.sites import Threads as Kind
 Part = TypeVar("Part")
 _COPIES: dict[type, Callable[[Any], Any]] = {}
 _KEYS: dict[type, Callable[[Any, object], tuple[object, ...]]] = {}
-_OF_FACTS = "form.facts", "form.fenced", "form.before"
-"""How sets of facts are mapped."""
+_KNOWN: dict[type, Callable[[Any, int], tuple[int, ...]]] = {}
+_TAKES: dict[type, Callable[[Any, Iterator[tuple[int, int]]], None]] = {}
 _KEEPS: dict[type, Callable[[Iterable[Any], int], None]] = {}
+
+
+def facts(*, published: bool = False, exact: bool = False) -> Any:
+    """Declare a field that is a set of facts: what is known, which may be less in a like state.
+
+    Of what is `published` it matters that it is told, even where everybody knows it; what is
+    `exact` may not be less, and is in the key.
+    """
+    known = "" if exact else "it.{0}" if published else "it.{0} | told"
+    return _field("form.open(it.{0})" if exact else "", default=0, known=known, of_facts=True)
 
 
 def same(*, default: Any = MISSING) -> Any:
@@ -69,18 +80,24 @@ def left_out(why: str, *, default: Any = MISSING, factory: Any = MISSING) -> Any
 
 
 def _field(
-    key: str, *, default: Any = MISSING, factory: Any = MISSING, parts: type | None = None
+    key: str,
+    *,
+    default: Any = MISSING,
+    factory: Any = MISSING,
+    parts: type | None = None,
+    known: str = "",
+    of_facts: bool = False,
 ) -> Any:
     copy = "it.{0}" if factory is MISSING else "dict(it.{0})"
     if parts is list:
         copy = "[copied(one) for one in it.{0}]"
     elif parts is dict:
         copy = "{{key: copied(one) for key, one in it.{0}.items()}}"
-    role = {"key": key, "copy": copy, "facts": key.startswith(_OF_FACTS)}
+    role = {"key": key, "copy": copy, "known": known, "facts": of_facts}
     return field(default=default, default_factory=factory, metadata=role)
 
 
-@dataclass_transform(field_specifiers=(same, mapped, derived, left_out))
+@dataclass_transform(field_specifiers=(facts, same, mapped, derived, left_out))
 def declared(cls: type[Part]) -> type[Part]:
     """Make a dataclass of a class, and copies and keys from what its fields declare.
 
@@ -94,16 +111,25 @@ def declared(cls: type[Part]) -> type[Part]:
     for one in every:
         if "key" not in one.metadata:
             says = f"{cls.__name__}.{one.name} does not say what stands for it in a key"
-            raise TypeError(f"{says}: declare it same(), mapped(), derived() or left_out(why)")
+            ways = "facts(), same(), mapped(), derived() or left_out(why)"
+            raise TypeError(f"{says}: declare it {ways}")
     copies = ", ".join(one.metadata["copy"].format(one.name) for one in every)
     keys = "".join(f"{k.format(one.name)}, " for one in every if (k := one.metadata["key"]))
     _COPIES[made] = eval(f"lambda it: new({copies})", {"new": made, "copied": copied})
     _KEYS[made] = eval(f"lambda it, form: ({keys})")
-    facts = (one.name for one in every if one.metadata["facts"])
-    held = "".join(f"\n  if it.{name}: it.{name} &= keep" for name in facts)
+    of_facts = [one for one in every if one.metadata["facts"]]
+    compared = [one for one in of_facts if one.metadata["known"]]
+    known = "".join(f"{one.metadata['known'].format(one.name)}, " for one in compared)
+    _KNOWN[made] = eval(f"lambda it, told: ({known})")
+    held = "".join(f"\n  if it.{one.name}: it.{one.name} &= keep" for one in of_facts)
+    takes = "".join(
+        f"\n keep, more = next(known)\n it.{one.name} = it.{one.name} & keep | more"
+        for one in compared
+    )
     space: dict[str, Any] = {}
     exec(f"def keep_only(every, keep):\n for it in every:{held or ' pass'}", space)
-    _KEEPS[made] = space["keep_only"]
+    exec(f"def takes_over(it, known):{takes or ' pass'}", space)
+    _KEEPS[made], _TAKES[made] = space["keep_only"], space["takes_over"]
     result: type[Part] = made
     return result
 
@@ -122,6 +148,16 @@ def keep_only(cls: type[Part], every: Iterable[Part], keep: int) -> None:
 def key_of(it: object, form: object) -> tuple[object, ...]:
     """Return what stands for an object in the key of its state, as a canonical form maps it."""
     return _KEYS[type(it)](it, form)
+
+
+def known_by(it: object, told: int) -> tuple[int, ...]:
+    """Return the sets of facts of an object; what those are `told` who learn from it is no news."""
+    return _KNOWN[type(it)](it, told)
+
+
+def takes_over(it: object, known: Iterator[tuple[int, int]]) -> None:
+    """Have an object keep of its sets of facts, in their order, some, and know others."""
+    _TAKES[type(it)](it, known)
 
 
 # --- facts ----------------------------------------------------------------------------------------
@@ -226,15 +262,16 @@ class Loop(NamedTuple):
 class Agent:
     """Threads of one kind on their way.
 
-    `clean` are the fragments of products that need no fence, as a set of their numbers.
+    `clean` are the fragments of products that need no fence, as a set of their numbers; they have
+    `arrived` at the cluster's barrier, and `met` the others there, until they wait.
     """
 
     kind: Kind = left_out("the place among the agents tells it")
     at: int = same()
     env: dict[str, int] = derived("environment", factory=dict)
-    mine: int = mapped("facts", default=0)
-    warp: int = mapped("facts", default=0)
-    all: int = mapped("facts", default=0)
+    mine: int = facts()
+    warp: int = facts()
+    all: int = facts()
     done: bool = same(default=False)
     waiting: str = same(default="")
     gate: tuple[int, ...] | None = mapped("closed", default=None)
@@ -242,14 +279,15 @@ class Agent:
     passed: tuple[tuple[int, int], ...] = derived("passed", default=())
     flights: dict[str, tuple[Group, ...]] = mapped("flights", factory=dict)
     clean: int = same(default=0)
-    own: int = mapped("facts", default=0)
-    fenced: int = mapped("fenced", default=0)
+    own: int = facts()
+    fenced: int = facts(published=True)
     registers: int = same(default=0)
     arrived: bool = same(default=False)
+    met: bool = same(default=False)
     unmet: bool = same(default=False)
     first: bool = same(default=False)
-    cumulative: int = mapped("facts", default=0)
-    copied: int = mapped("facts", default=0)
+    cumulative: int = facts()
+    copied: int = facts()
 
     @property
     def k(self) -> int:
@@ -463,23 +501,30 @@ class Phase:
     parity: int = mapped("parity", default=0)
     count: int = left_out("the number of a phase is for words only", default=0)
     nbytes: int = same(default=0)
-    before: int = derived("before", default=0)
-    last: int = mapped("facts", default=0)
-    end: int = derived("ends", default=-1)
-    previous: int = left_out("`ends` has it, too", default=-1)
+    before: int = facts()
+    last: int = facts()
+    end: int = left_out("`Form.ends` has it", default=-1)
+    previous: int = left_out("`Form.ends` has it", default=-1)
     waiters: tuple[int, ...] = mapped("event_set", default=())
-    far: int = mapped("facts", default=0)
-    last_far: int = mapped("facts", default=0)
+    far: int = facts()
+    last_far: int = facts()
     site: int = left_out("who came last is for words only", default=-1)
     alive: bool = same(default=True)
-    earlier: tuple[int, ...] = left_out("`ends` has it, too", default=())
-    came: tuple[int, ...] = left_out("`ends` has it, too", default=())
+    earlier: tuple[int, ...] = left_out("`Form.ends` has it", default=())
+    came: tuple[int, ...] = left_out("`Form.ends` has it", default=())
     coming: tuple[int, ...] = mapped("event_set", default=())
     announced: tuple[int, ...] = mapped("event_set", default=())
 
     def comes(self, event: int) -> None:
         """Note a single arrival, or the end of a copy."""
         self.coming = tuple(sorted({*self.coming, event}))
+
+    def ended(self, end: int, came: tuple[int, ...], *, last: bool) -> None:
+        """Take an event for the end of the last phase, or the one before, and what came in it."""
+        if last:
+            self.end, self.came = end, came
+        else:
+            self.previous, self.earlier = end, came
 
     def completes(self, end: int) -> None:
         """Begin the next phase; `end` is the event of the end of this one."""
@@ -500,7 +545,7 @@ class Generation:
 
     threads: int = same(default=0)
     count: int = same(default=0)
-    before: int = mapped("facts", default=0)
+    before: int = facts()
     waiting: tuple[int, ...] = same(default=())
     last: int = mapped("event", default=-1)
 
@@ -530,12 +575,12 @@ class Semaphore:
     it once more, `waiters` those of the waits that saw it, `past` the values before with the events
     that ended them, `asking` the CTAs whose threads are all at a wait for a value yet to come,
     `arrived` those that a `LastArriving` has counted.  `at` is the iteration of the loop along
-    which the index goes on, if it does.
+    which the index goes on, if it does.  The less it releases, the more may give its value again.
     """
 
     value: int = same(default=0)
     owner: int = same(default=-1)
-    before: int = mapped("facts", default=0)
+    before: int = facts(exact=True)
     end: int = same(default=-1)
     again: int = same(default=-1)
     site: int = left_out("the last release is for words only", default=-1)
@@ -565,6 +610,13 @@ class Semaphore:
 
 
 @declared
+class Product:
+    """What preceded one of the latest products of a warpgroup."""
+
+    before: int = facts()
+
+
+@declared
 class State:
     """A state, and the bookkeeping of its events.
 
@@ -577,7 +629,9 @@ class State:
     agents: list[Agent] = derived("threads", parts=list)
     phases: dict[Where, Phase] = derived("phases", factory=dict, parts=dict)
     barriers: dict[tuple[int, int], Generation] = derived("barriers", factory=dict, parts=dict)
-    products: dict[tuple[tuple[int, int], int], int] = derived("products", factory=dict)
+    products: dict[tuple[tuple[int, int], int], Product] = derived(
+        "products", factory=dict, parts=dict
+    )
     memory: dict[Where, tuple[Entry, ...]] = derived("memory", factory=dict)
     valid: dict[Where, bool] = derived("valid", factory=dict)
     flying: dict[int, tuple[int, int]] = mapped("event_set", factory=dict)
@@ -587,7 +641,7 @@ class State:
         "where events come from is for words only", factory=dict
     )
     used: int = left_out("what there is to forget changes no answer", default=0)
-    live: int = derived("known_to_everybody", default=0)
+    live: int = left_out("it follows from all that may be asked about", default=0)
     most: int = left_out("the trips of a finding are for words only", default=0)
     semaphores: dict[tuple[str, Expr], Semaphore] = derived("semaphores", factory=dict, parts=dict)
     places: dict[int, tuple[int, ...]] = derived("places", factory=dict)
@@ -698,8 +752,7 @@ class State:
             keep_only(Generation, self.barriers.values(), keep)
             keep_only(Semaphore, self.semaphores.values(), keep)
             keep_only(Agent, self.agents, keep)
-            for key in self.products:
-                self.products[key] &= keep
+            keep_only(Product, self.products.values(), keep)
             self.lacking &= keep
         self.used |= facts
         self.live |= facts

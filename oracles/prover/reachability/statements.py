@@ -36,6 +36,7 @@ from oracles.prover.reachability.state import (
     SHARED,
     Agent,
     Place,
+    Product,
     State,
     Told,
     Where,
@@ -161,8 +162,10 @@ def note_product(step: Step, group: tuple[Agent, ...]) -> None:
     products, which = step.state.products, group_of_warps(group[0])
     for age in range(AGES - 1, 0, -1):
         if (which, age - 1) in products:
-            products[which, age] = products[which, age - 1]
-    products[which, 0] = products.get((which, 1), 0) | facts
+            products[which, age] = Product(products[which, age - 1].before)
+    products[which, 0] = Product(facts)
+    if (which, 1) in products:
+        products[which, 0].before |= products[which, 1].before
 
 
 def learn_of_product(step: Step) -> None:
@@ -176,8 +179,8 @@ def learn_of_product(step: Step) -> None:
     record = state.products.get((group, age))
     if record is None or not step.holds(Rule.AWAIT_ORDERS):
         return
-    others = record & ONES << OWN
-    a.learns(record & ~others)
+    others = record.before & ONES << OWN
+    a.learns(record.before & ~others)
     a.cumulative |= others
     known = -1
     for b in state.agents:
@@ -185,7 +188,7 @@ def learn_of_product(step: Step) -> None:
             known &= b.all | b.cumulative
     for older in range(age, AGES):
         if (group, older) in state.products:
-            state.products[group, older] &= ~known
+            state.products[group, older].before &= ~known
 
 
 # --- the register file of a CTA -------------------------------------------------------------------

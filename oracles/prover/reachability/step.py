@@ -313,6 +313,8 @@ class Access:
     def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
         """Ask that an earlier access, of which the threads know some facts, precedes this one."""
         step, proxy = self.step, self.proxy
+        if self._commutes(entry) and step.world.kernel.determinism != "bitwise":
+            return
         foreign = self.where[0] < 0 and step.world.code.kinds[entry.agent].cta != step.cta
         fenced = past >> GLOBAL & 1 or not (self.writes or entry.writes)
         if not sure and (not past & 1 or (proxy and not fenced)):
@@ -485,11 +487,8 @@ class Access:
     def _race(self, entry: Entry, of: Where) -> None:
         """Record that nothing orders an earlier access before this one, if that is wrong."""
         world = self.step.world
-        rule, earlier = _HAZARD[entry.writes, self.writes], world.code.sites[entry.site].stmt
-        more = ""
-        if adds(earlier) and type(earlier) is type(self.step.site.stmt):
-            if world.kernel.determinism != "bitwise":
-                return
+        rule, more = _HAZARD[entry.writes, self.writes], ""
+        if self._commutes(entry):
             rule = Rule.DETERMINISM
             more = ": both add, in either order, and the kernel promises the same bits"
         elif world.kernel.cluster > 1:
@@ -508,6 +507,11 @@ class Access:
         before, after = self._pair(entry, of)
         says = f"nothing orders {before} before {after}{more}"
         self._report(rule, says, entry, event=entry.event)
+
+    def _commutes(self, entry: Entry) -> bool:
+        """Whether an earlier access and this one both add, in one way: either may come first."""
+        earlier, now = self.step.world.code.sites[entry.site].stmt, self.step.site.stmt
+        return bool(adds(earlier)) and type(earlier) is type(now)
 
     def _told(self, entry: Entry, of: Where, past: int) -> None:
         """Check that the write of a tensor map has been released and acquired."""

@@ -111,12 +111,14 @@ def cluster_arrive(step: Step, *, relaxed: bool) -> None:
     # that launches have ended is over for the whole grid: it needs no fence
     told = step.a.fenced | step.a.mine & step.state.past if relaxed else step.a.mine
     now.comes(step.a, told, stays=False)
-    step.a.arrived = True
+    step.a.arrived, step.a.met = True, False
     if now.count >= now.threads:
         end = step.event("generation", CLUSTER_BARRIER)
         step.state.begun = step.events.number(Place("begun"))
         done = Generation(before=now.before | bit(end) | bit(step.state.begun), last=end)
         step.state.barriers[CLUSTER_DONE] = done
+        for b in step.state.agents:
+            b.met = b.arrived
         now.completes(end)
 
 
@@ -126,10 +128,10 @@ def cluster_wait(step: Step) -> bool:
         says = "waits at the cluster's barrier without having arrived"
         step.wrong(Rule.COLLECTIVE, says)
         return True
-    done = step.state.barriers.get(CLUSTER_DONE)
-    if done is None or knows(step.a.mine, done.last):
+    if not step.a.met:
         return False
-    step.a.arrived = False
+    step.a.arrived = step.a.met = False
+    done = step.state.barriers[CLUSTER_DONE]
     step.a.learns(done.before if step.holds(Rule.CLUSTER_JOINS) else bit(done.last))
     return True
 
@@ -244,11 +246,10 @@ class Visit:
         """Check that arrivals and bytes of a phase come after the one before."""
         step = self.step
         step.findings.ask()
-        if phase.end < 0 or step.knows(phase.end):
-            return
-        if phase.came and all(map(step.all_know, phase.came)):
+        if phase.end >= 0 and phase.came and all(map(step.all_know, phase.came)):
             # whoever knows of all arrivals and bytes of a phase knows its end, and no more
             step.a.learns(bits([phase.end]))
+        if phase.end < 0 or step.knows(phase.end):
             return
         says = (
             f"nothing orders the completion of phase {phase.count - 1} of {self.name} before "

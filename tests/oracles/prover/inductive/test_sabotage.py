@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import or_
 from types import ModuleType
 
 import pytest
@@ -288,7 +289,12 @@ ROWS = (
     Row("variables are not compared", left_out(state.Agent, "env"), SIXTH),
     Row("which loops run is not compared", left_out(state.Agent, "loops"), LATER),
     Row("counts are not compared", left_out(state.State, "ranges"), after(n < 12)),
-    Row("what everybody knows is not compared", left_out(state.State, "live"), FEW),
+    Row("what is known is not compared", always(Form, "knows_all", True), FEW),
+    Row("what either of two states knows is kept", instead(
+        Form, "meet", lambda _: lambda it, of, other: setattr(
+            it, "known", tuple(map(or_, it.known, other.known))
+        )
+    ), FEW),
     Row("how far a count matters is forgotten", always(Abstraction, "limit", 0), after(n < 12)),
     Row("how far a count matters is not compared", without(6), after(n < 12)),
     Row("leads are forgotten", always(Abstraction, "leads", {}), second(k < 12)),

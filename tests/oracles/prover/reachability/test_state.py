@@ -15,18 +15,20 @@ from oracles.prover import reachability
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.ctas import readings
-from oracles.prover.reachability.fixpoint import ForkError
+from oracles.prover.reachability.fixpoint import Exploration, ForkError
 from oracles.prover.reachability.state import (
     EVERY_FACT,
     Agent,
     Generation,
     Phase,
+    Product,
     Semaphore,
     State,
     bit,
     copied,
     declared,
     key_of,
+    known_by,
     left_out,
     same,
 )
@@ -38,11 +40,11 @@ OWNERS = {
     "fixpoint": {"at", "chosen", "ranges"},
     "rules": {"_value_", "kind"},
     "state": {"all", "first", "gate", "loops", "mine", "unmet", "warp"},
-    "statements": {"clean", "cumulative", "ended", "fenced", "products", "told"},
+    "statements": {"clean", "cumulative", "ended", "fenced", "told"},
     "step": {"k", "memory", "places", "put", "valid"},
     "sync": {
         "alive", "announced", "arrived", "asking", "barriers", "before", "begun", "end", "far",
-        "nbytes", "pending", "phases", "semaphores", "site", "valid", "value", "waiters",
+        "met", "nbytes", "pending", "phases", "semaphores", "site", "valid", "value", "waiters",
     },
 }  # fmt: skip
 """What each module changes of other objects than `self`: code, states and what they hold."""
@@ -92,9 +94,15 @@ def test_no_function_has_many_parameters() -> None:
 # --- a field of a state that says nothing of the key is refused, and each that may matter is in it
 
 
-PARTS = (Agent, Phase, Generation, Semaphore, State)
+PARTS = (Agent, Phase, Generation, Semaphore, Product, State)
 KEYED = [(part, one.name) for part in PARTS for one in fields(part) if one.metadata["key"]]
-LEFT = [(part, one.name) for part in PARTS for one in fields(part) if not one.metadata["key"]]
+KNOWN = [(part, one.name) for part in PARTS for one in fields(part) if one.metadata["known"]]
+LEFT = [
+    (part, one.name)
+    for part in PARTS
+    for one in fields(part)
+    if not (one.metadata["key"] or one.metadata["known"])
+]
 
 
 def test_a_field_that_declares_nothing_is_refused() -> None:
@@ -142,6 +150,21 @@ def test_each_field_reaches_the_key(part: type, name: str) -> None:
     assert key_of(one, _Mirror()) != key_of(other, _Mirror())
 
 
+@pytest.mark.parametrize(("part", "name"), KNOWN, ids=lambda one: getattr(one, "__name__", one))
+def test_each_set_of_facts_is_known(part: type, name: str) -> None:
+    """Those are compared by what is in them."""
+    required = [f for f in fields(part) if f.default is f.default_factory]
+    one = part(*(1 for _ in required))
+    setattr(one, name, 0b1000)
+    assert known_by(one, 0).count(0b1000) == 1
+
+
+def _compared(one: Exploration, state: State) -> object:
+    """Return all that a state is told by: its key, and what is known."""
+    form = canonical(one.execution(state), Abstraction(one.world))
+    return form.key, form.known
+
+
 def _at_gates(name: str) -> Iterator[tuple[State, Callable[[State], object]]]:
     """Yield the first states of a recipe at a gate, each with a function that gives their key."""
     kernel = recipes.RECIPES[name]()
@@ -156,7 +179,7 @@ def _at_gates(name: str) -> Iterator[tuple[State, Callable[[State], object]]]:
             continue
         if not execution.over():
             seen += 1
-            yield execution.state, lambda s: canonical(one.execution(s), Abstraction(one.world))
+            yield execution.state, lambda s: _compared(one, s)
             execution.state.pass_gate()
             todo.append(execution.state)
 
@@ -217,9 +240,10 @@ def test_the_end_before_last_matters_where_a_thread_that_waits_has_missed_it(mis
 
 
 def test_what_is_left_out_is_little() -> None:
-    """What a key lacks is named here once more, so that nothing slips out of it."""
+    """What is not compared is named here once more, so that nothing slips out."""
     assert {f"{part.__name__}.{name}" for part, name in LEFT} == {
-        "Agent.kind", "Phase.arrivals", "Phase.came", "Phase.count", "Phase.earlier",
+        "Agent.kind", "Phase.arrivals", "Phase.came", "Phase.count", "Phase.earlier", "Phase.end",
         "Phase.previous", "Phase.site", "Semaphore.at", "Semaphore.site", "State.lacking",
-        "State.lead", "State.most", "State.origin", "State.path", "State.used", "State.when",
+        "State.lead", "State.live", "State.most", "State.origin", "State.path", "State.used",
+        "State.when",
     }  # fmt: skip
