@@ -325,13 +325,17 @@ def _element(part: kir.Layout, whole: kir.Layout) -> str:
 def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     """`promote` goes to the register's type, `cast` rounds to the type in memory on the way.
 
-    A packed fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
+    What the fusion has in 16 bits may be off by a few units in the last place of f32.  A packed
+    fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
     """
     dst, packed = stmt.dst, registers.packed
     if op == "div" and dst.layout.deal is kir.Deal.ROWS:
         _, by = stmt.args
         if isinstance(by, kir.Fragment) and by.layout.shape[-1] < dst.layout.shape[-1]:
-            return "math::div_roughly" if dst in registers.rough else "math::div_by"
+            rough = dst in registers.rough or dst.dtype in HALVES
+            return "math::div_roughly" if rough else "math::div_by"
+    if op == "exp" and dst.dtype in HALVES:
+        return "math::exp_roughly"
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)

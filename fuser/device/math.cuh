@@ -242,6 +242,10 @@ __device__ __forceinline__ float ex2_approx(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// Off by as much as one unit in the last place of x is worth, for results of which only 16 bits are kept; what is
+// less than the least normal number is 0.
+template <class T> __device__ __forceinline__ T exp_roughly(T x) { return exp(x); }
+template <> __device__ __forceinline__ float exp_roughly(float x) { return ex2_approx(x * 1.4426950408889634f); }
 __device__ __forceinline__ float rcp_approx(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
