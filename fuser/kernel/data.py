@@ -263,7 +263,8 @@ class Store:
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
     are not written; to a ragged tensor, those before it that are no whole access are written one by
     one.  Values are rounded to the destination's dtype.  Where several threads hold an element, in
-    `Deal.ROWS`, the first of them stores it.
+    `Deal.ROWS`, the first of them stores it; lanes of a warp may store their neighbours' elements,
+    so that words are whole.
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.

@@ -284,7 +284,6 @@ def test_params_name_what_is_wrong_with_them() -> None:
         "unknown mechanism": {"load": "tma"},
         "need 1..32 warps": {"warps": 33},
         "1, 2, 4 or 8 CTAs share rows": {"cluster": 3},
-        "CTAs that share rows have one tile each": {"cluster": 2, "ctas_per_sm": 1},
     }
     for says, change in tries.items():
         with pytest.raises(ScheduleError, match=says):
