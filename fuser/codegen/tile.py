@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import isinf, prod
 
 from fuser.codegen.expr import REGISTER, literal, map_slot, spell
 from fuser.codegen.registers import Registers
@@ -46,6 +46,7 @@ def tile_line(
             if isinstance(src, kir.Box) and src.tensor.cycles:
                 verb = f"load_repeated<{which}>"
             none = f"{REGISTER[dst.dtype]}({fill})" if dst.dtype.is_f8 else f"{fill}"
+            none = literal(fill, dst.dtype) if isinf(fill) else none
             return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {none}, tid);"
         case kir.Store(kir.Slot() as dst, src, _, True):
             where = f"({_at(stmt, dst, kernel)}, {names[src]}, tid);"

@@ -16,7 +16,13 @@ from fuser.expr import Expr, ceildiv, eq, maximum, minimum
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.math import (
+    COMBINE,
+    Arithmetic,
+    identity,
+    is_zero_of_zeros,
+    least_is_nothing,
+)
 from fuser.lower.tiling import SMS, TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction
 from fuser.schedule.norm import copied
@@ -40,6 +46,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.whole = self._layout(rows=True, cols=True)
         self.rows = self.tiling.domain.rows
         self.slots: dict[Access, kir.Slot] = {}
+        self.low = self._low()
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -147,8 +154,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
     def _load_once(self, access: Access) -> None:
         frag = self.math.fragment(f"r_{access.name}", access.tv.dtype, self._walked(access.coords))
-        box = self._row(access)
-        self.math.math.append(kir.Load(frag, box, self._width_of(access)))
+        box, fill = self._row(access), float("-inf") if access in self.low else 0
+        self.math.math.append(kir.Load(frag, box, self._width_of(access), fill))
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
@@ -289,6 +296,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
         if self.shapes.whole:
             return value
+        if {*reduction.leaves} <= self.low:
+            return value
         axis = self.tiling.rank - 1
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
         if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
@@ -299,6 +308,14 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         nothing = identity(reduction.tv, value.dtype)
         math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
+
+    def _low(self) -> frozenset[Access]:
+        """Return the inputs that may be minus infinity behind the ends of rows, for all reductions."""
+        domain, across = self.tiling.domain, self.tiling.rank - 1
+        along = [one for one in domain.leaves if self.tiling.varies(one, across)]
+        found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}
+        same = len(along) == 1 and found == {along[0].tv} and self.params.load == "direct"
+        return frozenset(along if same and not self.shapes.whole else ())
 
     def _inside(self) -> kir.Fragment:
         """Return which columns are elements of a row, by whole vectors where those make it up."""
