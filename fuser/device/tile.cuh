@@ -525,12 +525,12 @@ template <class T> __device__ __forceinline__ auto element(const T* base, int64 
 }
 
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.
-template <class L, int AXIS> __device__ __forceinline__ void coordinate(int64 (&dst)[L::kRegisters], int origin, int tid) {
+template <class L, int AXIS, class R> __device__ __forceinline__ void coordinate(R (&dst)[L::kRegisters], int origin, int tid) {
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v)
 #pragma unroll
     for (int e = 0; e < L::kVec; ++e)
-      dst[v * L::kVec + e] = int64(origin) + (AXIS == 0 ? L::col(v, tid) + e : AXIS == 1 ? L::row(v, tid) : 0);
+      dst[v * L::kVec + e] = R(origin) + (AXIS == 0 ? L::col(v, tid) + e : AXIS == 1 ? L::row(v, tid) : 0);
 }
 
 }  // namespace tile

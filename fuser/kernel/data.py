@@ -437,7 +437,7 @@ class GridShare:
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
+    """`dst = origin + position of the element along axis` of the tile (an i64 or i32 fragment)."""
 
     dst: Fragment
     axis: int

@@ -331,13 +331,13 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         )
         at, end = (
             math.fragment(*pair)
-            for pair in (("column", DType.I64, columns), ("end", DType.I64, one))
+            for pair in (("column", DType.I32, columns), ("end", DType.I32, one))
         )
         math.math.append(kir.Coordinate(at, axis, self._first()))
         math.math.append(kir.Coordinate(end, axis, self.extents[axis] // even))
         if even > 1:
-            vectors = math.fragment("cell", DType.I64, columns)
-            many = kir.Literal(even, DType.I64)
+            vectors = math.fragment("cell", DType.I32, columns)
+            many = kir.Literal(even, DType.I32)
             math.math.append(kir.Compute(vectors, "floor_div", (at, many)))
             at = vectors
         math.math.append(kir.Compute(inside, "lt", (at, end)))
