@@ -19,6 +19,7 @@ from norms import (
     SCHEDULES,
     WARP_A_ROW,
     add_rms_norm,
+    back,
     launches,
     layer_norm,
     layer_norm_dx,
@@ -97,7 +98,7 @@ def test_a_row_of_one_warp_joins_nobody() -> None:
 
 def test_what_fills_tiles_is_not_masked() -> None:
     """A class of its own, whose launches are checked."""
-    exact, fewer = (kernel(softmax(), WARP_A_ROW, n) for n in (256, 248))
+    exact, fewer = (kernel(layer_norm(), WARP_A_ROW, n) for n in (256, 248))
     assert eq(exact.params[1], 256) in exact.requires
     assert (fewer.params[1] <= 256) in fewer.requires
     masked = [
@@ -105,6 +106,20 @@ def test_what_fills_tiles_is_not_masked() -> None:
         for one in (exact, fewer)
     ]
     assert masked == [False, True]
+
+
+def test_rows_of_a_softmax_end_in_minus_infinity() -> None:
+    """Which is no maximum, and of which the power is 0; other sums of rows need zeros."""
+    made = kernel(softmax(), WARP_A_ROW, 131)
+    assert not any(isinstance(s, kir.Compute) and s.op == "where" for s in made.walk())
+    assert [s.fill for s in made.walk() if isinstance(s, kir.Load)] == [float("-inf")]
+    assert not complaints(Case(softmax(), WARP_A_ROW, {"m": 5, "n": 131}, "reals", 0))
+    both = FusionDefinition()
+    x = both.define_tensor(["m", "n"], "f32")
+    less = both.ops.exp(both.ops.sub(x, back(both, both.ops.max(x, [1]))))
+    both.add_output(both.ops.div(less, back(both, both.ops.sum(both.ops.mul(x, x), [1]))))
+    loads = [s for s in kernel(both.fusion(), WARP_A_ROW, 131).walk() if isinstance(s, kir.Load)]
+    assert [s.fill for s in loads] == [0]
 
 
 def test_weights_are_loaded_once_by_who_holds_them() -> None:
