@@ -191,7 +191,7 @@ def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
 
 
 def least_is_nothing(reduction: TensorView, source: TensorView) -> TensorView | None:
-    """Return the input whose elements change nothing where they are minus infinity, if there is one.
+    """Return the input whose elements change nothing where they are minus infinity, if any.
 
     Of a maximum of its elements, and of a sum of powers of how far below that they are: of rows of
     nothing else these are no numbers anyway.

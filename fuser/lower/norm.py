@@ -310,7 +310,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         return out
 
     def _low(self) -> frozenset[Access]:
-        """Return the inputs that may be minus infinity behind the ends of rows, for all reductions."""
+        """Return the input that may be minus infinity behind the ends of rows, if it alone is."""
         domain, across = self.tiling.domain, self.tiling.rank - 1
         along = [one for one in domain.leaves if self.tiling.varies(one, across)]
         found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}

@@ -13,7 +13,7 @@ from math import log, prod
 
 from fuser.arch import SM_90A
 from fuser.schedule.domain import Access, Domain
-from fuser.schedule.params import MAX_HELD, NormParams
+from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import ShapeClass
 
 SATURATED = 64 << 10
@@ -200,7 +200,15 @@ class _Rows:
         counts = round(log(max(min(nbytes, all_, SATURATED), 1.0), ALIKE))
         over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
         direct = params.load == "direct"
-        return fits, counts, direct, -over, params.warps if alone else -params.warps, -params.tile[1], -held
+        return (
+            fits,
+            counts,
+            direct,
+            -over,
+            params.warps if alone else -params.warps,
+            -params.tile[1],
+            -held,
+        )
 
 
 def _whole(domain: Domain, some: Sequence[Access]) -> list[Access]:

@@ -219,7 +219,7 @@ def test_ctas_of_a_cluster_join_once_a_reduction() -> None:
 def test_clusters_that_take_several_rows_join_before_a_slot_is_stored_again(
     fusion: Fusion, joins: int
 ) -> None:
-    """Of two reductions each stores its own behind the join for the other; one alone joins twice."""
+    """Each of two reductions stores behind the join for the other; one alone joins twice."""
     *_, loop = (s for s in kernel(fusion, CLUSTER_RING).body if isinstance(s, kir.ForLoop))
     assert sum(isinstance(s, kir.ClusterWait) for s in kir.walk(loop.body)) == joins
 

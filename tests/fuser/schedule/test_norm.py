@@ -266,8 +266,7 @@ def test_few_rows_have_more_threads_each() -> None:
 def test_a_cta_that_has_its_sm_for_itself_copies_rows_ahead() -> None:
     """Where rows are at multiples of 4 bytes; others are read by the words that they lie in."""
     long, odd, short = (
-        default(softmax(), 1 << 14, n, aligned)
-        for n, aligned in ((32768, 16), (32767, 2), (33, 2))
+        default(softmax(), 1 << 14, n, aligned) for n, aligned in ((32768, 16), (32767, 2), (33, 2))
     )
     assert (long.load, long.stages, long.resident) == ("cp_async", 3, 1)
     assert (odd.load, odd.vector, short.vector) == ("direct", 8, 1)
@@ -305,7 +304,9 @@ def test_defaults_are_proved_and_spill_next_to_nothing(
     assert max(map(int, spilled)) <= 40
 
 
-@pytest.mark.parametrize(("make", "columns"), [(softmax, 1001), (layer_norm, 1024), (softmax, 43001)])
+@pytest.mark.parametrize(
+    ("make", "columns"), [(softmax, 1001), (layer_norm, 1024), (softmax, 43001)]
+)
 def test_defaults_compute_what_torch_does(make: Callable[[], Fusion], columns: int) -> None:
     """By whole rows, odd ones, and a cluster."""
     params = default(make(), 4096, columns, 2 if columns % 2 else 16)
