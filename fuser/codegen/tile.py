@@ -97,11 +97,11 @@ def tile_line(
             put = f"math::{op}(a, b)"
             pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
             how = f"[]({pair}) {{ return {put}; }}"
-            held = registers.promoted.get(src)
-            if held is not None and op in ("maximum", "minimum") and src.layout.per_row % 2 == 0:
-                kind = held.dtype.cuda
+            pairs = registers.promoted.get(src)
+            if pairs is not None and op in ("maximum", "minimum") and src.layout.per_row % 2 == 0:
+                kind = pairs.dtype.cuda
                 two = f"[](uint32 a, uint32 b) {{ return math::{op}_of_pairs<{kind}>(a, b); }}"
-                ends = f"{names[dst]}, {names[held]}, {two}, {how}{kept}"
+                ends = f"{names[dst]}, {names[pairs]}, {two}, {how}{kept}"
                 return f"reduce::rows_of_pairs<{kind}, {which}>({ends});"
             return f"reduce::rows<{which}>({names[dst]}, {value}, {how}{kept});"
         case kir.Reduce(dst, src, op):

@@ -77,7 +77,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             math.math.append(kir.IfThenElse(eq(kir.RANK, 0), (store,)) if alone else store)
         ctas = self.params.cluster
         mine, all_ = kir.BLOCK // ctas, kir.GRID // ctas
-        fits = (self.extents[-1] >= 1, self._fits(self.extents[-1]))
+        fits: tuple[Expr, ...] = (self.extents[-1] >= 1, self._fits(self.extents[-1]))
         if ctas > 1 and self.params.ctas_per_sm is None:
             origins = self._numbered(TILE, mine, self.tiling.walked)
             made = replace(self._kernel((), self._tiles()), body=(*origins, *math.math))

@@ -226,9 +226,9 @@ def test_clusters_that_take_several_rows_join_before_a_slot_is_stored_again(
 
 def test_a_cluster_reads_one_number_a_row_of_each_cta() -> None:
     """Of what its warps have each CTA has put its own together."""
-    made = kernel(softmax(), CLUSTER_RING).walk()
-    far = [s for s in made if isinstance(s, kir.Load) and isinstance(s.src, kir.Slot)]
-    assert {s.dst.layout.registers for s in far if s.src.cta is not None} == {1}
+    loads = (s for s in kernel(softmax(), CLUSTER_RING).walk() if isinstance(s, kir.Load))
+    far = [s for s in loads if isinstance(s.src, kir.Slot) and s.src.cta is not None]
+    assert {load.dst.layout.registers for load in far} == {1}
 
 
 def test_the_first_cta_of_a_cluster_stores_what_all_of_them_have() -> None:
