@@ -20,6 +20,7 @@ RELOADED = NormParams(
     (1, 512), 8, 2, 1, "cp_async", "direct", 2, 1, lanes=64, recompute=True, reload=True, hold=False
 )
 CLUSTER = NormParams((2, 64), 2, 2, None, "direct", "direct", lanes=32, cluster=4)
+CLUSTER_RING = NormParams((1, 128), 2, 2, 1, "cp_async", "direct", 3, 2, lanes=64, cluster=2)
 SCHEDULES = {
     "a warp a row": WARP_A_ROW,
     "a CTA a row": CTA_A_ROW,
@@ -27,6 +28,7 @@ SCHEDULES = {
     "a ring": RING,
     "loaded again": RELOADED,
     "a cluster a row": CLUSTER,
+    "clusters with rings": CLUSTER_RING,
 }
 
 

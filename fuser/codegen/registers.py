@@ -15,8 +15,8 @@ their registers are words of 32 bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
@@ -34,7 +34,8 @@ class Registers:
 
     `names` are those in C++: a fragment's own, numbered where several share it.  Those that are
     `packed` hold as many elements in a register as fit into 32 bits; `Wgmma` reads or writes those
-    that are `pinned` while other statements run.
+    that are `pinned` while other statements run.  Those that are `promoted` have the elements of a
+    packed one.
     """
 
     declared: dict[Path, tuple[kir.Fragment, ...]]
@@ -42,6 +43,7 @@ class Registers:
     packed: frozenset[kir.Fragment]
     pinned: frozenset[kir.Fragment]
     rough: frozenset[kir.Fragment] = frozenset()
+    promoted: Mapping[kir.Fragment, kir.Fragment] = field(default_factory=dict)
 
     def visible(self, path: Path) -> tuple[kir.Fragment, ...]:
         """Return the pinned fragments that are declared where the statement at `path` stands."""
@@ -78,7 +80,7 @@ def plan(kernel: kir.Kernel) -> Registers:
     products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
     pinned = frozenset(f for stmt in products for f in _touched(stmt))
     rough = frozenset(f for f in every if _is_rough(f, statements))
-    return Registers(declared, names, packed, pinned, rough)
+    return Registers(declared, names, packed, pinned, rough, _promoted(statements, packed))
 
 
 def kept(registers: Registers, body: tuple[kir.Stmt, ...], path: Path) -> tuple[kir.Fragment, ...]:
@@ -255,6 +257,26 @@ def _is_rough(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
         for stmt in statements
         if frag in used(stmt)
     )
+
+
+def _promoted(
+    statements: list[kir.Stmt], packed: frozenset[kir.Fragment]
+) -> dict[kir.Fragment, kir.Fragment]:
+    """Return the packed fragment, made once, that another one in f32 has the elements of."""
+    made_by: dict[kir.Fragment, list[kir.Stmt]] = {}
+    for stmt in statements:
+        for frag in made(stmt):
+            made_by.setdefault(frag, []).append(stmt)
+    found = {}
+    for frag, ways in made_by.items():
+        match ways:
+            case [kir.Compute(_, "promote" | "cast", (kir.Fragment() as arg,))]:
+                same = frag.dtype is DType.F32 and frag.layout == arg.layout
+                if same and arg in packed and len(made_by.get(arg, ())) == 1:
+                    found[frag] = arg
+            case _:
+                pass
+    return found
 
 
 def _lies_as(frag: kir.Fragment, place: kir.Box | kir.Slot) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import isinf, prod
 
 from fuser.codegen.expr import REGISTER, literal, map_slot, spell
 from fuser.codegen.registers import Registers
@@ -46,6 +46,7 @@ def tile_line(
             if isinstance(src, kir.Box) and src.tensor.cycles:
                 verb = f"load_repeated<{which}>"
             none = f"{REGISTER[dst.dtype]}({fill})" if dst.dtype.is_f8 else f"{fill}"
+            none = literal(fill, dst.dtype) if isinf(fill) else none
             return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {none}, tid);"
         case kir.Store(kir.Slot() as dst, src, _, True):
             where = f"({_at(stmt, dst, kernel)}, {names[src]}, tid);"
@@ -96,6 +97,12 @@ def tile_line(
             put = f"math::{op}(a, b)"
             pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
             how = f"[]({pair}) {{ return {put}; }}"
+            pairs = registers.promoted.get(src)
+            if pairs is not None and op in ("maximum", "minimum") and src.layout.per_row % 2 == 0:
+                kind = pairs.dtype.cuda
+                two = f"[](uint32 a, uint32 b) {{ return math::{op}_of_pairs<{kind}>(a, b); }}"
+                ends = f"{names[dst]}, {names[pairs]}, {two}, {how}{kept}"
+                return f"reduce::rows_of_pairs<{kind}, {which}>({ends});"
             return f"reduce::rows<{which}>({names[dst]}, {value}, {how}{kept});"
         case kir.Reduce(dst, src, op):
             which = layout(stmt, dst.layout)
@@ -325,13 +332,17 @@ def _element(part: kir.Layout, whole: kir.Layout) -> str:
 def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     """`promote` goes to the register's type, `cast` rounds to the type in memory on the way.
 
-    A packed fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
+    What the fusion has in 16 bits may be off by a few units in the last place of f32.  A packed
+    fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
     """
     dst, packed = stmt.dst, registers.packed
     if op == "div" and dst.layout.deal is kir.Deal.ROWS:
         _, by = stmt.args
         if isinstance(by, kir.Fragment) and by.layout.shape[-1] < dst.layout.shape[-1]:
-            return "math::div_roughly" if dst in registers.rough else "math::div_by"
+            rough = dst in registers.rough or dst.dtype in HALVES
+            return "math::div_roughly" if rough else "math::div_by"
+    if op == "exp" and dst.dtype in HALVES:
+        return "math::exp_roughly"
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)

@@ -109,6 +109,19 @@ __device__ __forceinline__ float maximum(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
+// Of two pairs of 16-bit floats each.
+template <class T> __device__ __forceinline__ uint32 minimum_of_pairs(uint32 a, uint32 b) {
+  uint32 y;
+  if constexpr (types::Same<T, bf16>::value) asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  else asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
+template <class T> __device__ __forceinline__ uint32 maximum_of_pairs(uint32 a, uint32 b) {
+  uint32 y;
+  if constexpr (types::Same<T, bf16>::value) asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  else asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
 __device__ __forceinline__ double minimum(double a, double b) { return a != a ? a : b != b ? b : fmin(a, b); }
 __device__ __forceinline__ double maximum(double a, double b) { return a != a ? a : b != b ? b : fmax(a, b); }
 
@@ -242,6 +255,10 @@ __device__ __forceinline__ float ex2_approx(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// Off by as much as one unit in the last place of x is worth, for results of which only 16 bits are kept; what is
+// less than the least normal number is 0.
+template <class T> __device__ __forceinline__ T exp_roughly(T x) { return exp(x); }
+template <> __device__ __forceinline__ float exp_roughly(float x) { return ex2_approx(x * 1.4426950408889634f); }
 __device__ __forceinline__ float rcp_approx(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -89,6 +89,26 @@ __device__ __forceinline__ void rows(R (&dst)[D::kRegisters], S src, F op, Packe
   (keep(kept), ...);
 }
 
+// The same of elements that registers hold two each: op_two takes two pairs at once.
+template <class T, class D, int PER_ROW, int STEP, int LANES, int N, class G, class F, class... Packed>
+__device__ __forceinline__ void rows_of_pairs(float (&dst)[D::kRegisters], uint32 (&src)[N], G op_two, F op, Packed&... kept) {
+  constexpr int kPairs = PER_ROW / 2, kChains = kPairs % 4 == 0 ? 4 : kPairs % 2 == 0 ? 2 : 1;
+  float both[2 * D::kRegisters];
+#pragma unroll
+  for (int r = 0; r < D::kRegisters; ++r) {
+    uint32 x[kChains];
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) x[i % kChains] = i < kChains ? src[r * kPairs + i] : op_two(x[i % kChains], src[r * kPairs + i]);
+#pragma unroll
+    for (int half = kChains / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int i = 0; i < half; ++i) x[i] = op_two(x[i], x[i + half]);
+    both[2 * r] = types::Packs<T>::low(x[0]);
+    both[2 * r + 1] = types::Packs<T>::high(x[0]);
+  }
+  rows<D, 2, STEP, LANES>(dst, [&](int i) { return both[i]; }, op, kept...);
+}
+
 // S: the layout of all rows; a thread holds the same columns of each.
 template <class D, class S, class R, class F>
 __device__ __forceinline__ void down(R (&dst)[D::kRegisters], const R (&src)[S::kRegisters], F op) {

@@ -140,6 +140,104 @@ template <class R, class T, int WIDTH> __device__ __forceinline__ R element(cons
   else return word.template get<R>(e);
 }
 
+// Rows that begin anywhere: a vector of L is accessed by the aligned words that it lies in, all of them together
+// if it is 16 bytes or less, where single accesses would be of WIDTH elements.
+template <class L> struct Joins { static constexpr bool value = false; };
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS>
+struct Joins<Rows<ROWS, COLS, VEC, THREADS, ACROSS, 1>> { static constexpr bool value = true; };
+template <class L, int WIDTH, class B> struct Shifted { static constexpr bool value = false; };
+template <class L, int WIDTH, class T> struct Shifted<L, WIDTH, Box<T, true, false>> {
+  static constexpr int kSize = sizeof(T), kBytes = L::kVec * kSize;
+  static constexpr bool value = Joins<L>::value && WIDTH < L::kVec && (kSize == 2 || kSize == 4) && kBytes <= 16;
+};
+
+// Bytes FROM, FROM + 1, ... of twice as many words; FROM is less than the bytes of the result.
+template <int WORDS> __device__ __forceinline__ void shift(uint32 (&dst)[WORDS], uint32 (&src)[2 * WORDS], int from) {
+#pragma unroll
+  for (int half = WORDS / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int i = 0; i < 2 * WORDS - half; ++i) src[i] = from & 4 * half ? src[i + half] : src[i];
+#pragma unroll
+  for (int i = 0; i < WORDS; ++i) dst[i] = __funnelshift_r(src[i], src[i + 1], 8 * (from & 3));
+}
+
+// Words of all vectors, `none` past the limit.  What else lies in aligned words that have an element is read and
+// dropped: they are of the same page.
+template <class L, bool ROWS, int N, class T>
+__device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true> src, uint32 none, int tid) {
+  typedef typename types::Plain<T>::type M;
+  constexpr int kSize = sizeof(M), kBytes = L::kVec * kSize, kWords = kBytes / 4;
+  Word<M, L::kVec> words[L::kVectors][2];
+  int over[L::kVectors], left[L::kVectors];
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    const int r = ROWS ? src.row + L::row(v, tid) : 0, c = src.col + L::col(v, tid);
+    over[v] = int(reinterpret_cast<uint64>(src.at(r, src.col)) % kBytes);  // c is whole vectors further
+    left[v] = r < src.row_limit ? src.col_limit - c : 0;
+    typedef typename Word<M, L::kVec>::Raw Raw;
+    const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
+    if (left[v] > 0) words[v][0].raw = __ldg(from);
+    if (over[v] > 0 && left[v] * kSize > kBytes - over[v]) words[v][1].raw = __ldg(from + 1);
+  }
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    uint32 two[2 * kWords], one[kWords];
+#pragma unroll
+    for (int i = 0; i < 2 * kWords; ++i) two[i] = words[v][i / kWords].pair[i % kWords];
+    shift<kWords>(one, two, over[v]);
+    if (left[v] < L::kVec) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if (kSize == 4) one[i] = i < left[v] ? one[i] : none;
+        else if (2 * i >= left[v]) one[i] = none;
+        else if (2 * i + 1 >= left[v]) one[i] = (one[i] & 0xffffu) | (none & 0xffff0000u);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) dst[v * kWords + i] = one[i];
+  }
+}
+
+// A lane stores the aligned words that end in its vector: their beginning is the end of what the lane before has.
+// Where that is of another warp, or they are not whole, elements are stored one by one.
+template <class L, int N, class T>
+__device__ __forceinline__ void store_shifted(const Box<T, true> dst, const uint32 (&src)[N], int tid) {
+  constexpr int kSize = sizeof(T), kBytes = L::kVec * kSize, kWords = kBytes / 4;
+  const int holder = int(uint32(tid) % L::kHolders), lane = int(uint32(tid) % 32);
+  const bool first = holder == 0 || lane == 0, last = holder == L::kHolders - 1 || lane == 31;
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    const int r = dst.row + L::row(v, tid), c = dst.col + L::col(v, tid);
+    const int over = int(reinterpret_cast<uint64>(dst.at(r, dst.col)) % kBytes), more = over / kSize;
+    const int limit = r < dst.row_limit ? dst.col_limit : 0;
+    uint32 two[2 * kWords];
+    Word<T, L::kVec> mine, word;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      mine.pair[i] = two[kWords + i] = src[v * kWords + i];
+      two[i] = __shfl_up_sync(0xffffffffu, mine.pair[i], 1);
+    }
+    uint32 one[kWords];
+    shift<kWords>(one, two, kBytes - over);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) word.pair[i] = over ? one[i] : mine.pair[i];
+    typedef typename Word<T, L::kVec>::Raw Raw;
+    T* const to = dst.at(r, c) - more;
+    if ((over == 0 || !first) && c - more + L::kVec <= limit) {
+      *reinterpret_cast<Raw*>(to) = word.raw;
+    } else {
+#pragma unroll
+      for (int e = 0; e < L::kVec; ++e)
+        if (e >= (first ? more : 0) && c - more + e < limit) to[e] = word.element[e];
+    }
+    if (last && over > 0) {
+#pragma unroll
+      for (int e = 0; e < L::kVec; ++e)
+        if (e >= L::kVec - more && c + e < limit) to[more + e] = mine.element[e];
+    }
+  }
+}
+
 // L: layout; WIDTH: elements per access; ROWS, COLS: whether the source varies along them.
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class S>
 __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typename types::Plain<R>::type fill, int tid) {
@@ -152,6 +250,19 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
       const R x = ok ? R(types::to_register(*src.at(r, 0))) : fill;
 #pragma unroll
       for (int e = 0; e < L::kVec; ++e) dst[v * L::kVec + e] = x;
+    }
+  } else if constexpr (S::kReadOnly && Shifted<L, WIDTH, S>::value) {
+    constexpr int kMany = 4 / int(sizeof(T));
+    uint32 words[L::kRegisters / kMany];
+    Word<T, kMany> none;
+#pragma unroll
+    for (int e = 0; e < kMany; ++e) types::to_memory(none.element[e], decltype(types::to_register(none.element[e]))(fill));
+    load_shifted<L, ROWS>(words, src, none.raw, tid);
+#pragma unroll
+    for (int i = 0; i < L::kRegisters; ++i) {
+      Word<T, kMany> word;
+      word.raw = words[i / kMany];
+      dst[i] = element<R>(word, i % kMany);
     }
   } else {
     constexpr int kParts = L::kVec / WIDTH, kLast = S::kRagged ? WIDTH - 1 : 0;
@@ -264,6 +375,21 @@ __device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cyc
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class D>
 __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters], int tid) {
   using T = typename types::Plain<decltype(*dst.base)>::type;
+  if constexpr (Shifted<L, WIDTH, D>::value) {
+    constexpr int kMany = 4 / int(sizeof(T));
+    uint32 words[L::kRegisters / kMany];
+#pragma unroll
+    for (int i = 0; i < L::kRegisters / kMany; ++i) {
+      Word<T, kMany> word;
+      if constexpr (types::Packs<T>::value) word.raw = types::Packs<T>::pack(src[2 * i], src[2 * i + 1]);
+      else
+#pragma unroll
+        for (int e = 0; e < kMany; ++e) types::to_memory(word.element[e], src[i * kMany + e]);
+      words[i] = word.raw;
+    }
+    store_shifted<L>(dst, words, tid);
+    return;
+  }
   constexpr int kParts = L::kVec / WIDTH, kLast = D::kRagged ? WIDTH - 1 : 0;
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
@@ -302,7 +428,8 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
 template <class T, class L, int WIDTH, bool ROWS, bool COLS, class S>
 __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], const S src, float fill, int tid) {
   using M = typename types::Plain<decltype(*src.base)>::type;
-  if constexpr (types::Same<T, M>::value && COLS && WIDTH >= 2 && !S::kRagged) {
+  constexpr bool kShifted = S::kReadOnly && Shifted<L, WIDTH, S>::value;
+  if constexpr (types::Same<T, M>::value && COLS && WIDTH >= 2 && !S::kRagged && !kShifted) {
     constexpr int kParts = L::kVec / WIDTH;
     const uint32 none = types::Packs<T>::pack(fill, fill);
 #pragma unroll
@@ -320,6 +447,8 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
           dst[(v * kParts + p) * (WIDTH / 2) + e] = fill == 0.0f || ok ? word.pair[e] : none;
       }
     }
+  } else if constexpr (types::Same<T, M>::value && COLS && kShifted) {
+    load_shifted<L, ROWS>(dst, src, types::Packs<T>::pack(fill, fill), tid);
   } else {
     float wide[L::kRegisters];
     load<L, WIDTH, ROWS, COLS>(wide, src, fill, tid);
@@ -396,12 +525,12 @@ template <class T> __device__ __forceinline__ auto element(const T* base, int64 
 }
 
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.
-template <class L, int AXIS> __device__ __forceinline__ void coordinate(int64 (&dst)[L::kRegisters], int origin, int tid) {
+template <class L, int AXIS, class R> __device__ __forceinline__ void coordinate(R (&dst)[L::kRegisters], int origin, int tid) {
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v)
 #pragma unroll
     for (int e = 0; e < L::kVec; ++e)
-      dst[v * L::kVec + e] = int64(origin) + (AXIS == 0 ? L::col(v, tid) + e : AXIS == 1 ? L::row(v, tid) : 0);
+      dst[v * L::kVec + e] = R(origin) + (AXIS == 0 ? L::col(v, tid) + e : AXIS == 1 ? L::row(v, tid) : 0);
 }
 
 }  // namespace tile

@@ -221,8 +221,9 @@ class Load:
 
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
     are not read and become `fill`; of a ragged tensor, those before it that are no whole access are
-    read one by one.  A buffer whose shape has 1 along an axis gives all elements
-    along it the one value.
+    read one by one.  In `Deal.ROWS` the device may read a vector of an input by the aligned words
+    that it lies in, and drops what else these have.  A buffer whose shape has 1 along an axis gives
+    all elements along it the one value.
 
     With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
     then holds it, so lanes of a warp are not distinguished.
@@ -237,7 +238,7 @@ class Load:
     dst: Fragment
     src: Box | Slot
     width: int
-    fill: int = 0
+    fill: float = 0
     matrix: bool = False
     transposed: bool = False
     limit: tuple[Expr, ...] | None = None
@@ -263,7 +264,8 @@ class Store:
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
     are not written; to a ragged tensor, those before it that are no whole access are written one by
     one.  Values are rounded to the destination's dtype.  Where several threads hold an element, in
-    `Deal.ROWS`, the first of them stores it.
+    `Deal.ROWS`, the first of them stores it; lanes of a warp may store their neighbours' elements,
+    so that words are whole.
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.
@@ -435,7 +437,7 @@ class GridShare:
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
+    """`dst = origin + position of the element along axis` of the tile (an i64 or i32 fragment)."""
 
     dst: Fragment
     axis: int

@@ -12,18 +12,27 @@ from dataclasses import replace
 from math import gcd
 
 from fuser.dtype import DType
-from fuser.expr import Expr, eq
+from fuser.expr import Expr, ceildiv, eq, maximum, minimum
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
-from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
+from fuser.lower.math import (
+    COMBINE,
+    Arithmetic,
+    identity,
+    is_zero_of_zeros,
+    least_is_nothing,
+)
+from fuser.lower.tiling import SMS, TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction
 from fuser.schedule.norm import copied
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
 Body = tuple[kir.Stmt, ...]
+GPC = 16
+"""SMs of a GPC, at least: a cluster runs on those of one.
+Source: NVIDIA H100 Tensor Core GPU Architecture; GPCs of an H200 have 16 or 18."""
 
 
 class NormLowering(PointwiseLowering[ReductionTiling]):
@@ -36,8 +45,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         super().__post_init__()
         self.whole = self._layout(rows=True, cols=True)
         self.rows = self.tiling.domain.rows
-        self.holds = self.params.hold and self.params.ctas_per_sm is not None
         self.slots: dict[Access, kir.Slot] = {}
+        self.low = self._low()
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -66,34 +75,34 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             # What there is one of for a row all CTAs of a cluster have.
             alone = self.params.cluster > 1 and not whole
             math.math.append(kir.IfThenElse(eq(kir.RANK, 0), (store,)) if alone else store)
-        if self.params.cluster > 1:
-            return self._shared(tuple(math.math))
-        origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, self.tiling.walked)
-        once, again = self._hoisted(tuple(math.math))
-        request = kir.CircularBuffer(self.params.stages, self.params.prefetch)
-        ring = request if self.copies else None
-        body = (*once, kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring))
-        made = self._kernel(body, self._tiles())
-        along = self.extents[-1]
-        fits = (along >= 1, self._fits(along))
+        ctas = self.params.cluster
+        mine, all_ = kir.BLOCK // ctas, kir.GRID // ctas
+        fits: tuple[Expr, ...] = (self.extents[-1] >= 1, self._fits(self.extents[-1]))
+        if ctas > 1 and self.params.ctas_per_sm is None:
+            origins = self._numbered(TILE, mine, self.tiling.walked)
+            made = replace(self._kernel((), self._tiles()), body=(*origins, *math.math))
+            fits = (*fits, eq(kir.GRID, self._grid()))
+        else:
+            origins = self._numbered(TILE, mine + TRIP * all_, self.tiling.walked)
+            once, again = self._hoisted(tuple(math.math))
+            request = kir.CircularBuffer(self.params.stages, self.params.prefetch)
+            ring = request if self.copies else None
+            loop = kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring)
+            trips = kir.Let(TRIPS, ceildiv(self._tiles() - mine, all_))
+            made = replace(self._kernel((), self._tiles()), body=(trips, *once, loop))
         return Lowered(
-            replace(made, requires=fits, resident=self.params.resident),
+            replace(made, cluster=ctas, requires=fits, resident=self.params.resident),
             Numbers(self.extents, self._tiles(), self._grid()),
         )
 
-    def _shared(self, tile: Body) -> Lowered:
-        """Return the kernel in which each tile has the CTAs of a cluster, and no CTA several."""
-        ctas = self.params.cluster
-        origins = self._numbered(TILE, kir.BLOCK // ctas, self.tiling.walked)
-        grid, along = self._tiles() * ctas, self.extents[-1]
-        made = replace(
-            self._kernel((), self._tiles()),
-            body=(*origins, *tile),
-            cluster=ctas,
-            requires=(along >= 1, self._fits(along), eq(kir.GRID, grid)),
-            resident=self.params.resident,
-        )
-        return Lowered(made, Numbers(self.extents, self._tiles(), grid))
+    def _grid(self) -> Expr:
+        """CTAs of a launch: whole clusters, one a tile, or as many as run at once."""
+        ctas, many = self.params.cluster, self.params.ctas_per_sm
+        if ctas == 1:
+            return super()._grid()
+        if many is None:
+            return self._tiles() * ctas
+        return minimum(self._tiles(), maximum(SMS // GPC * GPC * many // ctas, 1)) * ctas
 
     def _first(self) -> Expr:
         """Return the first column of a CTA."""
@@ -145,8 +154,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
 
     def _load_once(self, access: Access) -> None:
         frag = self.math.fragment(f"r_{access.name}", access.tv.dtype, self._walked(access.coords))
-        box = self._row(access)
-        self.math.math.append(kir.Load(frag, box, self._width_of(access)))
+        box, fill = self._row(access), float("-inf") if access in self.low else 0
+        self.math.math.append(kir.Load(frag, box, self._width_of(access), fill))
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
@@ -180,11 +189,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.math.done[access.tv, access.coords] = frag
 
     def _late(self) -> list[Access]:
-        """Return the columns that only results need: no registers are held for them until then.
-
-        A persistent CTA loads them once, before all rows.
-        """
-        if self.holds:
+        """Return the columns that only results need, unless they are held from the start."""
+        if self.params.hold:
             return []
         domain = self.tiling.domain
         needed = {key for one in domain.reductions for key in domain.needs(one)}
@@ -204,7 +210,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         for stmt in body:
             match stmt:
                 case kir.Load(dst, kir.Box() as box) if moving.isdisjoint(box.origin):
-                    same = self.holds
+                    same = self.params.hold
                 case kir.Compute(dst, _, args) if dst.dtype is not DType.BOOL:
                     parts = [arg for arg in args if isinstance(arg, kir.Fragment)]
                     same = bool(parts) and fixed.issuperset(parts)
@@ -247,8 +253,11 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Append what reduces rows, and those results that other statements use."""
         math = self.math
         parts = [self._part(reduction) for reduction in level]
-        if self.params.lanes > kir.WARP or self.params.cluster > 1:
+        ops = [self._op(part) for part in parts]
+        if self.params.lanes > kir.WARP:
             parts = self._of_warps(parts)
+        if self.params.cluster > 1:
+            parts = self._of_ctas(parts, ops)
         for reduction, total in zip(level, parts, strict=True):
             key = reduction.tv, reduction.coords
             math.done[key] = self._mean(reduction.tv, total) if reduction.tv.op == "mean" else total
@@ -287,6 +296,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
         if self.shapes.whole:
             return value
+        if {*reduction.leaves} <= self.low:
+            return value
         axis = self.tiling.rank - 1
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
         if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
@@ -297,6 +308,14 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         nothing = identity(reduction.tv, value.dtype)
         math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
+
+    def _low(self) -> frozenset[Access]:
+        """Return the input that may be minus infinity behind the ends of rows, if it alone is."""
+        domain, across = self.tiling.domain, self.tiling.rank - 1
+        along = [one for one in domain.leaves if self.tiling.varies(one, across)]
+        found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}
+        same = len(along) == 1 and found == {along[0].tv} and self.params.load == "direct"
+        return frozenset(along if same and not self.shapes.whole else ())
 
     def _inside(self) -> kir.Fragment:
         """Return which columns are elements of a row, by whole vectors where those make it up."""
@@ -312,53 +331,70 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         )
         at, end = (
             math.fragment(*pair)
-            for pair in (("column", DType.I64, columns), ("end", DType.I64, one))
+            for pair in (("column", DType.I32, columns), ("end", DType.I32, one))
         )
         math.math.append(kir.Coordinate(at, axis, self._first()))
         math.math.append(kir.Coordinate(end, axis, self.extents[axis] // even))
         if even > 1:
-            vectors = math.fragment("cell", DType.I64, columns)
-            many = kir.Literal(even, DType.I64)
+            vectors = math.fragment("cell", DType.I32, columns)
+            many = kir.Literal(even, DType.I32)
             math.math.append(kir.Compute(vectors, "floor_div", (at, many)))
             at = vectors
         math.math.append(kir.Compute(inside, "lt", (at, end)))
         return inside
 
     def _of_warps(self, parts: list[kir.Fragment]) -> list[kir.Fragment]:
-        """Append what puts the parts of rows together that warps have, all through one barrier.
-
-        Those of all CTAs of a cluster, which read each other's, in one order.
-        """
-        math, out = self.math, []
-        slots = []
-        ranks: list[int | None] = (
-            [*range(self.params.cluster)] if self.params.cluster > 1 else [None]
-        )
-        for part in parts:
-            name = part.name.removeprefix("part_")
-            slots.append(kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0))
-            math.math.append(kir.Store(slots[-1], part, 1))
+        """Append what puts the parts of rows together that warps have, all through one barrier."""
+        slots = self._shown(parts)
+        totals = []
         for part, slot in zip(parts, slots, strict=True):
             name, count = part.name.removeprefix("part_"), part.layout.shape[-1]
             layout = replace(part.layout, vector=count, alike=self.params.lanes)
+            every = self.math.fragment(f"parts_{name}", part.dtype, layout)
+            self.math.math.append(kir.Load(every, slot, gcd(count, 16 // part.dtype.nbytes)))
             row = replace(layout, shape=(*layout.shape[:-1], 1), vector=1)
-            op = next(s.op for s in math.math if isinstance(s, kir.Reduce) and s.dst == part)
-            ends = ["" if rank is None else f"_of{rank}" for rank in ranks]
-            every = [math.fragment(f"parts_{name}{end}", part.dtype, layout) for end in ends]
-            for frag, rank in zip(every, ranks, strict=True):
-                width = gcd(count, 16 // part.dtype.nbytes)
-                math.math.append(kir.Load(frag, replace(slot, cta=rank), width))
-            totals = [math.fragment(f"all_{name}{end}", part.dtype, row) for end in ends]
-            for total, frag in zip(totals, every, strict=True):
-                math.math.append(kir.Reduce(total, frag, op))
-            whole = totals[0]
-            for rank, total in enumerate(totals[1:]):
-                last = "" if rank + 2 == len(totals) else f"_to{rank + 1}"
-                both = math.fragment(f"all_{name}{last}", part.dtype, row)
-                math.math.append(kir.Compute(both, op, (whole, total)))
+            several = self.params.cluster > 1
+            total = self.math.fragment(f"{'cta' if several else 'all'}_{name}", part.dtype, row)
+            self.math.math.append(kir.Reduce(total, every, self._op(part)))
+            totals.append(total)
+        return totals
+
+    def _of_ctas(self, parts: list[kir.Fragment], ops: list[str]) -> list[kir.Fragment]:
+        """Append what puts the parts of rows together that the CTAs of a cluster have.
+
+        Each reads one number of every other for a row, and puts them together in one order.
+        """
+        math, out = self.math, []
+        for part, op, slot in zip(parts, ops, self._shown(parts), strict=True):
+            name = part.name.removeprefix("part_").removeprefix("cta_")
+            every = [
+                math.fragment(f"cta{rank}_{name}", part.dtype, part.layout)
+                for rank in range(self.params.cluster)
+            ]
+            for rank, frag in enumerate(every):
+                math.math.append(kir.Load(frag, replace(slot, cta=rank), 1))
+            whole, *rest = every
+            for rank, frag in enumerate(rest, 1):
+                last = "" if frag is rest[-1] else f"_to{rank}"
+                both = math.fragment(f"all_{name}{last}", part.dtype, part.layout)
+                math.math.append(kir.Compute(both, op, (whole, frag)))
                 whole = both
             out.append(whole)
         return out
+
+    def _shown(self, parts: list[kir.Fragment]) -> list[kir.Slot]:
+        """Append stores of parts of rows where other threads find them."""
+        slots = []
+        for part in parts:
+            name = part.name.removeprefix("part_")
+            slots.append(kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0))
+            self.math.math.append(kir.Store(slots[-1], part, 1))
+        return slots
+
+    def _op(self, part: kir.Fragment) -> str:
+        """Return how a part was put together."""
+        made = (s for s in self.math.math if isinstance(s, kir.Reduce) and s.dst == part)
+        return next(made).op
 
     def _mean(self, tv: TensorView, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements a row has."""

@@ -14,6 +14,7 @@ from fuser.lower.split_k import loaded
 from fuser.passes.effects import by_engine, names, reads, touches, writes
 from fuser.passes.rings import Body, Context, each_body
 
+Names = frozenset[str]
 STRIP = 16
 """Rows of an accumulator that a warp holds together; see `Layout`."""
 
@@ -211,15 +212,26 @@ def sync_clusters(kernel: kir.Kernel) -> kir.Kernel:
     far = frozenset[str]().union(*map(from_peers, kernel.body))
     if not far:
         return kernel
-    stored: frozenset[str] = frozenset()
-    read: frozenset[str] = frozenset()
-    out: list[kir.Stmt] = []
-    for stmt in kernel.body:
-        reading, storing = from_peers(stmt), stored_by(stmt) & far
-        assert not reading & storing, "no lowering stores and reads in one loop"
-        if reading & stored or storing & read:
-            out += [kir.ClusterArrive(), kir.ClusterWait()]
-            stored, read = frozenset(), frozenset()
-        stored, read = stored | storing, read | reading
-        out.append(stmt)
-    return replace(kernel, body=tuple(out))
+
+    def walk(body: Body, stored: Names, read: Names) -> tuple[Body, Names, Names]:
+        """Walk a body before which some slots were stored, and some read by peers."""
+        out: list[kir.Stmt] = []
+        for stmt in body:
+            reading, storing = from_peers(stmt), stored_by(stmt) & far
+            if isinstance(stmt, kir.ForLoop) and reading & storing:
+                inner, after, later = walk(stmt.body, stored, read)
+                while not (after <= stored and later <= read):  # what the iteration before left
+                    stored, read = stored | after, read | later
+                    inner, after, later = walk(stmt.body, stored, read)
+                out.append(replace(stmt, body=inner))
+                continue
+            assert not reading & storing, "no lowering stores and reads in one statement"
+            if reading & stored or storing & read:
+                out += [kir.ClusterArrive(), kir.ClusterWait()]
+                stored, read = Names(), Names()
+            stored, read = stored | storing, read | reading
+            out.append(stmt)
+        return tuple(out), stored, read
+
+    body, _, _ = walk(kernel.body, Names(), Names())
+    return replace(kernel, body=body)

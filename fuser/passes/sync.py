@@ -15,10 +15,12 @@ def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
     """Initialise every mbarrier at the start, by one thread, and fence the initialisation.
 
     CTAs of a cluster join after it where they arrive at each other's barriers; and they join at the
-    end: none may leave while another still reaches into its shared memory.
+    end: none may leave while another still reaches into its shared memory.  Where others only read
+    it, they arrive as soon as they have: an arrival waits for stores to global memory before it.
     """
     begin: Body = ()
     end: Body = ()
+    body = kernel.body
     if kernel.barriers:
         inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
         inits.append(kir.FenceMBarrierInit())
@@ -26,14 +28,23 @@ def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
     signalled = any(_signals_peers(stmt) for stmt in kernel.walk())
     if signalled:
         begin = (*begin, *_joined())
-    if signalled or any(slot.cta is not None for s in kernel.walk() for slot in reads(s)):
+    reaching = [n for n, stmt in enumerate(body) if any(map(_reads_peers, kir.walk((stmt,))))]
+    if signalled:
         end = _joined()
-    return replace(kernel, body=(*begin, *kernel.body, *end))
+    elif reaching:
+        warps, arrive, wait = _joined()
+        last = reaching[-1] + 1
+        body, end = (*body[:last], warps, arrive, *body[last:]), (wait,)
+    return replace(kernel, body=(*begin, *body, *end))
 
 
 def _joined() -> Body:
     """Join all threads of the cluster; every statement is an object of its own."""
     return kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait()
+
+
+def _reads_peers(stmt: kir.Stmt) -> bool:
+    return any(slot.cta is not None for slot in reads(stmt))
 
 
 def _signals_peers(stmt: kir.Stmt) -> bool:

@@ -1,54 +1,66 @@
 """Which schedule a kernel that has whole rows at a time gets where the user names none.
 
-What counts are bytes on their way: rows in registers while they are loaded, or in rings.  So a
-thread holds so much of a row that registers are left for many CTAs an SM.
+What counts are bytes on their way: rows in registers while they are loaded, or in rings.  So all
+ways to deal rows to threads are compared by how many bytes an SM then has on their way, which the
+registers decide; figures are of an H200, in microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log, prod
 
-from fuser.arch import SM_90A, SPARE_REGISTERS
+from fuser.arch import SM_90A
 from fuser.schedule.domain import Access, Domain
 from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import ShapeClass
 
-HELD = 32
-"""Elements of a row that a thread has, of 16 bits.  Measured on an H200, rms norm of 32768 x 4096:
-131 us; with 16 elements 139, with 8 193; softmax backward 185, with 16 elements 201."""
-SLACK = 1.125
-"""Times as many, rather than twice the threads.  Measured on an H200, layer norm of 20011 x 4099:
-33 elements of 128 threads 176 us, 17 of 256 threads 219."""
-SECTORS = 64
-"""Bytes that the threads of a row read next to each other, at least."""
-THREADS, MOST = 128, 512
-"""Threads of a CTA that has several rows, and of a long one, unless that is too long for them.
-Measured on an H200, softmax of 8192 x 32768: 512 threads 348 us, 1024 threads 368."""
-LONG, HEAVY = 16_384, 8_192
-"""Elements of rows from which on the next one is copied while one is computed, and the same with
-several weights: few CTAs have an SM.  Measured on an H200, rms norm of 32768 x 4096: direct 131 us,
-by a ring 142; softmax of 8192 x 32768: by a ring 296, direct 367; layer norm of 16384 x 8192: 140
-and 145."""
-SHARE, WEIGHED = 16_384, 8_192
+SATURATED = 64 << 10
+"""Bytes on their way of an SM that keep memory busy.  Layer norm of 32768 x 1024: 32 kB 38.6, 40 kB
+35.8, 48 kB 34.0; rms norm of 32768 x 4096: 40 kB 136.8, 56 kB 132.4, 64 kB 130.5."""
+ALONE = 0.43
+"""Share of these that count where a CTA has its SM for itself: nothing is loaded while it computes.
+Softmax of 8192 x 32768: 330, as with 27 kB."""
+RING, RING_ALONE = 0.45, 0.35
+"""The same of rings, whose CTAs load each row twice, from memory and from its slot: layer norm of
+16384 x 4096, 96 kB: 74.4, as with 38 kB; softmax of 8192 x 32768, 192 kB in one CTA: 272."""
+HELD = 64
+"""Elements of a row that a thread has, at most, unless the row is too long."""
+EARLY = 32
+"""And up to which it loads weights before it reduces rows.  Layer norm of 32768 x 1024: 34.1, with
+weights loaded behind 35.6; of 16384 x 8192, 64 elements: 141.7 and 140.7."""
+SHORT = 512
+"""Elements of odd rows from which on vectors are put together of aligned words: rows end in single
+elements.  Softmax of 150001 x 33: 17.0, by single elements 10.1; of 20011 x 1001: 27.5 and 33.7."""
+SECTOR = 32
+"""Bytes that the threads of a row read next to each other, at least, unless that is more than a
+fifth of it.  Source: CUDA C++ Best Practices Guide, "coalesced access to global memory"."""
+THREADS, MOST = 128, 1024
+"""Threads of a CTA that has several rows, and of a long one at most."""
+SHARE, WEIGHED = 16_384, 12_288
 """Words of a row that a CTA has, of all inputs that have rows, without weights and with: beyond,
-the assembler spills.  Longer rows have a cluster."""
+the assembler spills, or one CTA an SM is left.  Longer rows have a cluster.  Layer norm of 3205 x
+22776: 90, by a cluster 180; of 2000 x 32768: 94 and 91.5."""
 MOST_CTAS = 8
 """CTAs of a cluster.  Source: CUDA C++ Programming Guide, "thread block clusters"."""
 STAGES = 3
-"""Slots of a ring, at most."""
-ENOUGH = 512
+"""Slots of a ring, at most, where a CTA has its SM for itself; else two."""
+ENOUGH = 128
 """Threads of every SM that rows are to be dealt to, should there be few."""
 BASE, MORE, STEP = 24, 16, 8
 """Registers that a thread takes beside those for its elements, more for several inputs, and what
-they are dealt out by.
-Source: the assembler's log."""
+they are dealt out by.  Source: the assembler's log."""
+PACKED = 0.15
+"""Registers for an element that is computed anew, beside what holds it packed."""
 WEIGHT = 0.375
-"""Registers for an element of a weight: packed, and loaded with the others."""
-UNALIGNED = 1.4
-"""Times as many where elements are loaded one by one."""
+"""Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
+MASKED = 1.4
+"""Times as many where elements are masked one by one."""
 FILE = 65_536
 """Registers of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
+ALIKE = 1.06
+"""Factor up to which two schedules count as alike."""
 
 
 def fits_registers(domain: Domain, columns: int) -> bool:
@@ -67,60 +79,136 @@ def row_alignment(domain: Domain, shapes: ShapeClass) -> int:
 def default_norm_params(
     domain: Domain, loops: Sequence[int], *, aligned: int = 16, ring: bool = True
 ) -> NormParams:
-    """Choose params by how long rows are.
+    """Choose params by how many bytes they have on their way.
 
     `loops` are the extents of its loop axes, `aligned` the bytes of which all rows are multiples;
     without `ring` inputs are loaded directly.  Of rows that no registers hold there are columns for
     a part; the cut leaves them to other kernels.
     """
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
-    tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
     full = _whole(domain, (*domain.reads, *domain.writes))
     widest = max((one.tv.dtype.nbytes for one in full), default=4)
-    vector = max(1, min(16, aligned) // max(widest, 2))
     reads = [one for one in _whole(domain, domain.reads) if _moves(one, domain)]
-    words = max(sum(_words(one) for one in reads), 0.5)
-    weights = len(_whole(domain, domain.reads)) - len(reads)
-    cluster, share = 1, WEIGHED if weights else SHARE
-    while cluster < MOST_CTAS and columns * words > share * cluster:
-        cluster *= 2
-    columns = min(-(-columns // cluster), int(2 * SHARE / words))
-    held, lanes = HELD * 2 / max(widest, 2) * SLACK, 1
-    while lanes < MOST and lanes * held < columns:
-        lanes *= 2
-    while lanes * vector * widest < SECTORS and lanes * vector < columns:
-        lanes *= 2
-    while (
-        lanes < MOST and tiles * cluster * lanes < SM_90A.sms * ENOUGH and lanes * vector < columns
-    ):
-        lanes *= 2
-    while lanes < 2 * MOST and lanes * 2 * held < columns:
-        lanes *= 2
-    threads = max(lanes, THREADS)
-    step = lanes * vector
-    wide = columns + -columns % step
-    rows = threads // lanes
-    slot = rows * wide * sum(one.tv.dtype.nbytes for one in reads)
-    # A thread computes in f32 with what it holds packed, and takes all of its columns at once.
-    held = wide // lanes
-    room = min(FILE // threads, 255) - SPARE_REGISTERS
-    recompute = held >= room
-    registers = BASE + MORE * (len(reads) > 1) + held * (max(words, 1) + weights * WEIGHT)
-    registers += STEP * (rows > 1)
-    registers *= UNALIGNED if vector * widest < 8 else 1
-    registers = -(-int(registers) // STEP) * STEP
-    resident = max(1, min(FILE // (threads * registers), 2048 // threads, 32))
-    stages = min(STAGES, (SM_90A.smem_bytes // resident - SM_90A.smem_bytes // 64) // max(slot, 1))
-    long = columns > LONG or (weights > 1 and columns >= HEAVY)
-    if ring and cluster == 1 and long and stages > 1 and tiles > SM_90A.sms * resident * rows:
-        return NormParams(
-            (rows, wide), vector, threads // 32, resident, "cp_async", "direct", stages,
-            stages - 1, lanes=lanes, recompute=recompute, resident=resident, hold=weights == 0,
+    weights = [one for one in _whole(domain, domain.reads) if not _moves(one, domain)]
+    words = max(sum(map(_words, reads)), 0.5)
+    most = WEIGHED if weights else SHARE
+    cluster = MOST_CTAS if columns * words > most else 1
+    narrow = aligned < 16 and columns < SHORT
+    rows = _Rows(
+        columns=min(-(-columns // cluster), int(2 * SHARE / words)),
+        tiles=prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows),
+        vector=max(1, (aligned if narrow else 16) // max(widest, 2)),
+        widest=widest,
+        nbytes=sum(one.tv.dtype.nbytes for one in reads),
+        words=words,
+        inputs=len(reads),
+        weights=2 * sum(map(_words, weights)),
+        cluster=cluster,
+        masked=aligned < 16 and (narrow or bool(weights)),
+    )
+    return max(rows.tried(ring=ring and aligned >= 4), key=rows.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What a CTA has of rows: so many columns of each.
+
+    An element of all inputs takes `nbytes`, or, held packed, `words` registers; one of the
+    `weights`, which count twice if they are of 32 bits, `WEIGHT`.
+    """
+
+    columns: int
+    tiles: int
+    vector: int
+    widest: int
+    nbytes: int
+    words: float
+    inputs: int
+    weights: float
+    cluster: int
+    masked: bool
+
+    def tried(self, *, ring: bool) -> Iterator[NormParams]:
+        """Yield the ways to deal rows to threads, directly and by rings."""
+        found = False
+        for lanes in (1 << n for n in range(11)):
+            wide = self.columns + -self.columns % (lanes * self.vector)
+            held = wide // lanes
+            last = lanes == MOST or lanes * self.vector >= self.columns
+            few = self.tiles * self.cluster * lanes < SM_90A.sms * ENOUGH
+            near = lanes * self.vector < min(SECTOR // self.widest, self.columns // 5)
+            if not last and (held > HELD or few or near):
+                continue
+            if found and lanes * self.vector > self.columns:
+                break
+            for recompute in (False, True):
+                found |= self.resident(lanes, held, recompute=recompute) > 0
+                yield from self._dealt(lanes, wide, recompute=recompute, ring=ring)
+
+    def _dealt(self, lanes: int, wide: int, *, recompute: bool, ring: bool) -> Iterator[NormParams]:
+        """Yield schedules by which so many threads have a row."""
+        threads, held = max(lanes, THREADS), wide // lanes
+        many = self.resident(lanes, held, recompute=recompute)
+        alone = self.resident(lanes, held, recompute=False) < 2
+        # What is computed anew costs time; only a CTA that would else be alone on its SM gains.
+        if recompute and not (alone and many > 1) and not (self.cluster > 1 and self.weights):
+            return
+        many = max(many, 1)
+        rows = threads // lanes
+        tile, warps = (rows, wide), threads // 32
+        hold = bool(self.weights) and held <= EARLY and not (recompute or self.masked)
+        yield NormParams(
+            tile, self.vector, warps, None, "direct", "direct", lanes=lanes, recompute=recompute,
+            resident=many, hold=hold, cluster=self.cluster,
         )  # fmt: skip
-    return NormParams(
-        (rows, wide), vector, threads // 32, None, "direct", "direct", lanes=lanes,
-        recompute=recompute, resident=resident, cluster=cluster,
-    )  # fmt: skip
+        # Weights stay in what is left of the L1.
+        room = SM_90A.smem_bytes * 63 // 64 - int(self.weights * 2 * self.columns)
+        for stages in range(2, STAGES + 1 if many == 1 else 3):
+            fits = rows * wide * self.nbytes * stages * many <= room
+            if ring and self.cluster == 1 and fits and self.tiles > SM_90A.sms * many * rows:
+                yield NormParams(
+                    tile, self.vector, warps, many, "cp_async", "direct", stages, stages - 1,
+                    lanes=lanes, recompute=recompute, resident=many, hold=hold,
+                )  # fmt: skip
+
+    def resident(self, lanes: int, held: int, *, recompute: bool) -> int:
+        """Return how many CTAs an SM has registers for; 0 if the assembler would spill."""
+        threads = max(lanes, THREADS)
+        each = self.words + PACKED if recompute else max(self.words, 1)
+        registers = BASE + MORE * (self.inputs > 1) + held * (each + self.weights * WEIGHT)
+        registers += STEP * (self.weights > 0 and held * lanes > self.columns)
+        registers *= MASKED if self.masked else 1
+        registers = -(-int(registers) // STEP) * STEP
+        most = min(FILE // threads // STEP * STEP, 255)
+        return 0 if registers > most else min(FILE // (threads * registers), 2048 // threads, 32)
+
+    def rank(self, params: NormParams) -> tuple[float, ...]:
+        """Return how good a schedule is: more bytes that count, but no more than are enough.
+
+        Of those alike fewer threads meet sooner; only where a CTA has its SM for itself, more do
+        more at once.
+        """
+        held = params.tile[1] // params.lanes
+        fits = self.resident(params.lanes, held, recompute=params.recompute) > 0
+        alone = params.resident == 1
+        share = ALONE if alone else 1.0
+        if params.load == "cp_async":
+            share = RING_ALONE if alone else RING
+        row = self.columns * self.nbytes
+        nbytes = params.resident * params.tile[0] * row * params.stages * share
+        all_ = self.tiles * self.cluster * row / SM_90A.sms
+        counts = round(log(max(min(nbytes, all_, SATURATED), 1.0), ALIKE))
+        over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
+        direct = params.load == "direct"
+        return (
+            fits,
+            counts,
+            direct,
+            -over,
+            params.warps if alone else -params.warps,
+            -params.tile[1],
+            -held,
+        )
 
 
 def _whole(domain: Domain, some: Sequence[Access]) -> list[Access]:

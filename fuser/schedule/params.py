@@ -285,13 +285,12 @@ class NormParams(PointwiseParams):
         And load them again from the slots of their rings, which hold them until the results are
         there; ``load="cp_async"`` and ``recompute=True``.
     hold : bool
-        Hold columns, such as weights, in registers for all rows of a persistent CTA, rather than
-        load them again for each.
+        Load columns, such as weights, before all rows and hold them in registers, rather than load
+        them for each tile once its rows are reduced.
     resident : int
         CTAs, 1..32, that an SM is to have registers for at once.
     cluster : {1, 2, 4, 8}
-        CTAs that share rows, each with as many columns as the tile has; by direct loads, a tile
-        each.
+        CTAs that share rows, each with as many columns as the tile has.
     load : {"direct", "cp_async"}
         Mechanism of the inputs that have whole rows; by cp.async those of the next `prefetch` tiles
         are on their way while one is computed, in rings of `stages` slots.
@@ -351,11 +350,6 @@ class NormParams(PointwiseParams):
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
         if self.cluster not in (1, 2, 4, 8):
             self.refuse("cluster", "1, 2, 4 or 8 CTAs share rows; use cluster=4")
-        if self.cluster > 1 and (self.ctas_per_sm is not None or self.load != "direct"):
-            self.refuse(
-                "cluster ctas_per_sm load",
-                'CTAs that share rows have one tile each; use ctas_per_sm=None, load="direct"',
-            )
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:
             self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")

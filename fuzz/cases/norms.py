@@ -185,14 +185,14 @@ def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -
     most = max(1, min(MAX_COLUMNS // (lanes * vector * ctas), HELD // vector))
     cols = lanes * vector * draw(st.integers(1, min(most, 5)))
     each = max(1, min(3, HELD * lanes // cols))
-    ring = family == "norm-cp_async/direct"
+    ring = family == "norm-cp_async/direct" or (ctas > 1 and draw(st.booleans()))
     stages = draw(st.integers(1, 4)) if ring else 1
     recompute = draw(st.booleans())
     return NormParams(
         (32 * warps // lanes * draw(st.integers(1, each)), cols),
         vector,
         warps,
-        draw(st.sampled_from([None, 1, 2, 3])) if ctas == 1 else None,
+        draw(st.sampled_from([None, 1, 2, 3])),
         "cp_async" if ring else "direct",
         "direct",
         stages,

@@ -224,7 +224,7 @@ def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Es
 def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Float functions of one operand that only rise or only fall, or are even and convex (cosh)."""
     (x,) = args
-    ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
+    ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv, x)
     result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
     return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
 
@@ -239,7 +239,7 @@ def _smooth(
     if tv.op in ("sin", "cos"):
         error = error.clamp(max=2.0)
     exact = Estimate(x.dtype, value, error, x.undecided)
-    ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
+    ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv, x)
     return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
 
 
@@ -263,15 +263,19 @@ def _ulps(op: str, dtype: DType) -> float:
     return ULPS[op][0 if dtype is DType.F32 else 1]
 
 
-def _absolute(op: str, x: Estimate) -> torch.Tensor:
-    """Return what a composition may lose besides its ulps.
+def _absolute(tv: TensorView, x: Estimate) -> torch.Tensor:
+    """Return what a function may lose besides its ulps.
 
+    In 16 bits exp(x) is a power of 2, whose exponent is rounded to f32, and may vanish early.
     exp(-x) overflows before sigmoid and silu vanish, so they may vanish early, at the least
     normal number; the two gelus cancel, and lose a little of abs(x).
     """
     size = torch.where(x.value.isfinite(), x.value.abs() + x.error, ZERO)
     least = 2.0**-126 if x.dtype is DType.F32 else 2.0**-1022
-    match op:
+    match tv.op:
+        case "exp" if tv.dtype in (DType.F16, DType.BF16):
+            lost = x.value.exp() * size * EPS[DType.F32]
+            return least + torch.where(lost.isfinite(), lost, ZERO)
         case "sigmoid":
             return torch.full_like(size, least)
         case "silu":

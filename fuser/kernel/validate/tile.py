@@ -122,8 +122,8 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             rank = len(dst.layout.shape)
             if not 0 <= axis < rank:
                 yield f": a tile of {rank} axes has no axis {axis}; use 0..{rank - 1}"
-            if dst.dtype is not DType.I64:
-                yield f" gives i64, {dst.name} is {dst.dtype.name}; make it i64"
+            if dst.dtype not in (DType.I64, DType.I32):
+                yield f" gives i64 or i32, {dst.name} is {dst.dtype.name}; make it i64"
         case kir.Copy(dst, src):
             yield from known(place, dst)
             yield from known(place, src)

@@ -10,6 +10,7 @@ from conftest import Golden
 from judged import complaints
 from norms import (
     CLUSTER,
+    CLUSTER_RING,
     CTA_A_ROW,
     IDIOMS,
     LANES,
@@ -18,6 +19,7 @@ from norms import (
     SCHEDULES,
     WARP_A_ROW,
     add_rms_norm,
+    back,
     launches,
     layer_norm,
     layer_norm_dx,
@@ -27,7 +29,7 @@ from sample import covering
 
 from fuser.errors import ScheduleError
 from fuser.expr import eq
-from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.schedule.params import NormParams
@@ -54,7 +56,7 @@ def test_every_schedule_computes_every_idiom(idiom: str, name: str, columns: int
     assert not complaints(Case(IDIOMS[idiom](), params, {"m": 7, "n": columns}, "reals", 0))
 
 
-@pytest.mark.parametrize("params", [WARP_A_ROW, LANES, RING, CLUSTER])
+@pytest.mark.parametrize("params", [WARP_A_ROW, LANES, RING, CLUSTER, CLUSTER_RING])
 @pytest.mark.parametrize("extents", [{"m": 0, "n": 64}, {"m": 3, "n": 0}, {"m": 1, "n": 2}])
 def test_of_nothing_and_of_one(params: NormParams, extents: dict[str, int]) -> None:
     """No rows: nothing is written."""
@@ -96,7 +98,7 @@ def test_a_row_of_one_warp_joins_nobody() -> None:
 
 def test_what_fills_tiles_is_not_masked() -> None:
     """A class of its own, whose launches are checked."""
-    exact, fewer = (kernel(softmax(), WARP_A_ROW, n) for n in (256, 248))
+    exact, fewer = (kernel(layer_norm(), WARP_A_ROW, n) for n in (256, 248))
     assert eq(exact.params[1], 256) in exact.requires
     assert (fewer.params[1] <= 256) in fewer.requires
     masked = [
@@ -106,8 +108,22 @@ def test_what_fills_tiles_is_not_masked() -> None:
     assert masked == [False, True]
 
 
+def test_rows_of_a_softmax_end_in_minus_infinity() -> None:
+    """Which is no maximum, and of which the power is 0; other sums of rows need zeros."""
+    made = kernel(softmax(), WARP_A_ROW, 131)
+    assert not any(isinstance(s, kir.Compute) and s.op == "where" for s in made.walk())
+    assert [s.fill for s in made.walk() if isinstance(s, kir.Load)] == [float("-inf")]
+    assert not complaints(Case(softmax(), WARP_A_ROW, {"m": 5, "n": 131}, "reals", 0))
+    both = FusionDefinition()
+    x = both.define_tensor(["m", "n"], "f32")
+    less = both.ops.exp(both.ops.sub(x, back(both, both.ops.max(x, [1]))))
+    both.add_output(both.ops.div(less, back(both, both.ops.sum(both.ops.mul(x, x), [1]))))
+    loads = [s for s in kernel(both.fusion(), WARP_A_ROW, 131).walk() if isinstance(s, kir.Load)]
+    assert [s.fill for s in loads] == [0]
+
+
 def test_weights_are_loaded_once_by_who_holds_them() -> None:
-    """Before the loop of a persistent CTA; else where the results need them."""
+    """Before all rows if they are held; else where the results need them."""
 
     def inside(params: NormParams) -> set[str]:
         made = kernel(layer_norm(), params)
@@ -116,7 +132,7 @@ def test_weights_are_loaded_once_by_who_holds_them() -> None:
 
     assert inside(CTA_A_ROW) == {"T0"}
     assert inside(replace(CTA_A_ROW, hold=False)) == {"T0", "T1", "T3"}
-    body = [*kernel(layer_norm(), WARP_A_ROW).walk()]
+    body = [*kernel(layer_norm(), replace(WARP_A_ROW, hold=False)).walk()]
     last = max(n for n, stmt in enumerate(body) if isinstance(stmt, kir.Reduce))
     assert _loaded(body[last:]) == ["T1", "T3"]
 
@@ -197,6 +213,22 @@ def test_ctas_of_a_cluster_join_once_a_reduction() -> None:
     assert len(waits) == 3
     beside = kernel(layer_norm_dx(), CLUSTER).walk()
     assert sum(isinstance(s, kir.ClusterWait) for s in beside) == 2
+
+
+@pytest.mark.parametrize(("fusion", "joins"), [(softmax(), 2), (add_rms_norm(), 2)])
+def test_clusters_that_take_several_rows_join_before_a_slot_is_stored_again(
+    fusion: Fusion, joins: int
+) -> None:
+    """Each of two reductions stores behind the join for the other; one alone joins twice."""
+    *_, loop = (s for s in kernel(fusion, CLUSTER_RING).body if isinstance(s, kir.ForLoop))
+    assert sum(isinstance(s, kir.ClusterWait) for s in kir.walk(loop.body)) == joins
+
+
+def test_a_cluster_reads_one_number_a_row_of_each_cta() -> None:
+    """Of what its warps have each CTA has put its own together."""
+    loads = (s for s in kernel(softmax(), CLUSTER_RING).walk() if isinstance(s, kir.Load))
+    far = [s for s in loads if isinstance(s.src, kir.Slot) and s.src.cta is not None]
+    assert {load.dst.layout.registers for load in far} == {1}
 
 
 def test_the_first_cta_of_a_cluster_stores_what_all_of_them_have() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from fusions import row_major
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import complaints
 from norms import IDIOMS, SCHEDULES, WARP_A_ROW, back, launches, layer_norm, of_rows, softmax
 
 from fuser.dtype import DType
@@ -19,6 +21,7 @@ from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.fusion.ops import reduced_axes
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
+from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
 from fuser.schedule.params import NormParams
@@ -27,7 +30,9 @@ from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Choices
 from fuzz.cases.case import Case, inputs
 from fuzz.cases.norms import norm_extents, norm_fusions
+from oracles.prover.prove import prove
 from oracles.reference.evaluate import evaluate
+from oracles.verdict import Status
 
 TORCH = {DType.F32: torch.float32, DType.BF16: torch.bfloat16, DType.F16: torch.float16}
 
@@ -245,16 +250,67 @@ def test_rows_beyond_the_registers_are_cut_as_ever() -> None:
     assert len(classify(fusion, None, of_rows(fusion, 16, 1 << 20)).kernels) == 3
 
 
+def default(fusion: Fusion, rows: int, columns: int, aligned: int = 16) -> NormParams:
+    """The schedule of the only kernel of a fusion."""
+    (segment,) = cut(fusion)
+    ring = aligned >= 4
+    return default_norm_params(segment.domain, (rows, columns), aligned=aligned, ring=ring)
+
+
 def test_few_rows_have_more_threads_each() -> None:
-    """So that all SMs have some; and long ones are copied ahead."""
-    (segment,) = cut(softmax())
-    many, few = (default_norm_params(segment.domain, (rows, 1024)) for rows in (1 << 16, 64))
+    """So that all SMs have some."""
+    many, few = (default(softmax(), rows, 1024) for rows in (1 << 16, 64))
     assert many.lanes < few.lanes
-    long, odd = (
-        default_norm_params(segment.domain, (1 << 14, n), aligned=aligned, ring=aligned > 2)
-        for n, aligned in ((32768, 16), (32767, 2))
+
+
+def test_a_cta_that_has_its_sm_for_itself_copies_rows_ahead() -> None:
+    """Where rows are at multiples of 4 bytes; others are read by the words that they lie in."""
+    long, odd, short = (
+        default(softmax(), 1 << 14, n, aligned) for n, aligned in ((32768, 16), (32767, 2), (33, 2))
     )
-    assert (long.load, odd.load, odd.vector) == ("cp_async", "direct", 1)
+    assert (long.load, long.stages, long.resident) == ("cp_async", 3, 1)
+    assert (odd.load, odd.vector, short.vector) == ("direct", 8, 1)
+
+
+def test_rows_that_no_cta_holds_have_a_cluster() -> None:
+    """Of as many CTAs as there can be, so that an SM has some of several rows."""
+    assert [default(softmax(), 4096, n).cluster for n in (4096, 32768, 65536)] == [1, 1, 8]
+    assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 1, 8]
+
+
+DEFAULTS = [
+    (softmax, 20011, 1001),
+    (softmax, 9613, 83),
+    (softmax, 3593, 23648),
+    (softmax, 8192, 32768),
+    (softmax, 1500, 43001),
+    (layer_norm, 32768, 1024),
+    (layer_norm, 20011, 1001),
+    (layer_norm, 16384, 8192),
+    (layer_norm, 3205, 22776),
+    (layer_norm, 4096, 65536),
+]
+
+
+@pytest.mark.parametrize(("make", "rows", "columns"), DEFAULTS)
+def test_defaults_are_proved_and_spill_next_to_nothing(
+    make: Callable[[], Fusion], rows: int, columns: int
+) -> None:
+    """By the strict policy; and ten registers at most."""
+    (launch,) = launches(make(), None, rows, columns)
+    verdict = prove(launch.kernel, policy="strict")
+    assert verdict.status is Status.PASS, verdict.findings
+    spilled = re.findall(r"(\d+) bytes spill stores", compile_cubin(launch.source).log)
+    assert max(map(int, spilled)) <= 40
+
+
+@pytest.mark.parametrize(
+    ("make", "columns"), [(softmax, 1001), (layer_norm, 1024), (softmax, 43001)]
+)
+def test_defaults_compute_what_torch_does(make: Callable[[], Fusion], columns: int) -> None:
+    """By whole rows, odd ones, and a cluster."""
+    params = default(make(), 4096, columns, 2 if columns % 2 else 16)
+    assert not complaints(Case(make(), params, {"m": 3, "n": columns}, "reals", 0))
 
 
 def test_asked_reductions_and_other_params_are_left_alone() -> None:
@@ -284,7 +340,6 @@ def test_params_name_what_is_wrong_with_them() -> None:
         "unknown mechanism": {"load": "tma"},
         "need 1..32 warps": {"warps": 33},
         "1, 2, 4 or 8 CTAs share rows": {"cluster": 3},
-        "CTAs that share rows have one tile each": {"cluster": 2, "ctas_per_sm": 1},
     }
     for says, change in tries.items():
         with pytest.raises(ScheduleError, match=says):

@@ -426,7 +426,7 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         alone(kir.Coordinate(replace(TILE, dtype=DType.I64), 2, 0)),
     ),
     "type of a coordinate": (
-        "gives i64, tile is bf16; make it i64",
+        "gives i64 or i32, tile is bf16; make it i64",
         alone(kir.Coordinate(TILE, 0, 0)),
     ),
     # --- fragments ---
