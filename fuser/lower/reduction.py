@@ -21,7 +21,7 @@ from fuser.lower.split_k import SPLIT, SPLITS, workspace
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.reduction import ReductionTiling, how_split, lanes_together, suited
+from fuser.schedule.reduction import ReductionTiling, groups, how_split, lanes_together, suited
 
 STEP = Var("r")
 AT_ONCE = 16
@@ -156,7 +156,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         )
         for access in domain.inputs:
             frag = math.fragment(f"o_{access.name}", access.tv.dtype)
-            width = 1 if self.tiling.along else self._width(access)
+            width = 1 if self.tiling.along else min(self._width(access), made[0].layout.vector)
             math.math.append(kir.Load(frag, self._box(access), width))
             math.done[access.tv, access.coords] = frag
         for reduction, whole in zip(domain.reductions, made, strict=True):
@@ -166,7 +166,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             )
         for access in domain.writes:
             result = math.value(access.tv, access.coords)
-            width = 1 if self.tiling.along else self._width(access)
+            width = 1 if self.tiling.along else min(self._width(access), made[0].layout.vector)
             math.math.append(kir.Store(self._box(access), result, width))
         return [*out, *math.math]
 
@@ -178,10 +178,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         *outer, rows, cols = acc.layout.shape
         vector = acc.layout.vector
         if not self.tiling.along:
-            if rows == 1:
+            left = groups(self.params)
+            if rows == left:
                 return acc
-            layout = replace(acc.layout, shape=(*outer, 1, cols))
-            made = kir.Fragment(f"all_{name}", acc.dtype, layout)
+            layout = replace(acc.layout, shape=(*outer, left, cols))
+            made = kir.Fragment(f"{'all' if left == 1 else 'part'}_{name}", acc.dtype, layout)
             out.append(kir.Reduce(made, acc, op))
             return made
         folded = vector * lanes_together(cols // vector, self.params)
@@ -198,9 +199,12 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         """Append what puts the parts of rows together; return the fragment with the results."""
         op, name = COMBINE[reduction.tv.op], self.tiling.domain.name(reduction)
         *outer, rows, parts = part.layout.shape
-        if not self.tiling.along or (parts == 1 and part.layout.folded > 1):
+        columns = not self.tiling.along
+        if (columns and rows == 1) or (parts == 1 and part.layout.folded > 1):
             return part
         slot = kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0)
+        if columns:
+            return self._of_groups(out, slot, part, op)
         row = kir.Layout(part.layout.shape, parts, part.layout.threads)
         every = kir.Fragment(f"parts_{name}", part.dtype, row)
         out += [
@@ -212,6 +216,27 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         layout = replace(row, shape=(*outer, rows, 1), folded=parts)
         made = kir.Fragment(f"all_{name}", part.dtype, layout)
         out.append(kir.Reduce(made, every, op))
+        return made
+
+    @staticmethod
+    def _of_groups(
+        out: list[kir.Stmt], slot: kir.Slot, part: kir.Fragment, op: str
+    ) -> kir.Fragment:
+        """Append what puts columns together of which groups of threads have parts."""
+        name = part.name.removeprefix("part_")
+        *_, cols = part.layout.shape
+        threads = part.layout.threads
+        layout = replace(
+            part.layout, vector=1, deal=kir.Deal.ROWS, across=threads, alike=max(threads // cols, 1)
+        )
+        every = kir.Fragment(f"parts_{name}", part.dtype, layout)
+        one_row = (*(1 for _ in layout.shape[:-1]), cols)
+        made = kir.Fragment(f"all_{name}", part.dtype, replace(layout, shape=one_row))
+        out += [
+            kir.Store(slot, part, gcd(part.layout.vector, 16 // part.dtype.nbytes)),
+            kir.Load(every, slot, 1),
+            kir.Reduce(made, every, op),
+        ]
         return made
 
     def _turns(self) -> kir.Semaphore:

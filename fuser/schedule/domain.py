@@ -275,7 +275,7 @@ def whole_rows(
         if not refused:
             break
         apart |= refused
-    if not held or (appended and not nested):  # a plain reduction
+    if not held:
         return None
     return WholeRows(axes, extents, frozenset(held), tuple(apart))
 

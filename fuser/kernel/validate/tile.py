@@ -32,6 +32,7 @@ CP_ASYNC = (4, 8, 16)
 ACCESS = (1, 2, 4, 8, 16)
 """Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
 OPS = ("add", "mul", "maximum", "minimum")
+COLUMNS = (kir.Deal.ROUND, kir.Deal.ROWS)
 """What puts two elements together."""
 
 
@@ -607,7 +608,7 @@ def _reduce(stmt: kir.Reduce, place: Place) -> Iterable[str]:
         yield f": {stmt.op} is no way to put two together; use {', '.join(OPS)}"
     if stmt.dst.dtype is not stmt.src.dtype:
         yield (f": {stmt.src.dtype} into {stmt.dst.dtype}; make them the same")
-    if kir.Deal.ROWS in (dst.deal, src.deal):
+    if kir.Deal.ROWS in (dst.deal, src.deal) and not stmt.down:
         yield from _rows(dst, src)
     elif src.folded > 1 or min(*src.shape, *dst.shape, src.vector, src.threads) < 1:
         yield f": {stmt.src.name} is folded already; reduce the fragment it is from"
@@ -653,14 +654,17 @@ def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
 
 
 def _down(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
-    one_row = (*(1 for _ in src.shape[:-1]), src.shape[-1])
-    if dst != replace(src, shape=one_row) or src.deal is not kir.Deal.ROUND:
+    rows, many = prod(dst.shape[:-1]), prod(src.shape[:-1])
+    fewer = (*(1 for _ in src.shape[:-2]), rows, src.shape[-1])
+    if dst != replace(src, shape=fewer) or many % rows or src.deal not in COLUMNS:
         yield (
             f": {dst.shape} by {dst.vector} and {dst.threads} threads is neither a fold of "
-            f"{src.shape} by {src.vector} and {src.threads} nor one row of it; use either"
+            f"{src.shape} by {src.vector} and {src.threads} nor a part of its rows; use either"
         )
-    elif src.shape[-1] // src.vector % src.threads:
+    elif src.deal is kir.Deal.ROUND and rows * src.shape[-1] // src.vector % src.threads:
         yield (
-            f": rows of {src.shape[-1]} by {src.vector} and {src.threads} threads: a thread holds "
-            f"no whole columns; use rows of multiples of {src.vector * src.threads}"
+            f": {rows} rows of {src.shape[-1]} by {src.vector} and {src.threads} threads: a thread "
+            f"holds no whole columns; use rows of multiples of {src.vector * src.threads}"
         )
+    elif src.deal is kir.Deal.ROWS and src.across != src.threads:
+        yield f": {src.across} of {src.threads} threads share a row; let all of them share each"
