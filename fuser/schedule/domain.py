@@ -275,7 +275,7 @@ def whole_rows(
         if not refused:
             break
         apart |= refused
-    if not held:
+    if not held or (appended and not nested):  # a plain reduction
         return None
     return WholeRows(axes, extents, frozenset(held), tuple(apart))
 
@@ -307,6 +307,20 @@ def _of_rows(writes: list[Access], whole: WholeRows) -> Domain:
         whole.extents, tuple(reads), tuple(writes), merged, (), tuple(reads), tuple(folds),
         whole.axes,
     )  # fmt: skip
+
+
+def by_rows(domain: Domain) -> Domain | None:
+    """Return the domain of a kernel that has whole rows of what plain reductions reduce.
+
+    None if it multiplies, or takes elements by an index, or reduces several kinds of rows.
+    """
+    kept = {axis for access in domain.writes for axis in access.coords}
+    rows = tuple(axis for axis in range(len(domain.extents)) if axis not in kept)
+    alike = all({*rows} <= {*one.walked} for one in domain.reductions)
+    parts = any(one.tv.parts for one in (*domain.reads, *domain.writes))
+    if not rows or not alike or parts or domain.products or domain.gathers:
+        return None
+    return replace(domain, rows=rows, inputs=domain.reads)
 
 
 def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[str]) -> Domain:

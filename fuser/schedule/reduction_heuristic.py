@@ -18,7 +18,14 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Meet
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import Domain
-from fuser.schedule.params import MAX_REDUCTION_SPLITS, MAX_STAGES, PointwiseParams, ReductionParams
+from fuser.schedule.norm_heuristic import default_norm_params, fits_registers
+from fuser.schedule.params import (
+    MAX_REDUCTION_SPLITS,
+    MAX_STAGES,
+    NormParams,
+    PointwiseParams,
+    ReductionParams,
+)
 from fuser.schedule.pointwise import default_params
 from fuser.schedule.reduction import TMA_PARTS, not_added, reduces_rows, reduction_tiling
 
@@ -117,6 +124,19 @@ def default_reduction_params(
             'same kernel; use method="vectorized"'
         )
     return ReductionParams.sharing(params, splits, meet) if splits else params
+
+
+def default_row_params(
+    domain: Domain, loops: Sequence[int], *, aligned: int = 16
+) -> NormParams | None:
+    """Choose params for whole rows at a time; None where parts of rows are to be reduced.
+
+    `loops` are the extents of the loop axes of a domain with rows, `aligned` the bytes of which all
+    rows are multiples.
+    """
+    if not fits_registers(domain, prod(loops[axis] for axis in domain.rows)):
+        return None
+    return default_norm_params(domain, loops, aligned=aligned)
 
 
 def _chunked(params: PointwiseParams) -> PointwiseParams:

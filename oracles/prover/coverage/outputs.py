@@ -355,20 +355,34 @@ def _spread(dst: kir.Fragment, part: kir.Fragment) -> Claim:
 
 def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
     """Claim that a warp, or a thread down a column, holds all that becomes one element."""
+    if dst.folded == 1 and dst.shape[:-1] != src.shape[:-1]:
+        return _column(dst, src)
     if kir.Deal.ROWS in (dst.deal, src.deal):
         return _shared(dst, src)
     same = (dst.deal, dst.vector, dst.threads) == (src.deal, src.vector, src.threads)
     *outer, last = src.shape
-    fits = same and src.folded == 1
-    if dst.folded > 1:
-        fits &= dst.shape == (*outer, last // dst.folded) and last % dst.folded == 0
-        lanes, odd = divmod(dst.folded, dst.vector)
-        in_warp = not odd and lanes.bit_count() == 1 and lanes <= kir.WARP
-        fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
-        fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
+    fits = same and src.folded == 1 < dst.folded
+    fits &= dst.shape == (*outer, last // dst.folded) and last % dst.folded == 0
+    lanes, odd = divmod(dst.folded, dst.vector)
+    in_warp = not odd and lanes.bit_count() == 1 and lanes <= kir.WARP
+    fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
+    fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
+    return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
+
+
+def _column(dst: kir.Layout, src: kir.Layout) -> Claim:
+    """Claim that a thread holds what it puts together: rows as many apart as `dst` has.
+
+    In rounds of vectors these are whole rounds apart; in `Deal.ROWS` all threads share every row.
+    """
+    *outer, last = src.shape
+    rows = prod(dst.shape[:-1])
+    fits = replace(dst, shape=src.shape) == src and src.folded == 1
+    fits = fits and dst.shape == (*(1 for _ in outer[1:]), rows, last) and prod(outer) % rows == 0
+    if src.deal is kir.Deal.ROWS:
+        fits = fits and src.across == src.threads
     else:
-        fits &= dst.shape == (*(1 for _ in outer), last) and dst.deal is kir.Deal.ROUND
-        fits &= last // src.vector % src.threads == 0
+        fits = fits and src.deal is kir.Deal.ROUND and rows * last % (src.vector * src.threads) == 0
     return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
 
 
