@@ -26,6 +26,9 @@ from fuser.schedule.reduction import ReductionTiling, groups, how_split, lanes_t
 STEP = Var("r")
 AT_ONCE = 16
 """Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
+CROWD = 8
+"""Other CTAs whose results for columns a CTA loads at once, each by some of its threads.  The
+prover follows launches of a few times as many."""
 
 
 class ReductionLowering(PointwiseLowering[ReductionTiling]):
@@ -265,6 +268,9 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         pairs = list(zip(self.tiling.domain.reductions, made, strict=True))
 
         def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> tuple[kir.Box, int]:
+            if not self.tiling.along:
+                place = self._line(reduction, mine, split, 1)
+                return place, min(mine.layout.vector, place.tensor.aligned)
             place = self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
             return place, min(mine.layout.vector, place.tensor.aligned)
 
@@ -274,6 +280,8 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         for tensor in self.workspaces:
             out.append(kir.GridShare(tensor.name, self._turns(), TILE, SPLITS, alone=True))
         sums = []
+        if not self.tiling.along:
+            return [self._pooled_columns(out, *pair) for pair in pairs]
         for reduction, mine in pairs:
             whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
             other = Var("s")
@@ -285,6 +293,44 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             out.append(kir.ForLoop(other, SPLITS - 1, add, unroll=AT_ONCE))
             sums.append(whole)
         return sums
+
+    def _pooled_columns(
+        self, out: list[kir.Stmt], reduction: Reduction, mine: kir.Fragment
+    ) -> kir.Fragment:
+        """Append what puts columns of all CTAs together: groups of threads, some CTAs each."""
+        *outer, _, cols = mine.layout.shape
+        threads, op, name = mine.layout.threads, COMBINE[reduction.tv.op], mine.name
+        vector = max(CROWD * cols // threads, 1)
+        layout = kir.Layout((*outer, CROWD, cols), vector, threads)
+        math = Arithmetic(layout, self._position, scalars=self.scalars, prefix="m")
+        other = Var("s")
+        box = self._line(reduction, mine, other * CROWD, CROWD)
+        whole, more = (math.fragment(f"{name}_{word}", mine.dtype) for word in ("of_all", "more"))
+        nothing = identity(reduction.tv, mine.dtype)
+        out.append(kir.Compute(whole, "promote", (nothing,)))
+        math.math.append(kir.Load(more, box, min(vector, box.tensor.aligned)))
+        value = more
+        if op != "add":
+            names = ("other", "others", f"within_{name}")
+            left = other * CROWD - SPLITS
+            value = math.bounded(more, nothing, len(outer), left, names)
+        math.math.append(kir.Compute(whole, op, (whole, value)))
+        trips, at_once = ceildiv(SPLITS, CROWD), max(AT_ONCE // vector, 1)
+        out.append(kir.ForLoop(other, trips, tuple(math.math), unroll=at_once))
+        slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
+        return self._of_groups(out, slot, whole, op)
+
+    def _line(self, reduction: Reduction, mine: kir.Fragment, first: Expr, many: int) -> kir.Box:
+        """Return a place for the columns that so many CTAs have of a tile, from the first on."""
+        *outer, _, cols = mine.layout.shape
+        extents = (*(1 for _ in outer), SPLITS, self._tiles() * cols)
+        strides = (*(0 for _ in outer), self._tiles() * cols, 1)
+        name = f"W_{self.tiling.domain.name(reduction)}"
+        tensor = kir.Tensor(name, mine.dtype, extents, strides, gcd(16 // mine.dtype.nbytes, cols))
+        if tensor not in self.workspaces:
+            self.workspaces.append(tensor)
+        origin = (*(0 for _ in outer), first, TILE * cols)
+        return kir.Box(tensor, origin, (*outer, many, cols), extents)
 
     def _workspace(
         self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr
