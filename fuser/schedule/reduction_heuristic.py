@@ -136,7 +136,7 @@ def default_row_params(
     """
     if not fits_registers(domain, prod(loops[axis] for axis in domain.rows)):
         return None
-    return default_norm_params(domain, loops, aligned=aligned)
+    return default_norm_params(domain, loops, aligned=aligned, ring=False)
 
 
 def _chunked(params: PointwiseParams) -> PointwiseParams:
