@@ -182,7 +182,7 @@ def chosen(
     if isinstance(params, PointwiseParams):
         return params
     if segment.domain.reductions:
-        return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
+        return default_reduction_params(segment.fusion, segment.domain, loops)
     transposing = default_transposing(segment.domain, loops, by_tma=by_tma)
     return transposing or flattened(default_params(segment.fusion), segment.domain, loops)
 

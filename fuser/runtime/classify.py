@@ -100,15 +100,6 @@ class _Call:
             whole = self._by_rows(segment)
             if whole is not None:
                 return whole
-            schedule = self.chosen(segment, by_tma=True)
-            shapes = self.shapes(segment, schedule)
-            tiles = tiled(segment.domain, schedule)
-            assert isinstance(tiles, ReductionTiling), "a domain with reductions"
-            if all(
-                leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None
-                for leaf in segment.domain.leaves
-            ):
-                return schedule, shapes
         if not asked and not segment.domain.reductions:
             schedule = self.chosen(segment, by_tma=True)
             if isinstance(schedule, PointwiseParams) and schedule.transpose:
@@ -140,7 +131,7 @@ class _Call:
             return (self.params, self.shapes(segment, self.params)) if fits else None
         aligned = 16
         while True:
-            schedule = default_row_params(domain, loops, aligned=aligned)
+            schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)
             if schedule is None:
                 return None
             shapes = self.shapes(segment, schedule)
