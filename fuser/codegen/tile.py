@@ -40,6 +40,9 @@ def tile_line(
         case kir.Load(dst, src) if stmt.transposed:
             at = _at(stmt, src, kernel)
             return f"tile::load_transposed<{layout(stmt, dst.layout)}>({names[dst]}, {at}, tid);"
+        case kir.Load(dst, kir.Box() as src) if dst.layout.slides:
+            verb = f"load_sliding<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>"
+            return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, tid);"
         case kir.Load(dst, src, width, fill):
             which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
             verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"

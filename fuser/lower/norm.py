@@ -18,12 +18,14 @@ from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
-from fuser.schedule.domain import Access, Coords, Reduction
+from fuser.schedule.domain import Access, Coords, Reduction, arguments, reached
 from fuser.schedule.norm import copied
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
 Body = tuple[kir.Stmt, ...]
+WIDEST = 16
+"""Bytes of the widest access."""
 
 
 class NormLowering(PointwiseLowering[ReductionTiling]):
@@ -38,6 +40,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.rows = self.tiling.domain.rows
         self.holds = self.params.hold and self.params.ctas_per_sm is not None
         self.slots: dict[Access, kir.Slot] = {}
+        if self.params.slide:
+            self._check_slides()
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -112,7 +116,35 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         shape = (*outer, down if rows else 1, across if cols else 1)
         vector, alike = (params.vector, 1) if cols else (1, params.lanes)
         threads = kir.WARP * params.warps
-        return kir.Layout(shape, vector, threads, kir.Deal.ROWS, 1, params.lanes, alike)
+        slides = params.slide and cols
+        return kir.Layout(shape, vector, threads, kir.Deal.ROWS, 1, params.lanes, alike, slides)
+
+    def _check_slides(self) -> None:
+        """Refuse rows of which something other than sums is made; ScheduleError."""
+        domain, vector = self.tiling.domain, self.params.vector
+        (first, *rest) = domain.reads
+        along = self.tiling.rank - 1
+        plain = not rest and self.tiling.unit(first, along) and not self._uses_positions()
+        plain = plain and vector * first.tv.dtype.nbytes == WIDEST
+        sums = all(
+            COMBINE[one.tv.op] == "add" and is_zero_of_zeros(one.source, {first.tv})
+            for one in domain.reductions
+        )
+        nested = any(domain.under(one) for one in domain.reductions)
+        whole = any(self.tiling.varies(access, along) for access in domain.writes)
+        if not plain or not sums or nested or whole:
+            self.params.refuse(
+                "slide vector",
+                f"{self.name} does not only add up rows of one tensor of {WIDEST // vector} bytes "
+                "each element; use slide=False",
+            )
+
+    def _uses_positions(self) -> bool:
+        """Tell whether where an element stands is a value."""
+        keys = [(one.source, one.walked) for one in self.tiling.domain.reductions]
+        return any(tv.op == "iota" for tv, _ in reached(keys, lambda key: [
+            (arg, walked) for _, arg, walked in arguments(*key)
+        ]))
 
     def _walked(self, coords: Coords) -> kir.Layout:
         """Return how threads hold what is walked so."""
@@ -146,7 +178,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
     def _load_once(self, access: Access) -> None:
         frag = self.math.fragment(f"r_{access.name}", access.tv.dtype, self._walked(access.coords))
         box = self._row(access)
-        self.math.math.append(kir.Load(frag, box, self._width_of(access)))
+        width = 1 if frag.layout.slides else self._width_of(access)
+        self.math.math.append(kir.Load(frag, box, width))
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
@@ -266,7 +299,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         lanes = min(self.params.lanes, kir.WARP)
         *outer, rows, _ = value.layout.shape
         shape = (*outer, rows, self.params.lanes // lanes)
-        layout = replace(value.layout, shape=shape, vector=1, alike=lanes)
+        layout = replace(value.layout, shape=shape, vector=1, alike=lanes, slides=False)
         several = shape[-1] > 1 or self.params.cluster > 1
         part = math.fragment(f"{'part' if several else 'all'}_{name}", dtype, layout)
         math.math.append(kir.Reduce(part, value, op))

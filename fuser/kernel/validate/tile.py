@@ -31,6 +31,8 @@ CP_ASYNC = (4, 8, 16)
 """Bytes that one cp.async copies, or one st.async stores."""
 ACCESS = (1, 2, 4, 8, 16)
 """Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
+SLIDE = 16
+"""Bytes of the widest access, at a multiple of that."""
 OPS = ("add", "mul", "maximum", "minimum")
 COLUMNS = (kir.Deal.ROUND, kir.Deal.ROWS)
 """What puts two elements together."""
@@ -42,6 +44,7 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     for box in boxes(stmt):
         if box.tensor.cycles and not isinstance(stmt, kir.Load):
             yield f": {box.tensor.name} repeats; only Load reads it, and nothing writes it"
+    yield from _slides(stmt)
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot, multicast, through, bulk=True):
             yield from mbarrier(barrier, slot, kernel)
@@ -337,6 +340,27 @@ def _run(place: Place, slot: kir.Slot, box: kir.Box) -> Iterable[str]:
             f": a bulk copy takes multiples of {TMA_ROW} bytes, {tensor.name} is ragged; end at a "
             f"multiple of {unit} elements, and move the rest by threads"
         )
+
+
+def _slides(stmt: kir.Stmt) -> Iterable[str]:
+    """Say what is wrong with the use of rows of which it is not said who holds what."""
+    match stmt:
+        case kir.Compute() | kir.Reduce():
+            return
+        case kir.Load(dst, src) if dst.layout.slides:
+            layout = dst.layout
+            box = src if isinstance(src, kir.Box) and layout.deal is kir.Deal.ROWS else None
+            nbytes = layout.vector * dst.dtype.nbytes
+            if box is None or box.tensor.strides[-1] != 1 or nbytes != SLIDE or stmt.fill:
+                yield (
+                    f": {dst.name} slides, by vectors of {nbytes} bytes; load rows of a tensor that "
+                    f"lie without gaps, by {SLIDE} bytes in Deal.ROWS, and zeros beside them"
+                )
+        case _:
+            named = (getattr(stmt, name, None) for name in ("dst", "src", "layout"))
+            own = (one.layout if isinstance(one, kir.Fragment) else one for one in named)
+            if any(isinstance(one, kir.Layout) and one.slides for one in own):
+                yield ": nobody knows who holds what of a tile that slides; reduce its rows first"
 
 
 def _part(stmt: kir.Load) -> Iterable[str]:
@@ -637,6 +661,7 @@ def _along(stmt: kir.Reduce, dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
 
 def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
     alike = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
+    alike = alike and not dst.slides
     if not alike or dst.shape[:-1] != src.shape[:-1] or min(dst.alike, src.alike, src.across) < 1:
         yield f": {src} is shared by other threads than {dst}, or has other rows; make them equal"
         return

@@ -192,11 +192,27 @@ def _each(sites: tuple[Site, ...], known: Known) -> tuple[int, list[Finding]]:
     """Return how many claims about single accesses were looked at, and what is wrong."""
     checked, found = 0, list[Finding]()
     for site in sites:
-        claims = _wrong(site)
+        claims = [*_wrong(site), *_slid(site, known)]
         checked += len(claims)
         wrong = [_at(site, kind, f"for every launch: {says}") for kind, says in claims if says]
         found += [] if wrong and _dead(site, known) else wrong
     return checked, found
+
+
+def _slid(site: Site, known: Known) -> list[Claim]:
+    """Claim that a row fits a tile wherever it begins, and that nothing asks who holds what."""
+    match site.stmt:
+        case kir.Load(dst, kir.Box(_, origin, _, limit)) if dst.layout.slides:
+            *_, columns = dst.layout.shape
+            ends = site.plain(limit[-1]) - site.plain(origin[-1]) + (dst.layout.vector - 1)
+            fits = known.at_most(ends, columns, *within(site, quotients=False), *site.guards)
+            return [_claim("coverage", fits, f"a row may not fit {columns} columns of {dst.name}")]
+        case kir.Compute() | kir.Reduce():
+            return []
+        case _:
+            held = (getattr(site.stmt, name, None) for name in ("dst", "src"))
+            slides = any(isinstance(one, kir.Fragment) and one.layout.slides for one in held)
+            return [_claim("coverage", False, "nobody holds known parts of it")] if slides else []
 
 
 def _dead(site: Site, known: Known) -> bool:
@@ -389,7 +405,7 @@ def _column(dst: kir.Layout, src: kir.Layout) -> Claim:
 def _shared(dst: kir.Layout, src: kir.Layout) -> Claim:
     """Claim that lanes of one warp, of those that share a row, hold what becomes one element."""
     fits = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
-    fits &= dst.shape[:-1] == src.shape[:-1] and src.threads % kir.WARP == 0
+    fits &= not dst.slides and dst.shape[:-1] == src.shape[:-1] and src.threads % kir.WARP == 0
     lanes, odd = divmod(dst.alike, src.alike)
     fits &= not odd and lanes.bit_count() == 1 and (lanes == 1 or kir.WARP % dst.alike == 0)
     fits &= dst.shape[-1] * dst.alike == dst.across and dst.vector == 1
