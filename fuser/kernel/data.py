@@ -400,7 +400,9 @@ class Reduce:
     @property
     def down(self) -> bool:
         """Whether columns are put together."""
-        return self.dst.layout.folded == 1 and self.dst.layout.shape[:-1] != self.src.layout.shape[:-1]
+        return (
+            self.dst.layout.folded == 1 and self.dst.layout.shape[:-1] != self.src.layout.shape[:-1]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,16 @@ from fuser.dtype import DType
 from fuser.expr import Expr, eq
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
+from fuser.fusion.zeros import unchanged_by_zeros
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
-from fuser.schedule.domain import Access, Coords, Reduction, arguments, reached
-from fuser.schedule.norm import copied
+from fuser.schedule.domain import Access, Coords, Reduction
+from fuser.schedule.norm import copied, slide_refusal
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
 Body = tuple[kir.Stmt, ...]
-WIDEST = 16
-"""Bytes of the widest access."""
 
 
 class NormLowering(PointwiseLowering[ReductionTiling]):
@@ -40,8 +39,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.rows = self.tiling.domain.rows
         self.holds = self.params.hold and self.params.ctas_per_sm is not None
         self.slots: dict[Access, kir.Slot] = {}
-        if self.params.slide:
-            self._check_slides()
+        why = slide_refusal(self.tiling.domain, self.params.vector) if self.params.slide else None
+        if why is not None:
+            self.params.refuse("slide vector", f"{why}; use slide=False")
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -118,33 +118,6 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         threads = kir.WARP * params.warps
         slides = params.slide and cols
         return kir.Layout(shape, vector, threads, kir.Deal.ROWS, 1, params.lanes, alike, slides)
-
-    def _check_slides(self) -> None:
-        """Refuse rows of which something other than sums is made; ScheduleError."""
-        domain, vector = self.tiling.domain, self.params.vector
-        (first, *rest) = domain.reads
-        along = self.tiling.rank - 1
-        plain = not rest and self.tiling.unit(first, along) and not self._uses_positions()
-        plain = plain and vector * first.tv.dtype.nbytes == WIDEST
-        sums = all(
-            COMBINE[one.tv.op] == "add" and is_zero_of_zeros(one.source, {first.tv})
-            for one in domain.reductions
-        )
-        nested = any(domain.under(one) for one in domain.reductions)
-        whole = any(self.tiling.varies(access, along) for access in domain.writes)
-        if not plain or not sums or nested or whole:
-            self.params.refuse(
-                "slide vector",
-                f"{self.name} does not only add up rows of one tensor of {WIDEST // vector} bytes "
-                "each element; use slide=False",
-            )
-
-    def _uses_positions(self) -> bool:
-        """Tell whether where an element stands is a value."""
-        keys = [(one.source, one.walked) for one in self.tiling.domain.reductions]
-        return any(tv.op == "iota" for tv, _ in reached(keys, lambda key: [
-            (arg, walked) for _, arg, walked in arguments(*key)
-        ]))
 
     def _walked(self, coords: Coords) -> kir.Layout:
         """Return how threads hold what is walked so."""
@@ -322,7 +295,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             return value
         axis = self.tiling.rank - 1
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
-        if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
+        if unchanged_by_zeros(reduction.tv, reduction.source, zeros):
             return value
         inside = self._inside()
         math = self.math

@@ -15,8 +15,9 @@ from math import gcd
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq, minimum
 from fuser.fusion.ops import operand_dtypes
+from fuser.fusion.zeros import unchanged_by_zeros
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.split_k import SPLIT, SPLITS, workspace
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
@@ -126,8 +127,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         value = self.math.converted(value, acc.dtype)
         axis = self.tiling.reduced[-1]
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
-        adds = COMBINE[reduction.tv.op] == "add"
-        if not (adds and is_zero_of_zeros(reduction.source, zeros)):
+        if not unchanged_by_zeros(reduction.tv, reduction.source, zeros):
             left = self.origin(axis) - self.extents[axis]
             names = ("left", "inside", f"within_{self.tiling.domain.name(reduction)}")
             nothing = identity(reduction.tv, value.dtype)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, floor, gcd, log2, prod
 
 from fuser.arch import SM_90A
@@ -22,8 +23,8 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Meet
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import Domain
+from fuser.schedule.norm import WIDEST, slide_refusal
 from fuser.schedule.params import (
-    MAX_HELD,
     MAX_REDUCTION_SPLITS,
     NormParams,
     PointwiseParams,
@@ -34,6 +35,7 @@ from fuser.schedule.reduction import (
     PARTS,
     TMA_PARTS,
     groups,
+    lanes_together,
     not_added,
     reduces_rows,
     reduction_tiling,
@@ -54,9 +56,11 @@ ACCESS_US = 0.0037
 """What an access of a warp costs its SM."""
 BEGIN_US, STEP_US, OWN_US = 1.7, 0.25, 0.009
 """What a CTA takes, more for each of its steps, and for each access of a thread in these."""
+SHUFFLE_US = 0.0012
+"""What a shuffle of a warp costs its SM, with the addition behind it."""
 PUT_US = 0.04
 """What putting together the parts of warps takes, for twice as many of them."""
-LAST_US, EACH_US, ROW_US = 0.65, 0.012, 0.05
+LAST_US, EACH_US, ROW_US = 0.65, 0.012, 0.02
 """What the last-arriving CTA takes, and for each CTA of its tile; of rows, which it adds up one
 after the other."""
 TURN_US = 1.0
@@ -71,6 +75,10 @@ MOST = 200
 FILE, THREADS, MAX_CTAS = 65_536, 2048, 32
 """Registers, threads and CTAs of an SM.  Source: CUDA C++ Programming Guide, compute capabilities,
 9.0."""
+LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Threads that share a row."""
+SIDE = (2, 4, 8, 16, 32, 64)
+"""Threads that have neighbouring columns."""
 HELD, ALONE = 64, 40
 """Elements of a row that a thread has, at most, and where it loads each alone."""
 LEAST = 24
@@ -111,47 +119,60 @@ def default_row_params(
     `loops` are the extents of the loop axes of a domain with rows, `aligned` the bytes of which all
     rows are multiples.
     """
+    *_, found = _fastest(fusion, domain, loops)
+    best: NormParams | None = None
+    for params, work in _whole_rows(domain, loops, aligned):
+        time = work.time_us(1, "last")
+        if time < found:
+            found, best = time, params
+    return best
+
+
+def _whole_rows(
+    domain: Domain, loops: Sequence[int], aligned: int
+) -> Iterator[tuple[NormParams, _Work]]:
+    """Yield params for whole rows; also by vectors of memory, wherever rows begin between them."""
     leaves = domain.leaves
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
     widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
-    vector = max(1, aligned // max(widest, 2))
-    words = sum(_loaded(leaf.tv.dtype, vector) for leaf in leaves)
-    _, _, found = _fastest(fusion, domain, loops)
-    best: NormParams | None = None
-    for cluster in (1, 2, 4, 8):
-        for lanes in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-            held = ceil(columns / (cluster * lanes * vector)) * vector
-            threads = max(lanes, 128)
-            registers = BASE + held * words
-            side = min(lanes, WARP) * vector * widest
-            if held > (HELD if vector * widest >= 4 else ALONE) or registers * threads > FILE or registers > MOST:
-                continue
-            if lanes * vector >= 2 * columns or (side < NARROW and lanes * vector < columns):
-                continue
-            if cluster > 1 and (held < LEAST or lanes < threads):
-                continue
-            rows = threads // lanes
-            work = _Work(
-                nbytes=_nbytes(domain, loops),
-                tiles=ceil(tiles / rows) * cluster,
-                steps=1,
-                threads=threads,
-                accesses=held * len(leaves) / vector,
-                registers=registers,
-                side=side,
-                odd=vector * widest < 4,
-                parts=max(lanes / WARP, 1) * cluster,
-                along=True,
-            )
-            time = work.time_us(1, "last")
-            if time < found:
-                found = time
-                best = NormParams(
-                    (rows, lanes * held), vector, threads // WARP, None, "direct", "direct",
-                    lanes=lanes, resident=work.resident, cluster=cluster,
-                )  # fmt: skip
-    return best
+    wide = WIDEST // max(widest, 2)
+    slides = (False, True) if aligned < WIDEST and slide_refusal(domain, wide) is None else (False,)
+    every = product(slides, (1, 2, 4, 8), LANES)
+    for slide, cluster, lanes in every:
+        vector = wide if slide else max(1, aligned // max(widest, 2))
+        words = sum(_loaded(leaf.tv.dtype, vector) for leaf in leaves)
+        width = ceil(columns / cluster) + (vector - 1 if slide else 0)
+        held = ceil(width / (lanes * vector)) * vector
+        threads = max(lanes, 128)
+        registers = BASE + held * words
+        side = min(lanes, WARP) * vector * widest
+        most = HELD if vector * widest >= 4 else ALONE
+        if held > most or registers * threads > FILE or registers > MOST:
+            continue
+        if lanes * vector >= 2 * columns or (side < NARROW and lanes * vector < columns):
+            continue
+        if cluster > 1 and (slide or held < LEAST or lanes < threads):
+            continue
+        rows = threads // lanes
+        work = _Work(
+            nbytes=_nbytes(domain, loops),
+            tiles=ceil(tiles / rows) * cluster,
+            steps=1,
+            threads=threads,
+            accesses=held * len(leaves) / vector,
+            registers=registers,
+            side=side,
+            odd=vector * widest < 4,
+            parts=max(lanes / WARP, 1) * cluster,
+            shuffles=log2(min(lanes, WARP)),
+            along=True,
+        )
+        params = NormParams(
+            (rows, lanes * held), vector, threads // WARP, None, "direct", "direct",
+            lanes=lanes, resident=work.resident, cluster=cluster, slide=slide,
+        )  # fmt: skip
+        yield params, work
 
 
 def _meet(domain: Domain) -> Meet:
@@ -188,8 +209,8 @@ class _Work:
     """What a kernel has to do: bytes to read, tiles of results, steps of each; and by what CTAs.
 
     They have so many `threads`, each with so many `accesses` in a step, and `registers`; `side` are
-    the bytes that lie side by side, `odd` if they begin anywhere, and `parts` those that CTAs put
-    together of a result.
+    the bytes that lie side by side, `odd` if they begin anywhere; a warp takes so many `shuffles`
+    in the end, and puts together so many `parts` of a result.
     """
 
     nbytes: int
@@ -201,6 +222,7 @@ class _Work:
     side: int
     odd: bool
     parts: float
+    shuffles: float
     along: bool
 
     @property
@@ -228,7 +250,9 @@ class _Work:
         steps = ceil(self.steps / splits)
         one = steps * (STEP_US + self.accesses * OWN_US) + BEGIN_US
         bytes_us = self.nbytes / (self.tiles * self.steps) / rate
-        flow = each * steps * max(bytes_us, self.threads / WARP * self.accesses * ACCESS_US)
+        warps = self.threads / WARP
+        flow = each * steps * max(bytes_us, warps * self.accesses * ACCESS_US)
+        flow += each * warps * self.shuffles * SHUFFLE_US
         turns = ceil(each / self.resident) * one
         time = float((flow**SHARP + turns**SHARP) ** (1 / SHARP))
         time = max(time, self.nbytes / BYTES_PER_US) + PUT_US * log2(self.parts)
@@ -247,15 +271,15 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     (rows, cols), threads = params.tile, WARP * params.warps
     held = rows * cols / threads
     widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
-    width = [
-        min(params.vector, _aligned(extents[-1], leaf.tv.dtype.nbytes)) for leaf in leaves
-    ]
+    width = [min(params.vector, _aligned(extents[-1], leaf.tv.dtype.nbytes)) for leaf in leaves]
     loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
     added = sum(_registers(arithmetic(one.tv.dtype)) for one in domain.reductions)
     if tiles.along:
         side = WARP * widest * min(width)
         parts = float(min(max(cols // (params.vector * WARP), 1), PARTS))
+        shuffles = held / params.vector * log2(lanes_together(cols // params.vector, params))
     else:
+        shuffles = 0.0
         side = min(cols, max(extents[-1], 1)) * widest
         parts = float(groups(params))
     return _Work(
@@ -268,13 +292,16 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         side=side,
         odd=min(width) * widest < 4,
         parts=parts,
+        shuffles=shuffles,
         along=tiles.along,
     )
 
 
 def _nbytes(domain: Domain, loops: Sequence[int]) -> int:
     """Return the bytes of what is reduced."""
-    sizes = [prod(loops[axis] for axis in leaf.coords if axis is not None) for leaf in domain.leaves]
+    sizes = [
+        prod(loops[axis] for axis in leaf.coords if axis is not None) for leaf in domain.leaves
+    ]
     return sum(n * leaf.tv.dtype.nbytes for n, leaf in zip(sizes, domain.leaves, strict=True))
 
 
@@ -313,7 +340,7 @@ def _columns(
     for vector in (1, 2, 4, 8):
         if vector > min(max(even, 2), plain.vector):
             continue
-        for warps, lanes in ((1, 32),) if alone else ((w, n) for w in (4, 8) for n in LANES):
+        for warps, lanes in ((1, 32),) if alone else ((w, n) for w in (4, 8) for n in SIDE):
             for held in (4, 8, 16, 32, 64):
                 cols, at_once = lanes * vector, WARP * warps // lanes
                 rows = at_once * held // vector
@@ -324,10 +351,6 @@ def _columns(
                     continue
                 first = False
                 yield replace(plain, tile=(rows, cols), vector=vector, warps=warps)
-
-
-LANES = (2, 4, 8, 16, 32, 64)
-"""Threads that have neighbouring columns."""
 
 
 def _fits(domain: Domain, held: int) -> bool:
