@@ -133,7 +133,8 @@ def build(
         lowering: Lowering[Any, Any]
         match tiles, schedule:
             case ReductionTiling(), NormParams():
-                lowering = NormLowering(f"norm{n}", tiles, schedule, shape_class)
+                kind = "norm" if domain.rows else "reduction"
+                lowering = NormLowering(f"{kind}{n}", tiles, schedule, shape_class)
             case ReductionTiling(), PointwiseParams():
                 lowering = ReductionLowering(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():

@@ -29,7 +29,7 @@ from fuser.schedule.domain import Access, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.norm import copied, row_refusal
+from fuser.schedule.norm import copied, norm_tiling, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
@@ -127,8 +127,11 @@ class _Call:
             return None
         loops = loops_of(domain, self.values)
         if isinstance(self.params, NormParams):
-            fits = prod(loops[axis] for axis in domain.rows) <= self.params.columns
-            return (self.params, self.shapes(segment, self.params)) if fits else None
+            if prod(loops[axis] for axis in domain.rows) > self.params.columns:
+                return None
+            shapes, tiles = self.shapes(segment, self.params), norm_tiling(domain, self.params)
+            direct = self.params.load == "direct"
+            return (self.params, shapes) if direct or copied(tiles, self.params, shapes) else None
         aligned = 16
         while True:
             schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)

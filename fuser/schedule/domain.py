@@ -318,7 +318,8 @@ def by_rows(domain: Domain) -> Domain | None:
     rows = tuple(axis for axis in range(len(domain.extents)) if axis not in kept)
     alike = all({*rows} <= {*one.walked} for one in domain.reductions)
     parts = any(one.tv.parts for one in (*domain.reads, *domain.writes))
-    if not rows or not alike or parts or domain.products or domain.gathers:
+    parts = parts or any(one.tv.count for one in domain.reductions)
+    if not rows or not alike or parts or not domain.reads or domain.products or domain.gathers:
         return None
     return replace(domain, rows=rows, inputs=domain.reads)
 

@@ -67,9 +67,9 @@ TURN_US = 1.0
 """A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
 SHARP = 2.5
 """How sharply the longer of two times that overlap tells how long both take."""
-BASE, LONE = 26, 1.2
-"""Registers that a thread takes beside those of its elements, and those for an element that is
-loaded alone.  Source: the assembler's log."""
+BASE, MORE, LONE = 26, 5, 1.2
+"""Registers that a thread takes beside those of its elements, more for each that several reductions
+of whole rows have, and those for an element that is loaded alone.  Source: the assembler's log."""
 MOST = 200
 """Registers of a thread, at most, where the estimate is rough: beyond 255 it would spill."""
 FILE, THREADS, MAX_CTAS = 65_536, 2048, 32
@@ -135,7 +135,7 @@ def _whole_rows(
     leaves = domain.leaves
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
-    widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
+    widest = max(_sizes(domain))
     wide = WIDEST // max(widest, 2)
     slides = (False, True) if aligned < WIDEST and slide_refusal(domain, wide) is None else (False,)
     every = product(slides, (1, 2, 4, 8), LANES)
@@ -145,7 +145,7 @@ def _whole_rows(
         width = ceil(columns / cluster) + (vector - 1 if slide else 0)
         held = ceil(width / (lanes * vector)) * vector
         threads = max(lanes, 128)
-        registers = BASE + held * words
+        registers = BASE + held * words + MORE * (_added(domain) - 1)
         side = min(lanes, WARP) * vector * widest
         most = HELD if vector * widest >= 4 else ALONE
         if held > most or registers * threads > FILE or registers > MOST:
@@ -270,12 +270,12 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     counts = [max(ceil(n / tile), 1) for n, tile in zip(extents, tiles.tile, strict=True)]
     (rows, cols), threads = params.tile, WARP * params.warps
     held = rows * cols / threads
-    widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
-    width = [min(params.vector, _aligned(extents[-1], leaf.tv.dtype.nbytes)) for leaf in leaves]
+    sizes = _sizes(domain)
+    width = [min(params.vector, _aligned(extents[-1], n)) for n in sizes]
     loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
-    added = sum(_registers(arithmetic(one.tv.dtype)) for one in domain.reductions)
+    widest, narrowest = max(sizes, default=1), min(width, default=params.vector)
     if tiles.along:
-        side = WARP * widest * min(width)
+        side = WARP * widest * narrowest
         parts = float(min(max(cols // (params.vector * WARP), 1), PARTS))
         shuffles = held / params.vector * log2(lanes_together(cols // params.vector, params))
     else:
@@ -288,9 +288,9 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         steps=prod(counts[axis] for axis in tiles.reduced),
         threads=threads,
         accesses=sum(held / many for many in width),
-        registers=BASE + held * (added + sum(loaded)),
+        registers=BASE + held * (_added(domain) + sum(loaded)),
         side=side,
-        odd=min(width) * widest < 4,
+        odd=narrowest * widest < 4,
         parts=parts,
         shuffles=shuffles,
         along=tiles.along,
@@ -311,7 +311,7 @@ def _rows(
     """Yield params for rows, or parts of them: 16 elements a thread, more for longer parts."""
     tiles = reduction_tiling(domain, plain)
     longest = max(prod(loops[axis] for axis in tiles.groups[-1]), 1)
-    even = min(_aligned(longest, leaf.tv.dtype.nbytes) for leaf in domain.leaves)
+    even = min((_aligned(longest, n) for n in _sizes(domain)), default=plain.vector)
     wide = max(1 << (longest - 1).bit_length(), plain.vector)
     for nth, (warps, held) in enumerate(((2, 16), (4, 16), (4, 32), (8, 16), (8, 32), (8, 64))):
         elements = WARP * warps * held
@@ -334,7 +334,7 @@ def _columns(
     tiles = reduction_tiling(domain, plain)
     extents = [max(prod(loops[axis] for axis in group), 1) for group in tiles.groups]
     many, kept = extents[tiles.reduced[-1]], extents[-1]
-    even = min(_aligned(kept, leaf.tv.dtype.nbytes) for leaf in domain.leaves)
+    even = min((_aligned(kept, n) for n in _sizes(domain)), default=plain.vector)
     alone = meet != "last"
     first = True
     for vector in (1, 2, 4, 8):
@@ -353,11 +353,15 @@ def _columns(
                 yield replace(plain, tile=(rows, cols), vector=vector, warps=warps)
 
 
+def _sizes(domain: Domain) -> list[int]:
+    """Return the bytes of an element of each tensor that is reduced."""
+    return [leaf.tv.dtype.nbytes for leaf in domain.leaves]
+
+
 def _fits(domain: Domain, held: int) -> bool:
     """Whether a thread has registers for so many elements."""
     words = sum(_loaded(leaf.tv.dtype, 1) for leaf in domain.leaves)
-    words += sum(_registers(arithmetic(one.tv.dtype)) for one in domain.reductions)
-    return BASE + held * words <= MOST
+    return BASE + held * (words + _added(domain)) <= MOST
 
 
 def _aligned(extent: int, nbytes: int) -> int:
@@ -370,5 +374,7 @@ def _loaded(dtype: DType, width: int) -> float:
     return dtype.nbytes / 4 if width * dtype.nbytes >= 4 else LONE
 
 
-def _registers(dtype: DType) -> int:
-    return max(dtype.nbytes // 4, 1)
+def _added(domain: Domain) -> int:
+    """Return a thread's registers for an element of each result."""
+    types = [arithmetic(one.tv.dtype) for one in domain.reductions]
+    return sum(max(dtype.nbytes // 4, 1) for dtype in types)
