@@ -353,8 +353,8 @@ def _slides(stmt: kir.Stmt) -> Iterable[str]:
             nbytes = layout.vector * dst.dtype.nbytes
             if box is None or box.tensor.strides[-1] != 1 or nbytes != SLIDE or stmt.fill:
                 yield (
-                    f": {dst.name} slides, by vectors of {nbytes} bytes; load rows of neighbours in "
-                    f"memory, by {SLIDE} bytes in Deal.ROWS, and zeros beside them"
+                    f": {dst.name} slides, by vectors of {nbytes} bytes; load rows of neighbours "
+                    f"in memory, by {SLIDE} bytes in Deal.ROWS, and zeros beside them"
                 )
         case _:
             named = (getattr(stmt, name, None) for name in ("dst", "src", "layout"))
