@@ -32,7 +32,7 @@ from fuser.passes.sync import init_barriers, sync_threads
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
 from fuser.passes.warp_specialize import alternate_roles, warp_specialize
 from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.domain import Domain
+from fuser.schedule.domain import Domain, by_rows
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
@@ -136,7 +136,8 @@ def build(
         lowering: Lowering[Any, Any]
         match tiles, schedule:
             case ReductionTiling(), NormParams():
-                lowering = NormLowering(f"norm{n}", tiles, schedule, shape_class)
+                kind = "norm" if domain.rows else "reduction"
+                lowering = NormLowering(f"{kind}{n}", tiles, schedule, shape_class)
             case ReductionTiling(), PointwiseParams():
                 lowering = ReductionLowering(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
@@ -185,7 +186,7 @@ def chosen(
     if isinstance(params, PointwiseParams):
         return params
     if segment.domain.reductions:
-        return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
+        return default_reduction_params(segment.fusion, segment.domain, loops)
     transposing = default_transposing(segment.domain, loops, by_tma=by_tma)
     return transposing or flattened(default_params(segment.fusion), segment.domain, loops)
 
@@ -195,7 +196,9 @@ def tiled(domain: Domain, params: Params) -> Loops:
     if isinstance(params, TensorCoreParams):
         return matmul_tiling(domain, params)
     if isinstance(params, NormParams):
-        return norm_tiling(domain, params)
+        whole = domain if domain.rows else by_rows(domain)
+        assert whole is not None, "such params are chosen for what has rows"
+        return norm_tiling(whole, params)
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 

@@ -40,6 +40,9 @@ def tile_line(
         case kir.Load(dst, src) if stmt.transposed:
             at = _at(stmt, src, kernel)
             return f"tile::load_transposed<{layout(stmt, dst.layout)}>({names[dst]}, {at}, tid);"
+        case kir.Load(dst, kir.Box() as src) if dst.layout.slides:
+            verb = f"load_sliding<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>"
+            return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, tid);"
         case kir.Load(dst, src, width, fill):
             which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
             verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"
@@ -89,7 +92,7 @@ def tile_line(
             if src in packed:
                 return f"tile::slice_packed<{which}>({names[dst]}, {names[src]});"
             return f"tile::slice<{which}>({names[dst]}, {names[src]});"
-        case kir.Reduce(dst, src, op) if dst.layout.deal is kir.Deal.ROWS:
+        case kir.Reduce(dst, src, op) if dst.layout.deal is kir.Deal.ROWS and not stmt.down:
             value = f"[&](int i) {{ return {_operand(src, registers, src.layout)}; }}"
             lanes = f"{src.layout.alike}, {dst.layout.alike // src.layout.alike}"
             which = f"{layout(stmt, dst.layout)}, {src.layout.per_row}, {lanes}"
@@ -106,8 +109,8 @@ def tile_line(
             return f"reduce::rows<{which}>({names[dst]}, {value}, {how}{kept});"
         case kir.Reduce(dst, src, op):
             which = layout(stmt, dst.layout)
-            how = "along" if dst.layout.folded > 1 else "down"
-            which += "" if dst.layout.folded > 1 else f", {layout(stmt, src.layout)}"
+            how = "down" if stmt.down else "along"
+            which += f", {layout(stmt, src.layout)}" if stmt.down else ""
             pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
             value = f"[]({pair}) {{ return math::{op}(a, b); }}"
             return f"reduce::{how}<{which}>({names[dst]}, {names[src]}, {value});"

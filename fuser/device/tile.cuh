@@ -457,6 +457,49 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
   }
 }
 
+// Rows that begin anywhere, by vectors of 16 bytes of memory: who holds what depends on where they begin.
+// Of the first and the last vector of a row only the elements of the row are read.
+template <class L, class M, class S> __device__ __forceinline__ void slide(Word<M, L::kVec> (&words)[L::kVectors], const S src, int tid) {
+  typedef typename Word<M, L::kVec>::Raw Raw;
+  bool part[L::kVectors];
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    const int r = src.row + L::row(v, tid);
+    const M* const begin = src.at(r, src.col);
+    const int from = L::col(v, tid) - int(uint64(begin) % sizeof(Raw)) / int(sizeof(M)), left = src.col_limit - src.col;
+    const bool row = r < src.row_limit, whole = row && from >= 0 && from + L::kVec <= left;
+    part[v] = row && !whole && from + L::kVec > 0 && from < left;
+    if (whole) words[v].raw = __ldg(reinterpret_cast<const Raw*>(begin + from));
+  }
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    if (!part[v]) continue;
+    const M* const begin = src.at(src.row + L::row(v, tid), src.col);
+    const int from = L::col(v, tid) - int(uint64(begin) % sizeof(Raw)) / int(sizeof(M)), left = src.col_limit - src.col;
+    Word<M, L::kVec> some;
+#pragma unroll
+    for (int e = 0; e < L::kVec; ++e)
+      if (from + e >= 0 && from + e < left) some.element[e] = begin[from + e];
+    words[v].raw = some.raw;
+  }
+}
+
+template <class T, class L, class S>
+__device__ __forceinline__ void load_sliding(uint32 (&dst)[L::kRegisters / 2], const S src, int tid) {
+  Word<typename types::Plain<decltype(*src.base)>::type, L::kVec> words[L::kVectors];
+  slide<L>(words, src, tid);
+#pragma unroll
+  for (int i = 0; i < L::kRegisters / 2; ++i) dst[i] = words[2 * i / L::kVec].pair[2 * i % L::kVec / 2];
+}
+
+template <class T, class L, class R, class S>
+__device__ __forceinline__ void load_sliding(R (&dst)[L::kRegisters], const S src, int tid) {
+  Word<typename types::Plain<decltype(*src.base)>::type, L::kVec> words[L::kVectors];
+  slide<L>(words, src, tid);
+#pragma unroll
+  for (int i = 0; i < L::kRegisters; ++i) dst[i] = element<R>(words[i / L::kVec], i % L::kVec);
+}
+
 // From registers that hold two elements of type T each, into memory of type T.
 template <class T, class L, int WIDTH, bool ROWS, bool COLS, class D>
 __device__ __forceinline__ void store_packed(const D dst, const uint32 (&src)[L::kRegisters / 2], int tid) {

@@ -382,14 +382,15 @@ class Reduce:
     """`dst` = elements of `src` put together by `op`: ``add``, ``mul``, ``maximum``, ``minimum``.
 
     Where the layout of `dst` is that of `src`, folded: neighbours along its rows, so many at a
-    time, in a fixed order.  Else `dst` has one row and `src` several: down each column.
+    time, in a fixed order.  Where `dst` has fewer rows, a divisor of those of `src`: down each
+    column, rows that lie as many apart.
     In `Deal.ROWS`, the same rows and threads: an element of `dst` is all that the threads which
     hold it have of its row, first what each holds, then among lanes.
     Needs:  whole warps.  Along rows: neighbours that are put together lie in one warp (in
             `Deal.ROUND` a power of two of vectors, 32 at most; in `Deal.STRIPS` a whole row).
-            Down columns: every thread holds whole columns (`Deal.ROUND`).  In `Deal.ROWS`: as many
-            threads of a row hold the same in `dst` as in `src`, or more, a power of two up to 32;
-            `dst` has an element of a row for each of the others.
+            Down columns: every thread holds all that it puts together.  Along rows in
+            `Deal.ROWS`: as many threads of a row hold the same in `dst` as in `src`, or more, a
+            power of two up to 32; `dst` has an element of a row for each of the others.
 
     Source: PTX ISA, "shfl.sync".
     """
@@ -397,6 +398,13 @@ class Reduce:
     dst: Fragment
     src: Fragment
     op: str
+
+    @property
+    def down(self) -> bool:
+        """Whether columns are put together."""
+        return (
+            self.dst.layout.folded == 1 and self.dst.layout.shape[:-1] != self.src.layout.shape[:-1]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,11 @@ class Layout:
     holders * vector + c % vector`.  Rows are a multiple of the groups, or one, which every group
     holds; columns one of `holders * vector`.  A store is by the first thread that holds an element.
 
+    Where a tile in `Deal.ROWS` `slides`, it is not said who holds what of a row: vectors of 16
+    bytes of memory, wherever a row begins between them.  Such a tile is loaded from a box whose
+    rows are shorter by all but one element of a vector, at least, with zeros beside it, computed
+    with, and reduced along its rows.
+
     A `folded` tile has an element for so many neighbours along the rows of a wider one, which is
     dealt in this way, and each lies where the first of them does.  Every vector holds the first of
     one such group at most.
@@ -177,6 +182,7 @@ class Layout:
     folded: int = 1
     across: int = 0
     alike: int = 1
+    slides: bool = False
 
     @property
     def holders(self) -> int:

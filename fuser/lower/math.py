@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from fuser.dtype import DType
 from fuser.expr import Expr
-from fuser.fusion.ir import Constant, Scalar, TensorView, ancestry, reached, tensor_args
+from fuser.fusion.ir import Constant, Scalar, TensorView, reached
 from fuser.fusion.ops import OPS, Form, of_nothing, operand_dtypes
 from fuser.fusion.promotion import arithmetic
 from fuser.kernel import ir as kir
@@ -20,12 +20,6 @@ Operand = kir.Fragment | kir.ScalarParam | kir.Literal
 
 COMBINE = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """What puts two elements together, by reduction."""
-_ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
-_KEEP_ZERO = _ROUNDING | {
-    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh",
-    "expm1", "log1p", "tan", "asin", "atan", "sinh",
-}  # fmt: skip
-_OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 
 
 @dataclass
@@ -171,53 +165,6 @@ class Arithmetic:
             self.math.append(kir.Compute(inside, "lt", (index, zero)))
         self.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
-
-
-def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
-    """Tell whether a tensor is surely 0 where all those are."""
-    found = set(zeros)
-    for one in ancestry(tv):
-        if one not in found and one.op != "input" and _keeps_zero(one, found):
-            found.add(one)
-    return tv in found
-
-
-def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
-    """Tell whether an operation of zeros, and of what else it takes, is 0."""
-    scaled = tv.op == "mul" and any(arg in zeros for arg in tv.args)
-    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO or tv.op in _OF_ZEROS:
-        return all(arg in zeros or (scaled and _is_finite(arg)) for arg in tv.args)
-    return False
-
-
-def least_is_nothing(reduction: TensorView, source: TensorView) -> TensorView | None:
-    """Return the input whose elements change nothing where they are minus infinity, if any.
-
-    Of a maximum of its elements, and of a sum of powers of how far below that they are: of rows of
-    nothing else these are no numbers anyway.
-    """
-    below = _copied(source)
-    if reduction.op == "max":
-        return below if below.op == "input" and below.dtype.is_float else None
-    if reduction.op != "sum" or below.op != "exp":
-        return None
-    less = _copied(tensor_args(below)[0])
-    if less.op != "sub" or len(tensor_args(less)) != 2:
-        return None
-    leaf, most = map(_copied, tensor_args(less))
-    same = most.op == "max" and least_is_nothing(most, tensor_args(most)[0]) is leaf
-    return leaf if same else None
-
-
-def _copied(tv: TensorView) -> TensorView:
-    """Return what a tensor has the elements of, in another type or order."""
-    while tv.op in ("cast", "set", "broadcast", "expand", "squeeze"):
-        (tv,) = tensor_args(tv)
-    return tv
-
-
-def _is_finite(arg: object) -> bool:
-    return isinstance(arg, Constant) and abs(arg.value) < float("inf")
 
 
 def identity(reduction: TensorView, dtype: DType) -> kir.Literal:

@@ -15,17 +15,12 @@ from fuser.dtype import DType
 from fuser.expr import Expr, ceildiv, eq, maximum, minimum
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
+from fuser.fusion.zeros import least_is_nothing, unchanged_by_zeros
 from fuser.kernel import ir as kir
-from fuser.lower.math import (
-    COMBINE,
-    Arithmetic,
-    identity,
-    is_zero_of_zeros,
-    least_is_nothing,
-)
+from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.tiling import SMS, TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction
-from fuser.schedule.norm import copied
+from fuser.schedule.norm import copied, slide_refusal
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
@@ -47,6 +42,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.rows = self.tiling.domain.rows
         self.slots: dict[Access, kir.Slot] = {}
         self.low = self._low()
+        why = slide_refusal(self.tiling.domain, self.params.vector) if self.params.slide else None
+        if why is not None:
+            self.params.refuse("slide vector", f"{why}; use slide=False")
         self.math = Arithmetic(
             self.whole, self._position, scalars=self.scalars, layouts=self._walked
         )
@@ -121,7 +119,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         shape = (*outer, down if rows else 1, across if cols else 1)
         vector, alike = (params.vector, 1) if cols else (1, params.lanes)
         threads = kir.WARP * params.warps
-        return kir.Layout(shape, vector, threads, kir.Deal.ROWS, 1, params.lanes, alike)
+        slides = params.slide and cols
+        return kir.Layout(shape, vector, threads, kir.Deal.ROWS, 1, params.lanes, alike, slides)
 
     def _walked(self, coords: Coords) -> kir.Layout:
         """Return how threads hold what is walked so."""
@@ -155,7 +154,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
     def _load_once(self, access: Access) -> None:
         frag = self.math.fragment(f"r_{access.name}", access.tv.dtype, self._walked(access.coords))
         box, fill = self._row(access), float("-inf") if access in self.low else 0
-        self.math.math.append(kir.Load(frag, box, self._width_of(access), fill))
+        width = 1 if frag.layout.slides else self._width_of(access)
+        self.math.math.append(kir.Load(frag, box, width, fill))
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
@@ -275,7 +275,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         lanes = min(self.params.lanes, kir.WARP)
         *outer, rows, _ = value.layout.shape
         shape = (*outer, rows, self.params.lanes // lanes)
-        layout = replace(value.layout, shape=shape, vector=1, alike=lanes)
+        layout = replace(value.layout, shape=shape, vector=1, alike=lanes, slides=False)
         several = shape[-1] > 1 or self.params.cluster > 1
         part = math.fragment(f"{'part' if several else 'all'}_{name}", dtype, layout)
         math.math.append(kir.Reduce(part, value, op))
@@ -300,7 +300,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             return value
         axis = self.tiling.rank - 1
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
-        if COMBINE[reduction.tv.op] == "add" and is_zero_of_zeros(reduction.source, zeros):
+        if unchanged_by_zeros(reduction.tv, reduction.source, zeros):
             return value
         inside = self._inside()
         math = self.math
@@ -314,8 +314,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         domain, across = self.tiling.domain, self.tiling.rank - 1
         along = [one for one in domain.leaves if self.tiling.varies(one, across)]
         found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}
-        same = len(along) == 1 and found == {along[0].tv} and self.params.load == "direct"
-        return frozenset(along if same and not self.shapes.whole else ())
+        same = len(along) == 1 and found == {along[0].tv}
+        loaded = self.params.load == "direct" and not (self.params.slide or self.shapes.whole)
+        return frozenset(along if same and loaded else ())
 
     def _inside(self) -> kir.Fragment:
         """Return which columns are elements of a row, by whole vectors where those make it up."""

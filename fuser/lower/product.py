@@ -14,8 +14,9 @@ from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import accumulator
+from fuser.fusion.zeros import is_zero_of_zeros
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.split_k import split_k
 from fuser.lower.tiling import SPAN, TILE, Divisor, Lowered, Lowering, Numbers
 from fuser.schedule.domain import Access, Product, arguments

@@ -15,17 +15,21 @@ from math import gcd
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq, minimum
 from fuser.fusion.ops import operand_dtypes
+from fuser.fusion.zeros import unchanged_by_zeros
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.split_k import SPLIT, SPLITS, workspace
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.reduction import ReductionTiling, how_split, lanes_together, suited
+from fuser.schedule.reduction import ReductionTiling, groups, how_split, lanes_together, suited
 
 STEP = Var("r")
 AT_ONCE = 16
 """Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
+CROWD = 8
+"""Other CTAs whose results for columns a CTA loads at once, each by some of its threads.  The
+prover follows launches of a few times as many."""
 
 
 class ReductionLowering(PointwiseLowering[ReductionTiling]):
@@ -123,8 +127,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         value = self.math.converted(value, acc.dtype)
         axis = self.tiling.reduced[-1]
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
-        adds = COMBINE[reduction.tv.op] == "add"
-        if not (adds and is_zero_of_zeros(reduction.source, zeros)):
+        if not unchanged_by_zeros(reduction.tv, reduction.source, zeros):
             left = self.origin(axis) - self.extents[axis]
             names = ("left", "inside", f"within_{self.tiling.domain.name(reduction)}")
             nothing = identity(reduction.tv, value.dtype)
@@ -156,7 +159,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         )
         for access in domain.inputs:
             frag = math.fragment(f"o_{access.name}", access.tv.dtype)
-            width = 1 if self.tiling.along else self._width(access)
+            width = 1 if self.tiling.along else min(self._width(access), made[0].layout.vector)
             math.math.append(kir.Load(frag, self._box(access), width))
             math.done[access.tv, access.coords] = frag
         for reduction, whole in zip(domain.reductions, made, strict=True):
@@ -166,7 +169,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             )
         for access in domain.writes:
             result = math.value(access.tv, access.coords)
-            width = 1 if self.tiling.along else self._width(access)
+            width = 1 if self.tiling.along else min(self._width(access), made[0].layout.vector)
             math.math.append(kir.Store(self._box(access), result, width))
         return [*out, *math.math]
 
@@ -178,10 +181,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         *outer, rows, cols = acc.layout.shape
         vector = acc.layout.vector
         if not self.tiling.along:
-            if rows == 1:
+            left = groups(self.params)
+            if rows == left:
                 return acc
-            layout = replace(acc.layout, shape=(*outer, 1, cols))
-            made = kir.Fragment(f"all_{name}", acc.dtype, layout)
+            layout = replace(acc.layout, shape=(*outer, left, cols))
+            made = kir.Fragment(f"{'all' if left == 1 else 'part'}_{name}", acc.dtype, layout)
             out.append(kir.Reduce(made, acc, op))
             return made
         folded = vector * lanes_together(cols // vector, self.params)
@@ -198,9 +202,12 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         """Append what puts the parts of rows together; return the fragment with the results."""
         op, name = COMBINE[reduction.tv.op], self.tiling.domain.name(reduction)
         *outer, rows, parts = part.layout.shape
-        if not self.tiling.along or (parts == 1 and part.layout.folded > 1):
+        columns = not self.tiling.along
+        if (columns and rows == 1) or (parts == 1 and part.layout.folded > 1):
             return part
         slot = kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0)
+        if columns:
+            return self._of_groups(out, slot, part, op)
         row = kir.Layout(part.layout.shape, parts, part.layout.threads)
         every = kir.Fragment(f"parts_{name}", part.dtype, row)
         out += [
@@ -212,6 +219,27 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         layout = replace(row, shape=(*outer, rows, 1), folded=parts)
         made = kir.Fragment(f"all_{name}", part.dtype, layout)
         out.append(kir.Reduce(made, every, op))
+        return made
+
+    @staticmethod
+    def _of_groups(
+        out: list[kir.Stmt], slot: kir.Slot, part: kir.Fragment, op: str
+    ) -> kir.Fragment:
+        """Append what puts columns together of which groups of threads have parts."""
+        name = part.name.removeprefix("part_")
+        *_, cols = part.layout.shape
+        threads = part.layout.threads
+        layout = replace(
+            part.layout, vector=1, deal=kir.Deal.ROWS, across=threads, alike=max(threads // cols, 1)
+        )
+        every = kir.Fragment(f"parts_{name}", part.dtype, layout)
+        one_row = (*(1 for _ in layout.shape[:-1]), cols)
+        made = kir.Fragment(f"all_{name}", part.dtype, replace(layout, shape=one_row))
+        out += [
+            kir.Store(slot, part, gcd(part.layout.vector, 16 // part.dtype.nbytes)),
+            kir.Load(every, slot, 1),
+            kir.Reduce(made, every, op),
+        ]
         return made
 
     def _turns(self) -> kir.Semaphore:
@@ -240,6 +268,9 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         pairs = list(zip(self.tiling.domain.reductions, made, strict=True))
 
         def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> tuple[kir.Box, int]:
+            if not self.tiling.along:
+                place = self._line(reduction, mine, split, 1)
+                return place, min(mine.layout.vector, place.tensor.aligned)
             place = self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
             return place, min(mine.layout.vector, place.tensor.aligned)
 
@@ -249,6 +280,8 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         for tensor in self.workspaces:
             out.append(kir.GridShare(tensor.name, self._turns(), TILE, SPLITS, alone=True))
         sums = []
+        if not self.tiling.along:
+            return [self._pooled_columns(out, *pair) for pair in pairs]
         for reduction, mine in pairs:
             whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
             other = Var("s")
@@ -260,6 +293,44 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             out.append(kir.ForLoop(other, SPLITS - 1, add, unroll=AT_ONCE))
             sums.append(whole)
         return sums
+
+    def _pooled_columns(
+        self, out: list[kir.Stmt], reduction: Reduction, mine: kir.Fragment
+    ) -> kir.Fragment:
+        """Append what puts columns of all CTAs together: groups of threads, some CTAs each."""
+        *outer, _, cols = mine.layout.shape
+        threads, op, name = mine.layout.threads, COMBINE[reduction.tv.op], mine.name
+        vector = max(CROWD * cols // threads, 1)
+        layout = kir.Layout((*outer, CROWD, cols), vector, threads)
+        math = Arithmetic(layout, self._position, scalars=self.scalars, prefix="m")
+        other = Var("s")
+        box = self._line(reduction, mine, other * CROWD, CROWD)
+        whole, more = (math.fragment(f"{name}_{word}", mine.dtype) for word in ("of_all", "more"))
+        nothing = identity(reduction.tv, mine.dtype)
+        out.append(kir.Compute(whole, "promote", (nothing,)))
+        math.math.append(kir.Load(more, box, min(vector, box.tensor.aligned)))
+        value = more
+        if op != "add":
+            names = ("other", "others", f"within_{name}")
+            left = other * CROWD - SPLITS
+            value = math.bounded(more, nothing, len(outer), left, names)
+        math.math.append(kir.Compute(whole, op, (whole, value)))
+        trips, at_once = ceildiv(SPLITS, CROWD), max(AT_ONCE // vector, 1)
+        out.append(kir.ForLoop(other, trips, tuple(math.math), unroll=at_once))
+        slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
+        return self._of_groups(out, slot, whole, op)
+
+    def _line(self, reduction: Reduction, mine: kir.Fragment, first: Expr, many: int) -> kir.Box:
+        """Return a place for the columns that so many CTAs have of a tile, from the first on."""
+        *outer, _, cols = mine.layout.shape
+        extents = (*(1 for _ in outer), SPLITS, self._tiles() * cols)
+        strides = (*(0 for _ in outer), self._tiles() * cols, 1)
+        name = f"W_{self.tiling.domain.name(reduction)}"
+        tensor = kir.Tensor(name, mine.dtype, extents, strides, gcd(16 // mine.dtype.nbytes, cols))
+        if tensor not in self.workspaces:
+            self.workspaces.append(tensor)
+        origin = (*(0 for _ in outer), first, TILE * cols)
+        return kir.Box(tensor, origin, (*outer, many, cols), extents)
 
     def _workspace(
         self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr

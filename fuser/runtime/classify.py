@@ -25,15 +25,16 @@ from fuser.runtime.call import (
     with_views,
 )
 from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.domain import Access, unit_stride
+from fuser.schedule.domain import Access, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.norm import copied, row_refusal
+from fuser.schedule.norm import copied, norm_tiling, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.reduction import ReductionTiling
+from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 
@@ -96,15 +97,9 @@ class _Call:
         asked = isinstance(self.params, PointwiseParams) or bool(segment.domain.products)
         asked = (asked and not isinstance(self.params, NormParams)) or bool(segment.domain.rows)
         if segment.domain.reductions and not asked:
-            schedule = self.chosen(segment, by_tma=True)
-            shapes = self.shapes(segment, schedule)
-            tiles = tiled(segment.domain, schedule)
-            assert isinstance(tiles, ReductionTiling), "a domain with reductions"
-            if all(
-                leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None
-                for leaf in segment.domain.leaves
-            ):
-                return schedule, shapes
+            whole = self._by_rows(segment)
+            if whole is not None:
+                return whole
         if not asked and not segment.domain.reductions:
             schedule = self.chosen(segment, by_tma=True)
             if isinstance(schedule, PointwiseParams) and schedule.transpose:
@@ -123,6 +118,30 @@ class _Call:
                 schedule = default_norm_params(domain, loops, aligned=aligned, ring=False)
                 shapes = self.shapes(segment, schedule)
         return schedule, shapes
+
+    def _by_rows(self, segment: Segment) -> tuple[Params, ShapeClass] | None:
+        """Return a schedule that reduces whole rows at a time; None if none does, or wants to."""
+        domain = by_rows(segment.domain)
+        asked = any(one.tv.meet is not None for one in segment.domain.reductions)
+        if asked or domain is None or row_refusal(domain) is not None:
+            return None
+        loops = loops_of(domain, self.values)
+        if isinstance(self.params, NormParams):
+            if prod(loops[axis] for axis in domain.rows) > self.params.columns:
+                return None
+            shapes, tiles = self.shapes(segment, self.params), norm_tiling(domain, self.params)
+            direct = self.params.load == "direct"
+            return (self.params, shapes) if direct or copied(tiles, self.params, shapes) else None
+        aligned = 16
+        while True:
+            schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)
+            if schedule is None:
+                return None
+            shapes = self.shapes(segment, schedule)
+            least = row_alignment(domain, shapes)
+            if least == aligned:
+                return schedule, shapes
+            aligned = least
 
     def _transposing(
         self, segment: Segment, schedule: PointwiseParams
@@ -203,11 +222,11 @@ class _Call:
         return not fits_registers(domain, columns)
 
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
-        domain = segment.domain
+        tiles = tiled(segment.domain, schedule)
+        domain = tiles.domain
         aligned = {access.name: 1 for _, access in domain.gathers}
         tma: set[str] = set()
         ragged: set[str] = set()
-        tiles = tiled(domain, schedule)
         extents = kernel_extents(tiles, schedule, self.values)
         for access in (*domain.reads, *domain.writes):
             if access.tv.parts:  # one element a tile: nothing to align

@@ -309,6 +309,21 @@ def _of_rows(writes: list[Access], whole: WholeRows) -> Domain:
     )  # fmt: skip
 
 
+def by_rows(domain: Domain) -> Domain | None:
+    """Return the domain of a kernel that has whole rows of what plain reductions reduce.
+
+    None if it multiplies, or takes elements by an index, or reduces several kinds of rows.
+    """
+    kept = {axis for access in domain.writes for axis in access.coords}
+    rows = tuple(axis for axis in range(len(domain.extents)) if axis not in kept)
+    alike = all({*rows} <= {*one.walked} for one in domain.reductions)
+    parts = any(one.tv.parts for one in (*domain.reads, *domain.writes))
+    parts = parts or any(one.tv.count for one in domain.reductions)
+    if not rows or not alike or parts or not domain.reads or domain.products or domain.gathers:
+        return None
+    return replace(domain, rows=rows, inputs=domain.reads)
+
+
 def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[str]) -> Domain:
     held = whole_rows(extents, writes, rows) if rows else None
     if held is not None:

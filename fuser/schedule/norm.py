@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from fuser.schedule.domain import Access, Domain, unit_stride
+from fuser.fusion.ir import reached
+from fuser.fusion.zeros import unchanged_by_zeros
+from fuser.schedule.domain import Access, Domain, arguments, unit_stride
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.shape_class import ShapeClass
+
+WIDEST = 16
+"""Bytes of the widest access."""
 
 
 def norm_tiling(domain: Domain, params: NormParams) -> ReductionTiling:
@@ -27,6 +32,27 @@ def row_refusal(domain: Domain) -> str | None:
     for leaf in domain.leaves:
         if _varies(leaf, domain) and not _neighbours(leaf, domain):
             return f"{leaf.tv} has no neighbours along what is reduced"
+    return None
+
+
+def slide_refusal(domain: Domain, vector: int) -> str | None:
+    """Say why rows that begin anywhere cannot be read by whole vectors of memory; None if they can.
+
+    Who then holds what of a row depends on where it begins, and there are zeros beside it.
+    """
+    (leaf, *others) = domain.reads
+    wide = vector * leaf.tv.dtype.nbytes
+    keys = [(one.source, one.walked) for one in domain.reductions]
+    below = reached(keys, lambda key: [(arg, walked) for _, arg, walked in arguments(*key)])
+    if others or any({*access.coords} & {*domain.rows} for access in domain.writes):
+        return "rows of several tensors are used"
+    if wide != WIDEST:
+        return f"vectors of {leaf.tv} are {wide} bytes, of memory {WIDEST}"
+    if any(tv.op == "iota" or any(one.tv is tv for one in domain.reductions) for tv, _ in below):
+        return "it matters where in a row an element stands, or a reduction is reduced"
+    for one in domain.reductions:
+        if not unchanged_by_zeros(one.tv, one.source, {leaf.tv}):
+            return f"{one.tv} is changed by zeros beside its rows"
     return None
 
 

@@ -291,6 +291,9 @@ class NormParams(PointwiseParams):
         CTAs, 1..32, that an SM is to have registers for at once.
     cluster : {1, 2, 4, 8}
         CTAs that share rows, each with as many columns as the tile has.
+    slide : bool
+        Read rows that begin anywhere by whole vectors of 16 bytes, wherever these begin in a row:
+        sums of one tensor, nothing else of its rows.  Direct loads, no cluster.
     load : {"direct", "cp_async"}
         Mechanism of the inputs that have whole rows; by cp.async those of the next `prefetch` tiles
         are on their way while one is computed, in rings of `stages` slots.
@@ -307,6 +310,7 @@ class NormParams(PointwiseParams):
     reload: bool = False
     hold: bool = True
     cluster: int = 1
+    slide: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -350,6 +354,12 @@ class NormParams(PointwiseParams):
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
         if self.cluster not in (1, 2, 4, 8):
             self.refuse("cluster", "1, 2, 4 or 8 CTAs share rows; use cluster=4")
+        if self.slide and (self.cluster > 1 or self.load != "direct" or self.vector < 2):
+            self.refuse(
+                "slide vector cluster load",
+                "vectors of rows that begin anywhere are loaded by threads, of one CTA; use "
+                'vector=8, cluster=1, load="direct"',
+            )
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:
             self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")
@@ -368,7 +378,7 @@ class NormParams(PointwiseParams):
     @property
     def columns(self) -> int:
         """Elements of the longest row."""
-        return self.tile[1] * self.cluster
+        return self.tile[1] * self.cluster - (self.vector - 1 if self.slide else 0)
 
     @property
     def family(self) -> str:

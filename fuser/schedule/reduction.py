@@ -151,6 +151,10 @@ def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
                 f"tile=({rows}, {params.vector * LANES})",
             )
         return params
+    threads = LANES * params.warps
+    even = cols % threads == 0 or threads % cols == 0
+    if how_split(params) in (None, "last") and even and rows % groups(params) == 0:
+        return params
     if cols % LANES:
         params.refuse(
             "tile",
@@ -160,6 +164,12 @@ def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
     # Every thread holds whole columns.
     warps = next(w for w in range(params.warps, 0, -1) if cols % (LANES * w) == 0)
     return replace(params, warps=warps, vector=gcd(params.vector, cols // (LANES * warps)))
+
+
+def groups(params: PointwiseParams) -> int:
+    """Return how many groups of threads reduce columns, each some of the rows of a tile."""
+    _, cols = params.tile
+    return max(LANES * params.warps * params.vector // cols, 1)
 
 
 def _sides(domain: Domain) -> tuple[list[Group], list[Group]]:

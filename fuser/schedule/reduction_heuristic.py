@@ -1,16 +1,22 @@
 """Which schedule a fusion with reductions gets where the user names none.
 
-A model of three facts: memory gives so many bytes in a microsecond; a CTA takes about one for a
-step, whatever its tile, as it waits for what it loads, or a third where a ring brings it; and where
-it shares a tile with others, about one for its turn, or little where the last-arriving one puts all
-together.
+A model of a few facts.  An SM takes so many bytes in a microsecond, fewer where rows begin between
+sectors, and so many accesses of its warps.  A CTA takes some time however little it does, and more
+for each access that its threads have one behind the other; where more CTAs are to run than an SM
+has registers for, they take turns.  Where CTAs share a tile, the last-arriving one puts together
+what all of them have, or each waits for its turn.
+
+The figures are fitted to 1700 measured times of sums of 160 matrices of bf16 on an H200; of some
+dozen schedules of each, those that they choose took 1.02 times as long as the fastest, geometric
+mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod, sqrt
+from itertools import product
+from math import ceil, floor, gcd, log2, prod
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
@@ -18,105 +24,177 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Meet
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import Domain
-from fuser.schedule.params import MAX_REDUCTION_SPLITS, MAX_STAGES, PointwiseParams, ReductionParams
+from fuser.schedule.norm import WIDEST, slide_refusal
+from fuser.schedule.params import (
+    MAX_REDUCTION_SPLITS,
+    NormParams,
+    PointwiseParams,
+    ReductionParams,
+)
 from fuser.schedule.pointwise import default_params
-from fuser.schedule.reduction import TMA_PARTS, not_added, reduces_rows, reduction_tiling
+from fuser.schedule.reduction import (
+    PARTS,
+    TMA_PARTS,
+    groups,
+    lanes_together,
+    not_added,
+    reduces_rows,
+    reduction_tiling,
+)
 
-TILE = 2048
-"""Elements of a tile where the heuristic chooses: 16 for each of 128 threads."""
-FEW = 4
-"""Words of an element with which a thread has room for as many as it takes by default."""
-ROWS = 64
-"""Elements of a thread that reduces columns."""
 WARP = 32
-"""Threads that reduce columns together."""
-WIDEST = 1024
-"""Columns of the widest of them.  Measured on an H200, 32768 x 8192 in bf16: sums of rows by 2 x
-1024 take 124 us, by 2 x 2048 128; maxima 144 and 173.  Sums of columns by 32 x 64 1054, by 64 x 32
-2366 us, and 188 by TMA."""
-LONG_WARPS = 8
-"""Warps that share a row where there are few of them."""
-WORDS = 192
-"""Words of the elements of a thread where results are few: of each what is read, and twice what it
-is added to.  Source: the assembler's log; with twice as many it spills."""
-LONG_VECTORS = 2048
-"""Vectors of such a row in a tile: more of its parts than shared memory should hold are left."""
-BYTES_PER_US = 4.3e6
-"""What memory gives.  Measured on an H200: a copy kernel moves 1.6 GB in 378 us."""
-STEP_US = 1.0
-"""A CTA's step.  Measured on an H200: sums of columns by 128 CTAs of 32 x 64 take 1054 us, in 1024
-steps."""
-RING_STEP_US = 0.5
-"""A step of 64 rows that TMA brings, all of its warps at once.  Measured on an H200: 0.35 for sums
-(64 columns over 131072 rows by a CTA of 2 warps take 704 us), 0.6 for absolute maxima."""
-RING_BEGIN_US = 1.0
-"""What a wave of CTAs waits for the first of its steps.  Measured on an H200: sums of columns of
-32768 x 8192 by 256 CTAs take 132 us, by 2112 of them 133; absolute maxima 145 and 151."""
-RING_ROWS, RING_BYTES = 64, 65_536
-"""Rows of a tile, and bytes of its ring: two CTAs have an SM, which is enough for its memory."""
-RING_COLUMNS = 256
-"""Bytes of a row of such a tile.  Measured on an H200, columns of 32768 x 8192 in bf16: sums by
-64 x 128 and 256 CTAs 128 us, by 64 x 64 126, by 32 x 128 133; absolute maxima 145, 160 and 138."""
+"""Lanes of a warp."""
+SECTOR = 10
+"""Bytes that a row of a tile costs beside its own where it begins anywhere: parts of sectors."""
+NARROW, NARROW_US = 64, 1.75
+"""Bytes of rows of a tile that are few, and how much longer theirs take."""
+BYTES_PER_US = 4.4e6
+"""What memory gives.  Measured on an H200: sums of rows of 537 MB take 119 us."""
+SM_BYTES_PER_US = 36_000
+"""What an SM takes."""
+ACCESS_US, SHUFFLE_US = 0.0015, 0.0008
+"""What an access of a warp costs its SM, and a shuffle with the addition behind it."""
+BEGIN_US, STEP_US, OWN_US = 1.44, 0.18, 0.015
+"""What a CTA takes, more for each of its steps, and for each access of a thread in these."""
+EDGES = 2
+"""How much more accesses of rows that slide take: those of their ends are of single elements."""
+PUT_US = 0.05
+"""What putting together the parts of warps takes, for twice as many of them."""
+LAST_US, EACH_US, ROW_US = 0.65, 0.012, 0.02
+"""What the last-arriving CTA takes, and for each CTA of its tile; of rows, which it adds up one
+after the other."""
 TURN_US = 1.0
 """A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
-LAST_US, EACH_US = 1.5, 0.05
-"""What the last-arriving CTA takes, and for each CTA of its tile.  Measured on an H200: sums of 64
-columns over 2^20 rows by 256 CTAs take 40 us, of which memory takes 31."""
-SHARP = 8
+SHARP = 1.7
 """How sharply the longer of two times that overlap tells how long both take."""
-THREADS = 1024
-"""Threads of an SM that such kernels leave registers for."""
-BUSY = 2
-"""Waves of CTAs from which on rows get no more threads each.  Measured on an H200, sums of rows in
-bf16: 66349 x 4312 by 1 x 8192 243 us, 42597 x 4928 by 2 x 1024 95 us; memory takes 133 and 98."""
-MAX_CTAS = 32
-"""CTAs of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
-WORTH = 0.9
-"""Share of the time of one CTA a tile at which another schedule is taken: the model is rough."""
+BASE, MORE, LONE = 26, 5, 1.2
+"""Registers that a thread takes beside those of its elements, more for each that several reductions
+of whole rows have, and those for an element that is loaded alone.  Source: the assembler's log."""
+MOST = 200
+"""Registers of a thread, at most, where the estimate is rough: beyond 255 it would spill."""
+FILE, THREADS, MAX_CTAS = 65_536, 2048, 32
+"""Registers, threads and CTAs of an SM.  Source: CUDA C++ Programming Guide, compute capabilities,
+9.0."""
+LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Threads that share a row."""
+SIDE = (2, 4, 8, 16, 32, 64)
+"""Threads that have neighbouring columns."""
+HELD, ALONE = 64, 40
+"""Elements of a row that a thread has, at most, and where it loads each alone."""
+LEAST = 24
+"""Those that it has, at least, where CTAs of a cluster share a row."""
 
 
 def default_reduction_params(
-    fusion: Fusion, domain: Domain, loops: Sequence[int], *, by_tma: bool = False
+    fusion: Fusion, domain: Domain, loops: Sequence[int]
 ) -> PointwiseParams:
-    """Choose params for a kernel with reductions: about 16 elements a thread, columns by TMA.
+    """Choose params for a kernel with reductions: the fastest by the model of some dozens.
 
-    Several CTAs share a tile where too few would run, or where that is asked of a result and there
-    are two steps or more; they reduce as is asked, else the last-arriving one puts all together.
-
-    `loops` are the extents of its loop axes; with `by_tma` TMA can move all that is reduced, should
-    it be asked to.
+    Several CTAs share a tile where that is faster, or where it is asked of a result and there are
+    two steps or more; they reduce as is asked, else the last-arriving one puts all together.
+    `loops` are the extents of its loop axes.
 
     Raises
     ------
     ScheduleError
         If TMA is asked to add up what is reduced beside something that it cannot.
     """
-    plain = _alone(fusion, domain, loops)
-    alone = _work(domain, loops, plain).time_us(1, "last")
-    asked = {tv.meet for tv in (one.tv for one in domain.reductions) if tv.meet is not None}
-    meet: Meet = "tma" if asked == {"tma"} else "vectorized" if asked else "last"
-    found = [(alone * WORTH, plain, 0)]  # another schedule is taken only if it is faster than that
-    others = tuple(_rings(domain, loops, plain)) if by_tma else ()
-    first = _work(domain, loops, plain)
-    if not others and (asked or not reduces_rows(domain) or first.tiles < BUSY * first.resident):
-        others = tuple(_others(fusion, domain, loops, plain))
-    for other in others:
-        params = _chunked(other) if meet == "tma" and reduces_rows(domain) else other
-        work = _work(domain, loops, params)
-        # Columns are spread over the GPU already; rows may still have more threads each.
-        ready = reduces_rows(domain) or params.load == "tma"
-        fewest = 1 if ready and not asked else 2
-        for splits in range(fewest, min(work.steps, MAX_REDUCTION_SPLITS) + 1):
-            found.append((work.time_us(splits, meet), params, splits))
-    _, params, splits = min(found[1:] if asked and found[1:] else found, key=lambda one: one[0])
+    params, splits, _ = _fastest(fusion, domain, loops)
     why = not_added(domain)
-    if splits and meet == "tma" and why is not None:
-        names = ", ".join(one.tv.name for one in domain.reductions if one.tv.meet is not None)
+    asked = [one.tv for one in domain.reductions if one.tv.meet is not None]
+    if splits > 1 and _meet(domain) == "tma" and why is not None:
+        names = ", ".join(tv.name for tv in asked)
         raise ScheduleError(
             f'{names}.request_serial_grid_reduction(method="tma"): {why}, which is reduced in the '
             'same kernel; use method="vectorized"'
         )
-    return ReductionParams.sharing(params, splits, meet) if splits else params
+    return ReductionParams.sharing(params, splits, _meet(domain)) if splits > 1 else params
+
+
+def default_row_params(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], *, aligned: int = 16
+) -> NormParams | None:
+    """Choose params for whole rows at a time; None where parts of rows are faster, by the model.
+
+    `loops` are the extents of the loop axes of a domain with rows, `aligned` the bytes of which all
+    rows are multiples.
+    """
+    *_, found = _fastest(fusion, domain, loops)
+    best: NormParams | None = None
+    for params, work in _whole_rows(domain, loops, aligned):
+        time = work.time_us(1, "last")
+        if time < found:
+            found, best = time, params
+    return best
+
+
+def _whole_rows(
+    domain: Domain, loops: Sequence[int], aligned: int
+) -> Iterator[tuple[NormParams, _Work]]:
+    """Yield params for whole rows; also by vectors of memory, wherever rows begin between them."""
+    leaves = domain.leaves
+    columns = max(prod(loops[axis] for axis in domain.rows), 1)
+    tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
+    widest = max(_sizes(domain))
+    wide = WIDEST // max(widest, 2)
+    slides = (False, True) if aligned < WIDEST and slide_refusal(domain, wide) is None else (False,)
+    every = product(slides, (1, 2, 4, 8), LANES)
+    for slide, cluster, lanes in every:
+        vector = wide if slide else max(1, aligned // max(widest, 2))
+        words = sum(_loaded(leaf.tv.dtype, vector) for leaf in leaves)
+        width = ceil(columns / cluster) + (vector - 1 if slide else 0)
+        held = ceil(width / (lanes * vector)) * vector
+        threads = max(lanes, 128)
+        registers = BASE + held * words + MORE * (_added(domain) - 1)
+        side = min(lanes, WARP) * vector * widest
+        most = HELD if vector * widest >= 4 else ALONE
+        if held > most or registers * threads > FILE or registers > MOST:
+            continue
+        if lanes * vector >= 2 * columns or (side < NARROW and lanes * vector < columns):
+            continue
+        if cluster > 1 and (slide or held < LEAST or lanes < threads):
+            continue
+        rows = threads // lanes
+        work = _Work(
+            nbytes=_nbytes(domain, loops),
+            tiles=ceil(tiles / rows) * cluster,
+            steps=1,
+            threads=threads,
+            accesses=held * len(leaves) / vector * (EDGES if slide else 1),
+            registers=registers,
+            side=side,
+            odd=vector * widest < 4,
+            parts=max(lanes / WARP, 1) * cluster,
+            shuffles=log2(min(lanes, WARP)),
+            along=True,
+        )
+        params = NormParams(
+            (rows, lanes * held), vector, threads // WARP, None, "direct", "direct",
+            lanes=lanes, resident=work.resident, cluster=cluster, slide=slide,
+        )  # fmt: skip
+        yield params, work
+
+
+def _meet(domain: Domain) -> Meet:
+    """Return how CTAs put results together: as is asked, all alike."""
+    asked = {tv.meet for tv in (one.tv for one in domain.reductions) if tv.meet is not None}
+    return "tma" if asked == {"tma"} else "vectorized" if asked else "last"
+
+
+def _fastest(
+    fusion: Fusion, domain: Domain, loops: Sequence[int]
+) -> tuple[PointwiseParams, int, float]:
+    """Return the params that are fastest, how many CTAs share a tile, and how long it takes."""
+    plain, along, meet = default_params(fusion), reduces_rows(domain), _meet(domain)
+    given = _rows(domain, loops, plain) if along else _columns(domain, loops, plain, meet)
+    found = []
+    for params in given:
+        chunked = _chunked(params) if meet == "tma" and along else params
+        work = _work(domain, loops, chunked)
+        for splits in work.counts(1 if meet == "last" else 2):
+            found.append((work.time_us(splits, meet), len(found), chunked, splits))
+    time, _, params, splits = min(found)
+    return params, splits, time
 
 
 def _chunked(params: PointwiseParams) -> PointwiseParams:
@@ -128,130 +206,175 @@ def _chunked(params: PointwiseParams) -> PointwiseParams:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a kernel has to do: bytes to read, tiles of results, steps of each, CTAs at a time."""
+    """What a kernel has to do: bytes to read, tiles of results, steps of each; and by what CTAs.
+
+    They have so many `threads`, each with so many `accesses` in a step, and `registers`; `side` are
+    the bytes that lie side by side, `odd` if they begin anywhere; a warp takes so many `shuffles`
+    in the end, and puts together so many `parts` of a result.
+    """
 
     nbytes: int
     tiles: int
     steps: int
-    resident: int
-    step_us: float
-    begin_us: float
+    threads: int
+    accesses: float
+    registers: float
+    side: int
+    odd: bool
+    parts: float
+    shuffles: float
+    along: bool
+
+    @property
+    def resident(self) -> int:
+        """CTAs that an SM has registers for."""
+        registers = ceil(self.registers / 8) * 8 * self.threads
+        return max(1, min(int(FILE / registers), THREADS // self.threads, MAX_CTAS))
+
+    def counts(self, fewest: int) -> list[int]:
+        """Return how many CTAs may share a tile: so that all SMs have one or two, or all they can.
+
+        Source: measured; SMs with a CTA more than others are late.
+        """
+        most = min(self.steps, MAX_REDUCTION_SPLITS)
+        wanted = (1, 2, self.resident / 2, self.resident, 2 * self.resident)
+        exact = (many * SM_90A.sms / self.tiles for many in wanted)
+        found = {fewest, *(whole(many) for many in exact for whole in (floor, ceil))}
+        return sorted({min(max(many, fewest), most) for many in found})
 
     def time_us(self, splits: int, meet: Meet) -> float:
         """Return about how long it takes where so many CTAs share a tile."""
-        waves = ceil(self.tiles * splits / self.resident)
-        walked = waves * ceil(self.steps / splits) * self.step_us
-        moved = self.nbytes / BYTES_PER_US
-        begun = waves * self.begin_us
-        both = float((walked**SHARP + moved**SHARP) ** (1 / SHARP))
-        # SMs with a CTA more than others are late.  Measured on an H200: columns of 32768 x 8192 by
-        # 192 CTAs take 138 us, by 128 or 256 of them 128 and 132; absolute maxima 191, 160 and 145.
-        ctas = self.tiles * splits
-        if ctas > SM_90A.sms:
-            both *= sqrt(ceil(ctas / SM_90A.sms) * SM_90A.sms / ctas)
+        rate = SM_BYTES_PER_US / (NARROW_US if self.side <= NARROW else 1)
+        rate *= self.side / (self.side + SECTOR) if self.odd else 1
+        each = ceil(self.tiles * splits / SM_90A.sms)
+        steps = ceil(self.steps / splits)
+        one = steps * (STEP_US + self.accesses * OWN_US) + BEGIN_US
+        bytes_us = self.nbytes / (self.tiles * self.steps) / rate
+        warps = self.threads / WARP
+        flow = each * steps * max(bytes_us, warps * self.accesses * ACCESS_US)
+        flow += each * warps * self.shuffles * SHUFFLE_US
+        turns = ceil(each / self.resident) * one
+        time = float((flow**SHARP + turns**SHARP) ** (1 / SHARP))
+        time = max(time, self.nbytes / BYTES_PER_US) + PUT_US * log2(self.parts)
+        if splits == 1:
+            return time
         if meet == "last":
-            return begun + both + (LAST_US + splits * EACH_US if splits > 1 else 0)
-        return begun + both + (splits - 1) * TURN_US
+            return time + LAST_US + splits * (ROW_US if self.along else EACH_US)
+        return time + (splits - 1) * TURN_US
 
 
 def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Work:
     leaves = domain.leaves
-    sizes = [prod(loops[axis] for axis in leaf.coords if axis is not None) for leaf in leaves]
-    nbytes = sum(n * leaf.tv.dtype.nbytes for n, leaf in zip(sizes, leaves, strict=True))
     tiles = reduction_tiling(domain, params)
     extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
-    counts = [ceil(n / tile) for n, tile in zip(extents, tiles.tile, strict=True)]
-    each = min(MAX_CTAS, max(THREADS // (WARP * params.warps), 1))
-    step_us, begin_us = STEP_US, 0.0
-    if params.load == "tma":
-        begin_us = RING_BEGIN_US
-        row = sum(leaf.tv.dtype.nbytes for leaf in leaves)
-        each = min(each, SM_90A.smem_bytes // (prod(params.tile) * row * params.stages))
-        step_us = RING_STEP_US * params.tile[0] / RING_ROWS
+    counts = [max(ceil(n / tile), 1) for n, tile in zip(extents, tiles.tile, strict=True)]
+    (rows, cols), threads = params.tile, WARP * params.warps
+    held = rows * cols / threads
+    sizes = _sizes(domain)
+    width = [min(params.vector, _aligned(extents[-1], n)) for n in sizes]
+    loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
+    widest, narrowest = max(sizes, default=1), min(width, default=params.vector)
+    if tiles.along:
+        side = WARP * widest * narrowest
+        parts = float(min(max(cols // (params.vector * WARP), 1), PARTS))
+        shuffles = held / params.vector * log2(lanes_together(cols // params.vector, params))
+    else:
+        shuffles = 0.0
+        side = min(cols, max(extents[-1], 1)) * widest
+        parts = float(groups(params))
     return _Work(
-        nbytes,
-        prod(counts[axis] for axis in tiles.walked),
-        prod(counts[axis] for axis in tiles.reduced),
-        max(each, 1) * SM_90A.sms,
-        step_us,
-        begin_us,
+        nbytes=_nbytes(domain, loops),
+        tiles=prod(counts[axis] for axis in tiles.walked),
+        steps=prod(counts[axis] for axis in tiles.reduced),
+        threads=threads,
+        accesses=sum(held / many for many in width),
+        registers=BASE + held * (_added(domain) + sum(loaded)),
+        side=side,
+        odd=narrowest * widest < 4,
+        parts=parts,
+        shuffles=shuffles,
+        along=tiles.along,
     )
 
 
-def _alone(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> PointwiseParams:
-    """Choose params with which every tile has one CTA."""
-    plain = default_params(fusion)
-    tiles = reduction_tiling(domain, plain)
-    extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
-    vector = plain.vector
-    crowd = max(_words(domain) // FEW, 1)
-    if tiles.along:
-        reduced = max(extents[-1], 1)
-        cols = min(max(1 << (reduced - 1).bit_length(), vector), WIDEST)
-        return replace(plain, tile=(max(TILE // crowd // cols, 1), cols))
-    # One warp for each few columns, and as many rows on their way as its registers hold.
-    kept, around = extents[-1], prod(extents[axis] for axis in tiles.walked[:-1])
-    while vector > 2 and around * kept // (WARP * vector) < 2 * SM_90A.sms:
-        vector //= 2
-    return _columns(plain, vector, ROWS // crowd)
+def _nbytes(domain: Domain, loops: Sequence[int]) -> int:
+    """Return the bytes of what is reduced."""
+    sizes = [
+        prod(loops[axis] for axis in leaf.coords if axis is not None) for leaf in domain.leaves
+    ]
+    return sum(n * leaf.tv.dtype.nbytes for n, leaf in zip(sizes, domain.leaves, strict=True))
 
 
-def _others(
-    fusion: Fusion, domain: Domain, loops: Sequence[int], alone: PointwiseParams
-) -> Iterator[PointwiseParams]:
-    """Yield params for results so few that one CTA a tile leaves SMs without work."""
-    plain = default_params(fusion)
-    tiles = reduction_tiling(domain, plain)
-    many = 1 << (WORDS // _words(domain)).bit_length() - 1
-    if not tiles.along:
-        vector = plain.vector
-        yield _columns(plain, vector, many)
-        while vector > 2:
-            vector //= 2
-            yield _columns(plain, vector, many)
-        return
-    yield alone
-    longest = max(prod(loops[axis] for axis in tiles.groups[-1]), 1)
-    most = min(LONG_WARPS * WARP * many, LONG_VECTORS * plain.vector)
-    cols = min(1 << (longest - 1).bit_length(), most)
-    if cols > WIDEST:
-        yield replace(plain, tile=(1, cols), warps=LONG_WARPS)
-
-
-def _rings(
+def _rows(
     domain: Domain, loops: Sequence[int], plain: PointwiseParams
 ) -> Iterator[PointwiseParams]:
-    """Yield params for columns that TMA brings: one for each thread, its rows all at once."""
+    """Yield params for rows, or parts of them: 16 elements a thread, more for longer parts."""
     tiles = reduction_tiling(domain, plain)
-    kept = prod(loops[axis] for axis in tiles.groups[-1])
-    if tiles.along or kept < WARP:
-        return
-    leaves = domain.leaves
-    widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
-    cols = max(WARP, min(RING_COLUMNS // widest, 1 << (kept - 1).bit_length()))
-    rows = min(RING_ROWS, 1 << (WORDS // _words(domain)).bit_length() - 1)
-    slot = rows * cols * sum(leaf.tv.dtype.nbytes for leaf in leaves)
-    stages = max(2, min(MAX_STAGES, RING_BYTES // slot))
-    if stages * slot <= SM_90A.smem_bytes // 2:
-        yield replace(
-            plain, tile=(rows, cols), vector=1, warps=cols // WARP, load="tma", stages=stages,
-            prefetch=stages - 1,
-        )  # fmt: skip
+    longest = max(prod(loops[axis] for axis in tiles.groups[-1]), 1)
+    even = min((_aligned(longest, n) for n in _sizes(domain)), default=plain.vector)
+    wide = max(1 << (longest - 1).bit_length(), plain.vector)
+    for nth, (warps, held) in enumerate(((2, 16), (4, 16), (4, 32), (8, 16), (8, 32), (8, 64))):
+        elements = WARP * warps * held
+        cols = min(wide, elements)
+        vector = min(even, plain.vector)
+        while cols > vector * WARP * PARTS:
+            vector *= 2
+        if not nth or (vector <= plain.vector and _fits(domain, held) and cols * 2 > elements):
+            tile = max(elements // cols, 1), cols
+            yield replace(plain, tile=tile, warps=warps, vector=min(vector, cols))
 
 
-def _columns(plain: PointwiseParams, vector: int, many: int) -> PointwiseParams:
-    """Return params for columns, with so many elements a thread."""
-    rows = max(many // vector, 1)
-    return replace(plain, tile=(rows, WARP * vector), vector=vector, warps=1)
+def _columns(
+    domain: Domain, loops: Sequence[int], plain: PointwiseParams, meet: Meet
+) -> Iterator[PointwiseParams]:
+    """Yield params for columns: lanes side by side, and as many rows as threads have registers for.
+
+    Where results are put together in turns, each thread has columns of its own.
+    """
+    tiles = reduction_tiling(domain, plain)
+    extents = [max(prod(loops[axis] for axis in group), 1) for group in tiles.groups]
+    many, kept = extents[tiles.reduced[-1]], extents[-1]
+    even = min((_aligned(kept, n) for n in _sizes(domain)), default=plain.vector)
+    alone = meet != "last"
+    first = True
+    for vector in (1, 2, 4, 8):
+        if vector > min(max(even, 2), plain.vector):
+            continue
+        for warps, lanes in ((1, 32),) if alone else ((w, n) for w in (4, 8) for n in SIDE):
+            for held in (4, 8, 16, 32, 64):
+                cols, at_once = lanes * vector, WARP * warps // lanes
+                rows = at_once * held // vector
+                idle = cols >= 2 * max(kept, 16) or (rows >= 2 * many and held > vector)
+                if held < vector or cols < 16 or at_once * vector > PARTS:
+                    continue
+                if not first and (idle or not _fits(domain, held)):
+                    continue
+                first = False
+                yield replace(plain, tile=(rows, cols), vector=vector, warps=warps)
 
 
-def _words(domain: Domain) -> int:
-    """Return a thread's registers for an element: what is read, twice what it is added to."""
-    leaves = domain.leaves
-    words = [_registers(leaf.tv.dtype) for leaf in leaves]
-    words += [2 * _registers(arithmetic(one.tv.dtype)) for one in domain.reductions]
-    return sum(words)
+def _sizes(domain: Domain) -> list[int]:
+    """Return the bytes of an element of each tensor that is reduced."""
+    return [leaf.tv.dtype.nbytes for leaf in domain.leaves]
 
 
-def _registers(dtype: DType) -> int:
-    return max(dtype.nbytes // 4, 1)
+def _fits(domain: Domain, held: int) -> bool:
+    """Whether a thread has registers for so many elements."""
+    words = sum(_loaded(leaf.tv.dtype, 1) for leaf in domain.leaves)
+    return BASE + held * (words + _added(domain)) <= MOST
+
+
+def _aligned(extent: int, nbytes: int) -> int:
+    """Return how many elements lie at a multiple of their size where rows are so long."""
+    return max(gcd(16, extent * nbytes) // nbytes, 1)
+
+
+def _loaded(dtype: DType, width: int) -> float:
+    """Return a thread's registers for an element that it loads with others."""
+    return dtype.nbytes / 4 if width * dtype.nbytes >= 4 else LONE
+
+
+def _added(domain: Domain) -> int:
+    """Return a thread's registers for an element of each result."""
+    types = [arithmetic(one.tv.dtype) for one in domain.reductions]
+    return sum(max(dtype.nbytes // 4, 1) for dtype in types)

@@ -31,7 +31,10 @@ CP_ASYNC = (4, 8, 16)
 """Bytes that one cp.async copies, or one st.async stores."""
 ACCESS = (1, 2, 4, 8, 16)
 """Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
+SLIDE = 16
+"""Bytes of the widest access, at a multiple of that."""
 OPS = ("add", "mul", "maximum", "minimum")
+COLUMNS = (kir.Deal.ROUND, kir.Deal.ROWS)
 """What puts two elements together."""
 
 
@@ -41,6 +44,7 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     for box in boxes(stmt):
         if box.tensor.cycles and not isinstance(stmt, kir.Load):
             yield f": {box.tensor.name} repeats; only Load reads it, and nothing writes it"
+    yield from _slides(stmt)
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot, multicast, through, bulk=True):
             yield from mbarrier(barrier, slot, kernel)
@@ -338,6 +342,27 @@ def _run(place: Place, slot: kir.Slot, box: kir.Box) -> Iterable[str]:
         )
 
 
+def _slides(stmt: kir.Stmt) -> Iterable[str]:
+    """Say what is wrong with the use of rows of which it is not said who holds what."""
+    match stmt:
+        case kir.Compute() | kir.Reduce():
+            return
+        case kir.Load(dst, src) if dst.layout.slides:
+            layout = dst.layout
+            box = src if isinstance(src, kir.Box) and layout.deal is kir.Deal.ROWS else None
+            nbytes = layout.vector * dst.dtype.nbytes
+            if box is None or box.tensor.strides[-1] != 1 or nbytes != SLIDE or stmt.fill:
+                yield (
+                    f": {dst.name} slides, by vectors of {nbytes} bytes; load rows of neighbours "
+                    f"in memory, by {SLIDE} bytes in Deal.ROWS, and zeros beside them"
+                )
+        case _:
+            named = (getattr(stmt, name, None) for name in ("dst", "src", "layout"))
+            own = (one.layout if isinstance(one, kir.Fragment) else one for one in named)
+            if any(isinstance(one, kir.Layout) and one.slides for one in own):
+                yield ": nobody knows who holds what of a tile that slides; reduce its rows first"
+
+
 def _part(stmt: kir.Load) -> Iterable[str]:
     if stmt.limit is None:
         return
@@ -607,7 +632,7 @@ def _reduce(stmt: kir.Reduce, place: Place) -> Iterable[str]:
         yield f": {stmt.op} is no way to put two together; use {', '.join(OPS)}"
     if stmt.dst.dtype is not stmt.src.dtype:
         yield (f": {stmt.src.dtype} into {stmt.dst.dtype}; make them the same")
-    if kir.Deal.ROWS in (dst.deal, src.deal):
+    if kir.Deal.ROWS in (dst.deal, src.deal) and not stmt.down:
         yield from _rows(dst, src)
     elif src.folded > 1 or min(*src.shape, *dst.shape, src.vector, src.threads) < 1:
         yield f": {stmt.src.name} is folded already; reduce the fragment it is from"
@@ -636,6 +661,7 @@ def _along(stmt: kir.Reduce, dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
 
 def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
     alike = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
+    alike = alike and not dst.slides
     if not alike or dst.shape[:-1] != src.shape[:-1] or min(dst.alike, src.alike, src.across) < 1:
         yield f": {src} is shared by other threads than {dst}, or has other rows; make them equal"
         return
@@ -653,14 +679,17 @@ def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
 
 
 def _down(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
-    one_row = (*(1 for _ in src.shape[:-1]), src.shape[-1])
-    if dst != replace(src, shape=one_row) or src.deal is not kir.Deal.ROUND:
+    rows, many = prod(dst.shape[:-1]), prod(src.shape[:-1])
+    fewer = (*(1 for _ in src.shape[:-2]), rows, src.shape[-1])
+    if dst != replace(src, shape=fewer) or many % rows or src.deal not in COLUMNS:
         yield (
             f": {dst.shape} by {dst.vector} and {dst.threads} threads is neither a fold of "
-            f"{src.shape} by {src.vector} and {src.threads} nor one row of it; use either"
+            f"{src.shape} by {src.vector} and {src.threads} nor a part of its rows; use either"
         )
-    elif src.shape[-1] // src.vector % src.threads:
+    elif src.deal is kir.Deal.ROUND and rows * src.shape[-1] // src.vector % src.threads:
         yield (
-            f": rows of {src.shape[-1]} by {src.vector} and {src.threads} threads: a thread holds "
-            f"no whole columns; use rows of multiples of {src.vector * src.threads}"
+            f": {rows} rows of {src.shape[-1]} by {src.vector} and {src.threads} threads: a thread "
+            f"holds no whole columns; use rows of multiples of {src.vector * src.threads}"
         )
+    elif src.deal is kir.Deal.ROWS and src.across != src.threads:
+        yield f": {src.across} of {src.threads} threads share a row; let all of them share each"

@@ -192,11 +192,27 @@ def _each(sites: tuple[Site, ...], known: Known) -> tuple[int, list[Finding]]:
     """Return how many claims about single accesses were looked at, and what is wrong."""
     checked, found = 0, list[Finding]()
     for site in sites:
-        claims = _wrong(site)
+        claims = [*_wrong(site), *_slid(site, known)]
         checked += len(claims)
         wrong = [_at(site, kind, f"for every launch: {says}") for kind, says in claims if says]
         found += [] if wrong and _dead(site, known) else wrong
     return checked, found
+
+
+def _slid(site: Site, known: Known) -> list[Claim]:
+    """Claim that a row fits a tile wherever it begins, and that nothing asks who holds what."""
+    match site.stmt:
+        case kir.Load(dst, kir.Box(_, origin, _, limit)) if dst.layout.slides:
+            *_, columns = dst.layout.shape
+            ends = site.plain(limit[-1]) - site.plain(origin[-1]) + (dst.layout.vector - 1)
+            fits = known.at_most(ends, columns, *within(site, quotients=False), *site.guards)
+            return [_claim("coverage", fits, f"a row may not fit {columns} columns of {dst.name}")]
+        case kir.Compute() | kir.Reduce():
+            return []
+        case _:
+            held = (getattr(site.stmt, name, None) for name in ("dst", "src"))
+            slides = any(isinstance(one, kir.Fragment) and one.layout.slides for one in held)
+            return [_claim("coverage", False, "nobody holds known parts of it")] if slides else []
 
 
 def _dead(site: Site, known: Known) -> bool:
@@ -355,27 +371,41 @@ def _spread(dst: kir.Fragment, part: kir.Fragment) -> Claim:
 
 def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
     """Claim that a warp, or a thread down a column, holds all that becomes one element."""
+    if dst.folded == 1 and dst.shape[:-1] != src.shape[:-1]:
+        return _column(dst, src)
     if kir.Deal.ROWS in (dst.deal, src.deal):
         return _shared(dst, src)
     same = (dst.deal, dst.vector, dst.threads) == (src.deal, src.vector, src.threads)
     *outer, last = src.shape
-    fits = same and src.folded == 1
-    if dst.folded > 1:
-        fits &= dst.shape == (*outer, last // dst.folded) and last % dst.folded == 0
-        lanes, odd = divmod(dst.folded, dst.vector)
-        in_warp = not odd and lanes.bit_count() == 1 and lanes <= kir.WARP
-        fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
-        fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
+    fits = same and src.folded == 1 < dst.folded
+    fits &= dst.shape == (*outer, last // dst.folded) and last % dst.folded == 0
+    lanes, odd = divmod(dst.folded, dst.vector)
+    in_warp = not odd and lanes.bit_count() == 1 and lanes <= kir.WARP
+    fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
+    fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
+    return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
+
+
+def _column(dst: kir.Layout, src: kir.Layout) -> Claim:
+    """Claim that a thread holds what it puts together: rows as many apart as `dst` has.
+
+    In rounds of vectors these are whole rounds apart; in `Deal.ROWS` all threads share every row.
+    """
+    *outer, last = src.shape
+    rows = prod(dst.shape[:-1])
+    fits = replace(dst, shape=src.shape) == src and src.folded == 1
+    fits = fits and dst.shape == (*(1 for _ in outer[1:]), rows, last) and prod(outer) % rows == 0
+    if src.deal is kir.Deal.ROWS:
+        fits = fits and src.across == src.threads
     else:
-        fits &= dst.shape == (*(1 for _ in outer), last) and dst.deal is kir.Deal.ROUND
-        fits &= last // src.vector % src.threads == 0
+        fits = fits and src.deal is kir.Deal.ROUND and rows * last % (src.vector * src.threads) == 0
     return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
 
 
 def _shared(dst: kir.Layout, src: kir.Layout) -> Claim:
     """Claim that lanes of one warp, of those that share a row, hold what becomes one element."""
     fits = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
-    fits &= dst.shape[:-1] == src.shape[:-1] and src.threads % kir.WARP == 0
+    fits &= not dst.slides and dst.shape[:-1] == src.shape[:-1] and src.threads % kir.WARP == 0
     lanes, odd = divmod(dst.alike, src.alike)
     fits &= not odd and lanes.bit_count() == 1 and (lanes == 1 or kir.WARP % dst.alike == 0)
     fits &= dst.shape[-1] * dst.alike == dst.across and dst.vector == 1

@@ -678,7 +678,8 @@ class Layout:
     def box(self, do: Do, a: Agent) -> Where:
         """Return the piece of global memory that a statement accesses now."""
         loop = a.loops[-1].number if a.loops else -1
-        key = do, loop, *(a.env[n] for n in self.names(do)[0] if n in a.env)
+        ends = sorted({v.name for e in do.limit for v in variables(e)})
+        key = do, loop, *(a.env[n] for n in (*self.names(do)[0], *ends) if n in a.env)
         if key not in self._boxes:
             self._boxes[key] = self._placed(self._region(do, a))
         return self._boxes[key]
@@ -722,7 +723,16 @@ class Layout:
         loop = a.loops[-1].number if any(rolls) and a.loops else -1
         if len(by) == 1:
             loop = next((one.number for one in a.loops if one.name in by), loop)
-        return Region(box.tensor.name, origin, box.shape, rolls, loop)
+        # What lies behind the limit is not accessed.
+        left = [
+            linear(substitute(end, known) - substitute(start, known))
+            for start, end in zip(do.origin, do.limit, strict=True)
+        ]
+        shape = tuple(
+            size if parts or many < 1 else min(size, many)
+            for size, (many, parts) in zip(box.shape, left, strict=True)
+        )
+        return Region(box.tensor.name, origin, shape, rolls, loop)
 
     def _placed(self, found: Region) -> Where:
         """Return the piece of memory that a region is, which may be a new one."""

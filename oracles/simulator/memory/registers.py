@@ -105,7 +105,7 @@ def _relabel(agent: Agent, event: Event, stmt: kir.Slice) -> None:
 def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
     """Put elements of a warp's registers together, along rows or down columns."""
     dst, src = stmt.dst.layout, stmt.src.layout
-    if kir.Deal.ROWS in (dst.deal, src.deal):
+    if kir.Deal.ROWS in (dst.deal, src.deal) and not stmt.down:
         _reduce_rows(pair, event, stmt)
         return
     along = dst.folded > 1
@@ -121,7 +121,8 @@ def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
             first = wanted // dst.shape[-1] * last + wanted % dst.shape[-1] * dst.folded
             parts = first[:, None] + np.arange(dst.folded)
         else:
-            parts = wanted[:, None] + np.arange(prod(src.shape) // last) * last
+            apart = prod(dst.shape)
+            parts = wanted[:, None] + np.arange(prod(src.shape) // apart) * apart
         if not holds[parts].all():
             says = f"elements of {stmt.src.name} that are put together lie in several warps"
             raise Violation("bounds", says)

@@ -254,3 +254,47 @@ def test_positions_along_a_row_are_those_of_the_tensor(cluster: int) -> None:
     ctas = None if cluster > 1 else 2
     params = NormParams((1, 256), 4, 2, ctas, "direct", "direct", lanes=64, cluster=cluster)
     assert not complaints(Case(fd.fusion(), params, {"m": 3, "n": 200 * cluster}, "integers", 1))
+
+
+# --- reductions that nothing is broadcast back from -----------------------------------------------
+
+
+SLIDING = replace(WARP_A_ROW, tile=(4, 256), vector=8, lanes=32, warps=4, slide=True)
+PLAIN = {
+    "a warp a row": replace(SLIDING, slide=False, vector=1),
+    "lanes": replace(SLIDING, slide=False, tile=(16, 256), lanes=8),
+    "a cluster": replace(CLUSTER, tile=(CLUSTER.tile[0], 256)),
+    "sliding": SLIDING,
+    "several rows a group, sliding": replace(SLIDING, tile=(8, 256)),
+    "one row, sliding": replace(SLIDING, tile=(1, 1024), lanes=128),
+}
+
+
+@pytest.mark.parametrize(("name", "op"), covering(2, PLAIN, ["sum", "mean", "max"]))
+def test_plain_rows_are_reduced_whole(name: str, op: str) -> None:
+    """Rows that begin anywhere, too: 131 elements of 2 bytes."""
+    params = PLAIN[name]
+    kind = "reals" if op == "mean" else "integers"
+    made = "abs" if op == "max" else None
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], "f16")
+    source = fd.ops.abs(x) if made else x
+    fd.add_output(getattr(fd.ops, op)(source, [1]))
+    of = Case(fd.fusion(), params, {"m": 9, "n": 131}, kind, 0, offset=3)  # type: ignore[arg-type]
+    assert not complaints(of)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "says"),
+    [
+        ("min", "bf16", "T1 is changed by zeros beside its rows; use slide=False"),
+        ("sum", "f32", "vectors of T0 are 32 bytes, of memory 16; use slide=False"),
+    ],
+)
+def test_only_sums_slide(op: str, dtype: str, says: str) -> None:
+    """Who holds what of a row is not known, and there are zeros beside it."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], dtype)
+    fd.add_output(getattr(fd.ops, op)(x, [1]))
+    with pytest.raises(ScheduleError, match=rf"NormParams\(slide=True, vector=8\): {says}"):
+        launches(fd.fusion(), SLIDING, columns=131)

@@ -16,7 +16,7 @@ from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.runtime.executable import Executable
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, compiled
 
 DIRECT = PointwiseParams((4, 256), 8, 4, None, "direct", "direct")
@@ -227,15 +227,36 @@ def test_a_tile_that_threads_cannot_put_together_is_refused(
         kernels(Case(reduced(dims=dims), params, {"m": 9, "n": 520}, "integers", 0))
 
 
-def test_columns_take_as_many_warps_and_vectors_as_divide_them() -> None:
-    """64 columns: one each for two warps; 256: two each for four."""
-    for cols, warps, vector in ((64, 2, 1), (256, 4, 2), (1024, 4, 8)):
-        params = replace(DIRECT, tile=(4, cols))
-        (kernel,) = kernels(Case(reduced(dims=(0,)), params, {"m": 9, "n": 520}, "integers", 0))
-        loads = [s for s in kernel.walk() if isinstance(s, kir.Load)]
-        assert {(s.dst.layout.threads // 32, s.dst.layout.vector) for s in loads} == {
-            (warps, vector)
-        }
+GROUPS = {
+    "one column a thread": replace(DIRECT, tile=(4, 64), vector=1, warps=2),
+    "groups of a row": replace(DIRECT, tile=(16, 128), vector=4, warps=4),
+    "several threads a column": replace(DIRECT, tile=(64, 16), vector=2, warps=4),
+    "a row each": replace(DIRECT, tile=(16, 16), vector=2, warps=4),
+    "of rings": replace(TMA, tile=(16, 64), vector=4, warps=4, ctas_per_sm=None),
+    "of CTAs that share columns": ReductionParams.sharing(
+        replace(DIRECT, tile=(16, 16), vector=2, warps=2), 11, "last"
+    ),
+    "in turns": ReductionParams.sharing(replace(DIRECT, tile=(4, 64)), 3, "vectorized"),
+}
+
+
+@pytest.mark.parametrize(("name", "op"), covering(2, GROUPS, OPS))
+def test_groups_of_threads_reduce_columns(name: str, op: str) -> None:
+    """Each some of the rows of a tile; then they put together what they have of each column."""
+    kind = "reals" if op == "mean" else "integers"
+    extents = {"m": 200, "n": 40}
+    of = Case(reduced(op, (0,), "f16"), GROUPS[name], extents, kind, 0)  # type: ignore[arg-type]
+    assert not complaints(of)
+
+
+def test_columns_take_as_many_warps_and_vectors_as_are_asked_for() -> None:
+    """Where CTAs put results together in turns, each thread has columns of its own."""
+    for cols, meet, warps, vector in ((64, "last", 4, 8), (64, "vectorized", 2, 1)):
+        plain = replace(DIRECT, tile=(16, cols))
+        params = ReductionParams.sharing(plain, 2, meet)  # type: ignore[arg-type]
+        (kernel,) = kernels(Case(reduced(dims=(0,)), params, {"m": 90, "n": 520}, "integers", 0))
+        (load, *_) = (s for s in kernel.walk() if isinstance(s, kir.Load))
+        assert (load.dst.layout.threads // 32, load.dst.layout.vector) == (warps, vector)
 
 
 def test_a_fused_norm_reads_like_this(golden: Golden) -> None:

@@ -5,56 +5,100 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from reductions import PARAMS, segment
+from reductions import PARAMS, reduced, segment
 
+from fuser.arch import SM_90A
 from fuser.fusion.definition import FusionDefinition
 from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.schedule.params import PointwiseParams, ReductionParams
-from fuser.schedule.reduction import reduces_rows
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuser.schedule.reduction_heuristic import default_reduction_params
-from fuser.schedule.segment import Segment, segments
+from fuser.schedule.segment import Segment
 from fuzz.cases.case import Case, specs
 from oracles.assembler import judge_log
 from oracles.verdict import Status
 
+BF16_ROW = 2
+"""Bytes of an element."""
+
+
+def chosen(
+    shape: tuple[int, int], dims: tuple[int, ...], op: str = "sum", dtype: str = "bf16"
+) -> PointwiseParams:
+    """The default of a call."""
+    fusion = reduced(op, dims, dtype)
+    case = Case(fusion, PARAMS, dict(zip(("m", "n"), shape, strict=True)), "reals", 0)
+    (params,) = classify(fusion, None, specs(case)).schedules
+    assert isinstance(params, PointwiseParams)
+    return params
+
+
+@pytest.mark.parametrize("shape", [(66349, 4312), (379, 792), (100_000, 200), (12_000, 20_000)])
+def test_short_rows_are_read_whole_without_much_beside_them(shape: tuple[int, int]) -> None:
+    """By as many threads as have at most 64 elements each; or by parts, where these are as fast."""
+    params = chosen(shape, (1,))
+    if isinstance(params, NormParams):
+        assert shape[1] <= params.columns < shape[1] * 1.5
+        assert not params.slide
+    else:
+        assert params.tile[1] < shape[1]
+
+
+@pytest.mark.parametrize("shape", [(31_777, 183), (40_000, 1001), (9000, 15_001), (300, 60_001)])
+def test_odd_rows_slide(shape: tuple[int, int]) -> None:
+    """Not where what is reduced is changed by zeros."""
+    params = chosen(shape, (1,))
+    assert isinstance(params, NormParams)
+    assert (params.slide, params.vector) == (True, 8)
+    assert not getattr(chosen(shape, (1,), "min"), "slide", False)
+
+
+@pytest.mark.parametrize("shape", [(818, 95_317), (3000, 50_000), (16, 1 << 22)])
+def test_long_rows_are_walked_by_parts(shape: tuple[int, int]) -> None:
+    """By as many CTAs as SMs have room for."""
+    params = chosen(shape, (1,))
+    assert not isinstance(params, NormParams)
+    assert shape[0] * getattr(params, "splits", 1) >= SM_90A.sms
+
 
 @pytest.mark.parametrize(
-    ("dims", "loops", "tile"),
-    [
-        ([1], (4096, 8192), (2, 1024)),
-        ([1], (4096, 100), (16, 128)),
-        ([1], (4096, 1), (512, 4)),
-        ([0], (64, 1000000), (16, 128)),
-        ([0], (32, 40000), (16, 128)),
-    ],
+    "shape", [(32_768, 8192), (73_411, 216), (110_722, 16), (1 << 20, 64), (4096, 4096)]
 )
-def test_the_heuristic_takes_8_kib_and_spreads_columns_over_the_gpu(
-    dims: list[int], loops: tuple[int, int], tile: tuple[int, int]
-) -> None:
-    """Rows as long as they are, up to 1024; of columns, a warp for each few."""
-    one = segment(2, dims)
-    kept = loops[::-1] if dims == [0] else loops
-    params = default_reduction_params_of(one, kept)
-    assert params.tile == tile
-    assert not isinstance(params, ReductionParams)
-    assert reduces_rows(one.domain) == (dims == [1])
+def test_columns_are_spread_over_the_gpu(shape: tuple[int, int]) -> None:
+    """One CTA an SM, at least, whose threads load 64 bytes of rows or more side by side."""
+    params = chosen(shape, (0,))
+    tiles = -(-shape[1] // params.tile[1])
+    assert tiles * getattr(params, "splits", 1) >= 0.75 * SM_90A.sms
+    assert min(params.tile[1], shape[1]) * BF16_ROW >= 32
+
+
+@pytest.mark.parametrize("shape", [(96, 141), (47, 16), (22, 223), (202, 16)])
+def test_small_columns_have_one_cta_a_tile(shape: tuple[int, int]) -> None:
+    """Another would take longer to arrive than this one to read all."""
+    params = chosen(shape, (0,))
+    assert getattr(params, "splits", 1) == 1
+    assert params.tile[0] * 2 > shape[0]
+
+
+def test_results_asked_for_in_turns_are_of_columns_that_threads_have_whole() -> None:
+    """And are shared, whatever that takes."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], "bf16")
+    total = fd.ops.sum(x, [0], dtype="f32")
+    total.request_serial_grid_reduction(method="vectorized")
+    fd.add_output(total)
+    case = Case(fd.fusion(), PARAMS, {"m": 4096, "n": 512}, "reals", 0)
+    (params,) = classify(case.fusion, None, specs(case)).schedules
+    assert isinstance(params, ReductionParams)
+    assert params.meet == "vectorized"
+    assert params.splits > 1
+    assert (params.warps, params.tile[1]) == (1, 32 * params.vector)
 
 
 def default_reduction_params_of(one: Segment, loops: Sequence[int]) -> PointwiseParams:
     """The heuristic for loops in the order of the domain."""
     return default_reduction_params(one.fusion, one.domain, loops)
-
-
-def test_what_is_wide_has_fewer_elements_a_thread() -> None:
-    """Four reductions of f64 at once would spill."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "f64")
-    for op in ("sum", "mean", "max", "min"):
-        fd.add_output(getattr(fd.ops, op)(x, [1]))
-    (one,) = segments(fd.fusion())
-    assert default_reduction_params_of(one, (4096, 100)).tile == (4, 128)
 
 
 @pytest.mark.parametrize(
@@ -77,25 +121,20 @@ def test_where_few_tiles_are_long_ctas_share_them(
     assert params.splits >= least
 
 
-def test_few_rows_that_are_not_long_have_one_cta_of_more_threads() -> None:
-    """A turn costs as much as a step of a tile that is eight times as wide."""
-    params = default_reduction_params_of(segment(2, [1]), [4, 5000])
-    assert isinstance(params, ReductionParams)
-    assert (params.tile, params.warps, params.splits) == ((1, 8192), 8, 1)
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64"])
-@pytest.mark.parametrize("op", ["sum", "max"])
-@pytest.mark.parametrize("shape", [(4, 1 << 20), (1 << 20, 64)])
-def test_what_is_chosen_for_few_tiles_spills_nothing(
-    dtype: str, op: str, shape: tuple[int, int]
+@pytest.mark.parametrize(("dtype", "ops"), [("bf16", 1), ("f32", 1), ("bf16", 4), ("f64", 4)])
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [((4, 1 << 20), 1), ((1 << 20, 64), 0), ((4096, 9001), 1), ((64, 1 << 18), 1), ((200, 99), 0)],
+)
+def test_what_is_chosen_spills_nothing(
+    dtype: str, ops: int, shape: tuple[int, int], dim: int
 ) -> None:
-    """As many elements a thread as its registers hold, read and added."""
+    """As many elements a thread as its registers hold, read and added, of four reductions, too."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype)
-    fd.add_output(getattr(fd.ops, op)(x, [1 if shape[0] < shape[1] else 0]))
+    for op in ("sum", "max", "min", "mean")[:ops]:
+        fd.add_output(getattr(fd.ops, op)(x, [dim]))
     case = Case(fd.fusion(), PARAMS, dict(zip(("i0", "i1"), shape, strict=True)), "reals", 0)
     (launch,) = build(case.fusion, None, classify(case.fusion, None, specs(case))).launches
-    assert isinstance(launch.params, ReductionParams)
     verdict = judge_log(compile_cubin(launch.source).log)
     assert (verdict.status, verdict.findings) == (Status.PASS, ())

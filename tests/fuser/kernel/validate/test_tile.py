@@ -582,6 +582,8 @@ def test_a_mistake_is_refused_with_a_way_out(name: str) -> None:
 
 ROWS = kir.Layout((8, 64), 2, 64)
 FOLDING = kir.Layout((64, 16), 2, 128, kir.Deal.STRIPS)
+SHARED = kir.Layout((8, 16), 1, 64, kir.Deal.ROWS, across=64, alike=4)
+SLIDING = kir.Layout((8, 64), 4, 64, kir.Deal.ROWS, across=8, slides=True)
 GIVEN = kir.Tensor("X", DType.F32, (64, 64), (64, 1), 4)
 
 
@@ -618,6 +620,9 @@ def folded(layout: kir.Layout, by: int) -> kir.Layout:
         (FOLDING, folded(FOLDING, 16)),
         (kir.Layout((8, 64), 1, 64), kir.Layout((1, 64), 1, 64)),
         (kir.Layout((8, 64), 2, 32), kir.Layout((1, 64), 2, 32)),
+        (kir.Layout((8, 64), 2, 64), kir.Layout((2, 64), 2, 64)),
+        (SHARED, replace(SHARED, shape=(1, 16))),
+        (SLIDING, replace(SLIDING, shape=(8, 1), vector=1, alike=8, slides=False)),
     ],
 )
 def test_what_a_warp_or_a_thread_holds_can_be_put_together(
@@ -655,9 +660,24 @@ WRONG_REDUCTIONS: dict[str, tuple[str, kir.Kernel]] = {
         "multiples of 32",
         reducing(kir.Layout((8, 48), 1, 32), kir.Layout((1, 48), 1, 32)),
     ),
-    "two rows": (
-        "is neither a fold of .* nor one row of it; use either",
-        reducing(kir.Layout((8, 64), 1, 64), kir.Layout((2, 64), 1, 64)),
+    "three rows of eight": (
+        "is neither a fold of .* nor a part of its rows; use either",
+        reducing(kir.Layout((8, 64), 1, 64), kir.Layout((3, 64), 1, 64)),
+    ),
+    "rows of some of the threads": (
+        "32 of 64 threads share a row; let all of them share each",
+        reducing(replace(SHARED, across=32), replace(SHARED, across=32, shape=(2, 16))),
+    ),
+    "rows that still slide": (
+        "is shared by other threads than .*, or has other rows; make them equal",
+        reducing(SLIDING, replace(SLIDING, shape=(8, 1), vector=1, alike=8)),
+    ),
+    "rows that slide by half a vector": (
+        "one slides, by vectors of 8 bytes; load rows of neighbours in memory, by 16 bytes",
+        reducing(
+            replace(SLIDING, vector=2),
+            replace(SLIDING, shape=(8, 1), vector=1, alike=8, slides=False),
+        ),
     ),
     "a fold again": (
         "one is folded already; reduce the fragment it is from",
@@ -693,8 +713,26 @@ def test_a_wrong_reduction_is_refused_with_a_way_out(name: str) -> None:
         (FOLDING, folded(FOLDING, 8)),
         (kir.Layout((8, 48), 1, 32), kir.Layout((1, 48), 1, 32)),
         (replace(ROWS, vector=1), folded(ROWS, 16)),
+        (kir.Layout((8, 64), 1, 64), kir.Layout((3, 64), 1, 64)),
+        (replace(SHARED, across=32), replace(SHARED, across=32, shape=(2, 16))),
+        (SLIDING, replace(SLIDING, shape=(8, 1), vector=1, alike=8)),
     ],
 )
 def test_the_judge_of_coverage_refuses_it_as_well(src: kir.Layout, dst: kir.Layout) -> None:
     """It does not rely on validation."""
     assert any("hands" in f.witness for f in covered(reducing(src, dst), rlimit=500_000).findings)
+
+
+def test_rows_that_slide_have_room_and_are_not_stored() -> None:
+    """64 columns do not hold 64 elements wherever they begin, and nobody knows where each is."""
+    one = kir.Fragment("one", DType.F32, SLIDING)
+    made = reducing(SLIDING, replace(SLIDING, shape=(8, 1), vector=1, alike=8, slides=False))
+    says = "a row may not fit 64 columns of one"
+    assert any(says in f.witness for f in covered(made, rlimit=500_000).findings)
+    y = kir.Tensor("Y", DType.F32, (8, 64), (64, 1), 1)
+    store = kir.Store(kir.Box(y, (0, 0), (8, 64), (8, 64)), one, 1)
+    stored = replace(made, tensors=(GIVEN, y), body=(made.body[0], store))
+    with pytest.raises(ScheduleError, match="nobody knows who holds what of a tile that slides"):
+        validate(stored, after="kernel", final=True)
+    findings = covered(stored, rlimit=500_000).findings
+    assert any("nobody holds known parts of it" in f.witness for f in findings)
