@@ -22,12 +22,14 @@ from fuser.lower.math import Arithmetic
 from fuser.schedule.domain import INDEXED, Access, Coords, unit_stride
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.params import PointwiseParams, TensorCoreParams
-from fuser.schedule.pointwise import Tiling
+from fuser.schedule.pointwise import Tiling, copied
 from fuser.schedule.shape_class import ShapeClass
 
 TRIP, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
 SPAN, MIN_SPAN = 128, 32
 """Bytes of the widest swizzle, and of the narrowest.  Source: PTX ISA, "tensor swizzling modes"."""
+LOAD_WARPS = 2
+"""Warps of a load role that copies by all its threads."""
 SMS = Var("sms")
 """Streaming multiprocessors of the device, in what a launch chooses."""
 
@@ -188,18 +190,14 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         tiling = self.tiling
-        engine = {"tma": kir.Engine.TMA, "bulk": kir.Engine.BULK}.get(self.params.load)
-        copied = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
-        copied |= self._moved_by_bulk(tiling.domain.reads)
-        for access in tiling.domain.reads:
-            self._load(access, engine if access.name in copied else None)
+        engine = self._load_all(tiling.domain.reads)
         self.math.math += self.turns
         results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
         stores = self._stores(results)
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
         body = (*origins, *self.copies, *self.math.math, *stores)
         loop = kir.ForLoop(TRIP, TRIPS, body, self._request())
-        if copied and engine is kir.Engine.BULK:
+        if self.copies and engine is kir.Engine.BULK:
             made = self._kernel((loop, *self._rest()), self.extents[0] // tiling.tile[0])
         else:
             made = self._kernel((loop,), self._tiles())
@@ -254,7 +252,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
     def _request(self) -> kir.CircularBuffer | None:
         if self.params.load == "direct":
             return None
-        roles = kir.WarpSpecialized() if self.params.warp_specialized else None
+        warps = LOAD_WARPS if self.params.load == "cp_async" else 1
+        roles = kir.WarpSpecialized(warps) if self.params.warp_specialized else None
         return kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
 
     def _grid(self) -> Expr:
@@ -382,6 +381,20 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             )
         return able
 
+    def _moved_by_cp_async(self, accesses: tuple[Access, ...]) -> frozenset[str]:
+        if self.params.load != "cp_async" or not accesses:
+            return frozenset()
+        able = frozenset(access.name for access in copied(self.tiling, self.params, self.shapes))
+        able &= {access.name for access in accesses}
+        if not able:
+            self.params.refuse(
+                "load vector",
+                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has an element "
+                "for each of a tile, with neighbours of so many that are aligned; use "
+                'load="direct"',
+            )
+        return able
+
     def _staging(self, access: Access) -> kir.Slot:
         shape, name, dtype = self.tiling.tma_shape(access), f"S_{access.name}", access.tv.dtype
         if self.tiling.turned(access):
@@ -398,6 +411,15 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         layout = kir.Layout(shape, vector, kir.WARP * self.params.warps)
         return kir.Fragment(f"t_{access.name}", access.tv.dtype, layout)
 
+    def _load_all(self, accesses: tuple[Access, ...]) -> kir.Engine | None:
+        """Load inputs, those by an engine that it can move; return which."""
+        engine = None if self.params.load == "direct" else kir.Engine(self.params.load)
+        moved = self._moved_by_tma(accesses, self.params.load, "load")
+        moved |= self._moved_by_bulk(accesses) | self._moved_by_cp_async(accesses)
+        for access in accesses:
+            self._load(access, engine if access.name in moved else None)
+        return engine
+
     def _load(self, access: Access, engine: kir.Engine | None) -> None:
         frag = self.math.fragment(f"{self.math.prefix}_{access.name}", access.tv.dtype)
         self.math.done[(access.tv, access.coords)] = frag
@@ -410,7 +432,11 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         if engine is kir.Engine.BULK:  # of whole tiles
             ends = zip(box.origin, box.shape, strict=True)
             box = replace(box, limit=tuple(origin + n for origin, n in ends))
-        if engine is not None:
+        if engine is kir.Engine.CP_ASYNC:
+            warps = LOAD_WARPS if self.params.warp_specialized else self.params.warps
+            dealt = kir.Layout(slot.buffer.shape, self.params.vector, kir.WARP * warps)
+            self.copies.append(kir.Copy(slot, box, engine, dealt, self._width(access)))
+        elif engine is not None:
             self.copies.append(kir.Copy(slot, box, engine))
         else:  # all tiles are on their way before the first is put into its slot
             tile = self._turned(access)

@@ -151,6 +151,23 @@ def tiling(domain: Domain, params: PointwiseParams) -> Tiling:
     return Tiling(domain, split=False, tile=(1,) * (rank - 2) + (rows, cols))
 
 
+def copied(tiles: Tiling, params: PointwiseParams, shapes: ShapeClass) -> dict[Access, int]:
+    """Return the inputs that cp.async can bring, and how many elements at a time.
+
+    They have an element for each of a tile, and neighbours along its last axis.
+
+    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+    """
+    found: dict[Access, int] = {}
+    for access in tiles.domain.reads:
+        nbytes = access.tv.dtype.nbytes
+        width = min(params.vector, shapes.elements(access.name), VECTOR_BYTES // nbytes)
+        near = tiles.unit(access, tiles.axes(access)[-1]) and not tiles.cycles(access)
+        if near and tiles.covers(access) and width * nbytes >= 4:
+            found[access] = width
+    return found
+
+
 FEW = 8
 """Elements along an axis, at most, for which nothing is gained by transposing tiles."""
 LINE = 128
