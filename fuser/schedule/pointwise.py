@@ -180,8 +180,9 @@ def default_transposing(
     """Choose params for a kernel whose tensors lie in different orders; None if that is not so.
 
     `loops` are the extents of the loop axes.  Rows and columns of a tile are lines of memory, and
-    a thread has four vectors of it, so that enough is on its way before threads join.  By TMA tiles
-    are on their way without registers.
+    a thread has four vectors of it, so that enough is on its way before threads join; by TMA tiles
+    are on their way without registers.  Of small or short tensors tiles are smaller, a thread has
+    two vectors, and loads them itself: boxes of less than lines are slow, and so is the first one.
     """
     asked = PointwiseParams((1, 1), 1, 1, None, "direct", "direct", transpose=True)
     tiles = tiling(domain, asked)
@@ -190,22 +191,23 @@ def default_transposing(
     if not any(map(tiles.turned, whole)) or min(extents[-2:]) <= FEW:
         return None
     vector = max(2, min(8, VECTOR_BYTES // min(access.tv.dtype.nbytes for access in whole)))
-    rows = cols = min(SIDE, SIDE_BYTES // max(access.tv.dtype.nbytes for access in whole))
+    side = rows = cols = min(SIDE, SIDE_BYTES // max(access.tv.dtype.nbytes for access in whole))
     while rows > vector and rows >= 2 * extents[-2]:
         rows //= 2
     while cols > vector and cols >= 2 * extents[-1]:
         cols //= 2
     around = prod(extents[:-2])
-    while max(rows, cols) > 32 and (
-        around * -(-extents[-2] // rows) * -(-extents[-1] // cols) < SM_90A.sms
+    while max(rows, cols) > SIDE // 2 and (
+        around * -(-extents[-2] // rows) * -(-extents[-1] // cols) < 2 * SM_90A.sms
     ):
         rows, cols = (rows // 2, cols) if rows >= cols else (rows, cols // 2)
+    lines = rows == cols == side
     return PointwiseParams(
         tile=(rows, cols),
         vector=vector,
-        warps=max(1, rows * cols // (WARP * 4 * vector)),
+        warps=max(1, rows * cols // (WARP * (4 if lines else 2) * vector)),
         ctas_per_sm=None,
-        load="tma" if by_tma else "direct",
+        load="tma" if by_tma and lines else "direct",
         store="direct",
         transpose=True,
     )
@@ -217,14 +219,23 @@ def _spans(tiles: Tiling, access: Access) -> bool:
 
 
 def suited(params: PointwiseParams, tiles: Tiling, shapes: ShapeClass) -> PointwiseParams:
-    """Return params with vectors as wide as tensors that are not transposed are aligned."""
-    vector = params.vector
+    """Return params with vectors as wide as tensors that are not transposed are aligned.
+
+    Where that is less, lanes still have neighbours, and threads no more than eight accesses.
+    """
+    vector, (rows, cols) = params.vector, params.tile
     for access in (*tiles.domain.reads, *tiles.domain.writes):
         aligned = shapes.elements(access.name)
         narrow = aligned * access.tv.dtype.nbytes < VECTOR_BYTES and not tiles.cycles(access)
         if narrow and _spans(tiles, access) and not tiles.turned(access):
             vector = min(vector, aligned)
-    return replace(params, vector=vector)
+    most = 8 * vector * WARP
+    while vector < params.vector and rows * cols > most * params.warps:
+        if params.transpose:
+            params = replace(params, warps=2 * params.warps)
+        else:
+            rows, cols = (rows // 2, cols) if rows > 1 else (rows, cols // 2)
+    return replace(params, vector=vector, tile=(rows, cols))
 
 
 def default_params(fusion: Fusion) -> PointwiseParams:
@@ -254,21 +265,16 @@ def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
 
     `loops` are the extents of the loop axes.  A thread takes 16 bytes of the widest tensor at a
     time, so that neighbouring lanes have neighbouring bytes of every one; of large tensors two such
-    vectors, or more until it has 32 bytes on their way: at 1024 threads an SM these are the 32 to
-    48 KB that an H200's memory wants.  Of small ones, which are a matter of latency, a thread takes
-    one vector, a narrower one where SMs would be left without work.
+    vectors: at 1024 threads an SM these are the 32 to 48 KB on their way that an H200's memory
+    wants.  Of small ones, which are a matter of latency, a thread takes one vector, a narrower one
+    where SMs would be left without work.
     """
     rank, total = len(domain.extents), prod(loops)
     every = (*domain.reads, *domain.writes)
     full = [access for access in every if _has_all(access, rank)] or every
     widest = max((access.tv.dtype.nbytes for access in full), default=4)
-    read = sum(access.tv.dtype.nbytes for access in full if access in domain.reads)
     vector = max(1, min(8, VECTOR_BYTES // widest))
-    many = 2
-    while many < 4 and many * vector * read < 32:
-        many *= 2
-    if total < 2 * WAVE * vector * many:
-        many = 1
+    many = 2 if total >= 2 * WAVE * 2 * vector else 1
     while vector > 2 and total < 2 * SM_90A.sms * 128 * vector:
         vector //= 2
     elements = cols = 128 * vector * many
@@ -289,9 +295,9 @@ def _has_all(access: Access, rank: int) -> bool:
 def _walks_flat(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> bool:
     """Tell whether all axes are better walked as one.
 
-    So that accesses are wider, or because rows fill tiles badly; or as nothing is lost by it: all
-    that repeats does so by whole vectors, and no division by the tiles of a row stands before the
-    first load.
+    So that accesses are wider; or, where no tensor of all axes lies in another order or with gaps,
+    because rows fill tiles badly, or as nothing is lost by it: all that repeats does so by whole
+    vectors, and no division by the tiles of a row stands before the first load.
     """
     rank, cols = len(domain.extents), params.tile[1]
     if len(domain.merged) == 1 or flat_refusal(domain) is not None:
@@ -300,9 +306,12 @@ def _walks_flat(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -
         return False
     last = prod(loops[axis] for axis in domain.merged[-1])
     every = (*domain.reads, *domain.writes)
-    odd = any(last * a.tv.dtype.nbytes % VECTOR_BYTES for a in every if is_whole(a, rank))
+    if any(last * a.tv.dtype.nbytes % VECTOR_BYTES for a in every if is_whole(a, rank)):
+        return True
+    if any(_has_all(a, rank) and not is_whole(a, rank) for a in every):
+        return False
     filled = last / (-(-last // cols) * cols) if last else 1
-    return odd or filled < FILLED or all(_repeats_by(params.vector, a, loops) for a in every)
+    return filled < FILLED or all(_repeats_by(params.vector, a, loops) for a in every)
 
 
 def _repeats_by(vector: int, access: Access, loops: Sequence[int]) -> bool:
