@@ -162,7 +162,7 @@ def test_defaults_are_right_at_other_sizes_too(
 ) -> None:
     """The schedule of one call, by TMA, by vectors and by elements, with tails of another one."""
     fusion = moved((1, 0), dtype, beside=True)
-    names = [str(axis.extent) for axis in fusion.inputs[1].logical]
+    names = [str(axis.extent) for axis in fusion.outputs[0].logical]
     asked = Case(fusion, PLAIN, dict(zip(names, large, strict=True)), "integers", seed=0)
     (params,) = classify(fusion, None, specs(asked)).schedules
     records = judge(Case(fusion, params, dict(zip(names, small, strict=True)), "integers", seed=1))
