@@ -131,13 +131,14 @@ def test_small_tensors_have_small_tiles() -> None:
         (2048, 2048, "tma", 8),
         (512, 1024, "direct", 8),
         (2001, 2048, "direct", 8),
-        (2048, 2001, "direct", 1),
+        (2048, 2001, "direct", 2),
+        (333, 501, "direct", 1),
     ],
 )
 def test_rows_decide_between_tma_and_threads(rows: int, cols: int, load: str, vector: int) -> None:
     """TMA wants rows of multiples of 16 bytes, and enough tiles of whole lines.
 
-    Vectors are as wide as the straight rows allow; without them a thread has no more accesses.
+    Vectors are as wide as the straight rows allow, pairs at least where there is much to do.
     """
     fusion = moved((1, 0), beside=True)
     first, second = (tv.name for tv in fusion.inputs)
