@@ -41,9 +41,8 @@ from fuser.schedule.norm_heuristic import default_norm_params
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.pointwise import (
     Tiling,
-    default_params,
+    default_direct,
     default_transposing,
-    flattened,
     tiling,
 )
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
@@ -188,7 +187,7 @@ def chosen(
     if segment.domain.reductions:
         return default_reduction_params(segment.fusion, segment.domain, loops)
     transposing = default_transposing(segment.domain, loops, by_tma=by_tma)
-    return transposing or flattened(default_params(segment.fusion), segment.domain, loops)
+    return transposing or default_direct(segment.domain, loops)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:

@@ -20,12 +20,18 @@ template <class T> __device__ __forceinline__ T* of_cta(T* slot, int cta) {
 template <class T, int PITCH> struct Slot {
   T* base;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kRagged = false;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = false;
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
   __device__ static __forceinline__ constexpr int offset(int r, int c) { return r * PITCH + c; }
   // Whether row r + e of a multiple r of N, e < N, differs by e's own offset alone, bit by bit.
   template <int N> static constexpr bool kFlips = (PITCH & (PITCH - 1)) == 0;
+  // Whether what has no bits in common with r and c may be added to them so, too.
+  static constexpr bool kXors = kFlips<1>;
+  template <class L> static constexpr bool kSteps = L::kAffine;
+  typedef int Place;
+  __device__ __forceinline__ Place place(int r, int c) const { return offset(r, c); }
+  __device__ __forceinline__ T* from(Place place, int down, int across) const { return base + (place + offset(down, across)); }
 };
 
 // The same, of which only so many rows and columns are read.
@@ -33,9 +39,12 @@ template <class T, int PITCH> struct Part {
   T* base;
   int row_limit, col_limit;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kRagged = true;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = true;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
+  template <class L> static constexpr bool kSteps = false;
+  typedef T* Place;
+  __device__ __forceinline__ Place place(int r, int c) const { return at(r, c); }
 };
 
 // Panels of BYTES along a row, one below the other; in each, 16-byte chunks of a row change places
@@ -44,7 +53,7 @@ template <class T, int PITCH> struct Part {
 template <class T, int ROWS, int BYTES> struct Swizzled {
   T* base;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kRagged = false;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = false;
   static constexpr int kRow = BYTES / int(sizeof(T)), kChunk = 16 / int(sizeof(T));
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ static __forceinline__ constexpr uint32 offset(int r, int c) {
@@ -54,6 +63,11 @@ template <class T, int ROWS, int BYTES> struct Swizzled {
   }
   __device__ __forceinline__ T* at(int r, int c) const { return base + offset(r, c); }
   template <int N> static constexpr bool kFlips = ROWS % N == 0;
+  static constexpr bool kXors = (ROWS & (ROWS - 1)) == 0;
+  template <class L> static constexpr bool kSteps = L::kBits && kXors;
+  typedef uint32 Place;
+  __device__ __forceinline__ Place place(int r, int c) const { return offset(r, c); }
+  __device__ __forceinline__ T* from(Place place, int down, int across) const { return base + (place ^ offset(down, across)); }
 };
 
 }  // namespace tile

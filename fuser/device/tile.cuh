@@ -93,6 +93,46 @@ template <class L> struct First : L {
   __device__ static __forceinline__ bool holds(int, int tid) { return L::first(tid); }
 };
 
+// Where the vectors of a thread lie beside its first one, if that is the same for all threads: so
+// many rows below and columns to the right.  In BITS they have none in common with the first's.
+template <class L> struct Beside {
+  static constexpr bool kAffine = false, kBits = false, kBelow = false;
+  static constexpr int kTall = 0, kWide = 0;
+};
+template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, COLS, VEC, THREADS>> {
+  typedef Layout<ROWS, COLS, VEC, THREADS> L;
+  static constexpr int kTall = ROWS, kWide = COLS;
+  static constexpr bool kBelow = ROWS > 1 && L::kRows;
+  static constexpr bool kAffine = ROWS == 1 || L::kRows || L::kPart;
+  static constexpr bool kBits = kAffine && !(L::kRound & (L::kRound - 1)) && (ROWS == 1 || !(COLS & (COLS - 1)));
+  __device__ static __forceinline__ constexpr int down(int v) {
+    return ROWS == 1 ? 0 : L::kRows ? v * (L::kRound / COLS) : v / (COLS / L::kRound);
+  }
+  __device__ static __forceinline__ constexpr int across(int v) {
+    return ROWS == 1 ? v * L::kRound : L::kRows ? 0 : v % (COLS / L::kRound) * L::kRound;
+  }
+};
+
+// The accesses of a thread to S: its first vector is found, the others lie beside it.
+template <class L, bool ROWS, class S> struct Walk {
+  typedef Beside<L> B;
+  const S s;
+  const int tid;
+  const typename S::Place first;
+  __device__ __forceinline__ Walk(const S s, int tid) : s(s), tid(tid), first(s.place(row(0), col(0))) {}
+  __device__ __forceinline__ int row(int v) const { return ROWS ? s.row + L::row(v, tid) : 0; }
+  __device__ __forceinline__ int col(int v) const { return s.col + L::col(v, tid); }
+  __device__ __forceinline__ auto at(int v, int e) const {
+    if constexpr (S::template kSteps<B>) return s.from(first, ROWS ? B::down(v) : 0, B::across(v) + e);
+    else return s.at(row(v), col(v) + e);
+  }
+  // Whether one test does for a tile, all of which is inside: of many accesses, with so many elements each.
+  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kAffine && L::kExact && L::kRegisters >= 8 * WIDTH;
+  __device__ __forceinline__ bool whole() const {
+    return s.inside((ROWS ? s.row + B::kTall : 1) - 1, s.col + B::kWide - 1);
+  }
+};
+
 // A tile of global memory; UNIT: neighbours along a row are neighbours in memory; RAGGED: the limit
 // may cut an access, whose elements are then accessed one by one.
 template <class T, bool UNIT, bool RAGGED = false> struct Box {
@@ -100,11 +140,17 @@ template <class T, bool UNIT, bool RAGGED = false> struct Box {
   int row, col, row_limit, col_limit;
   int64 row_stride, col_stride;
   // Where T is const nobody writes the tensor while the kernel runs: the read-only path is legal.
-  static constexpr bool kReadOnly = types::IsConst<T>::value;
+  static constexpr bool kReadOnly = types::IsConst<T>::value, kLimited = true;
   static constexpr bool kRagged = RAGGED;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const {
     return base + int64(r) * row_stride + (UNIT ? int64(c) : int64(c) * col_stride);
+  }
+  template <class L> static constexpr bool kSteps = L::kAffine;
+  typedef T* Place;
+  __device__ __forceinline__ Place place(int r, int c) const { return at(r, c); }
+  __device__ __forceinline__ T* from(Place place, int down, int across) const {
+    return place + int64(down) * row_stride + (UNIT ? int64(across) : int64(across) * col_stride);
   }
 };
 
@@ -269,22 +315,33 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
     // All accesses are issued before the first result is used.
     Word<T, WIDTH> words[L::kVectors * kParts];
     bool ok[L::kVectors * kParts];
+    const Walk<L, ROWS, S> walk(src, tid);
+    const bool whole = decltype(walk)::template kOnce<WIDTH> && walk.whole();
+    if (whole) {
 #pragma unroll
-    for (int v = 0; v < L::kVectors; ++v) {
-      const int r = ROWS ? src.row + L::row(v, tid) : 0;
-      const int c = src.col + L::col(v, tid);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const int n = v * kParts + p;
-        ok[n] = L::holds(v, tid) && src.inside(r, c + p * WIDTH + kLast);
+      for (int n = 0; n < L::kVectors * kParts; ++n) {
         typedef typename Word<T, WIDTH>::Raw Raw;
-        const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
-        if constexpr (S::kReadOnly) {
-          // No hint: L1::no_allocate and evict-first stores each cost 4 % on an H200 (see README,
-          // notes).
-          if (ok[n]) words[n].raw = __ldg(from);
-        } else {
-          if (ok[n]) words[n].raw = *from;
+        const Raw* from = reinterpret_cast<const Raw*>(walk.at(n / kParts, n % kParts * WIDTH));
+        ok[n] = true;
+        if constexpr (S::kReadOnly) words[n].raw = __ldg(from);
+        else words[n].raw = *from;
+      }
+    } else {
+#pragma unroll
+      for (int v = 0; v < L::kVectors; ++v) {
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) {
+          const int n = v * kParts + p;
+          ok[n] = L::holds(v, tid) && src.inside(walk.row(v), walk.col(v) + p * WIDTH + kLast);
+          typedef typename Word<T, WIDTH>::Raw Raw;
+          const Raw* from = reinterpret_cast<const Raw*>(walk.at(v, p * WIDTH));
+          if constexpr (S::kReadOnly) {
+            // No hint: L1::no_allocate and evict-first stores each cost 4 % on an H200 (see README,
+            // notes).
+            if (ok[n]) words[n].raw = __ldg(from);
+          } else {
+            if (ok[n]) words[n].raw = *from;
+          }
         }
       }
     }
@@ -391,30 +448,39 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
     return;
   }
   constexpr int kParts = L::kVec / WIDTH, kLast = D::kRagged ? WIDTH - 1 : 0;
+  typedef typename Word<T, WIDTH>::Raw Raw;
+  const Walk<L, true, D> walk(dst, tid);
+  const auto word_of = [&](int n) {
+    Word<T, WIDTH> word;
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e, ++n) {
+      if constexpr (types::Packs<T>::value && WIDTH > 1) {
+        if (e % 2 == 0) word.pair[e / 2] = types::Packs<T>::pack(src[n], src[n + 1]);
+      } else if constexpr (types::Packs<T>::value && L::kVec % 2 == 0) {
+        // Both halves of a pair at once, though they are stored one by one: half the work, and the
+        // assembler serialises the wgmmas before some stores that convert one by one (C7514).
+        const uint32 pair = types::Packs<T>::pack(src[n - n % 2], src[n - n % 2 + 1]);
+        word.element[e].bits = (unsigned short)(n % 2 ? pair >> 16 : pair);
+      } else {
+        types::to_memory(word.element[e], src[n]);
+      }
+    }
+    return word;
+  };
+  if (decltype(walk)::template kOnce<WIDTH> && walk.whole()) {
+#pragma unroll
+    for (int n = 0; n < L::kVectors * kParts; ++n)
+      *reinterpret_cast<Raw*>(walk.at(n / kParts, n % kParts * WIDTH)) = word_of(n * WIDTH).raw;
+    return;
+  }
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
-    const int r = dst.row + L::row(v, tid);
-    const int c = dst.col + L::col(v, tid);
+    const int r = walk.row(v), c = walk.col(v);
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
-      Word<T, WIDTH> word;
-#pragma unroll
-      for (int e = 0; e < WIDTH; ++e) {
-        const int n = (v * kParts + p) * WIDTH + e;
-        if constexpr (types::Packs<T>::value && WIDTH > 1) {
-          if (e % 2 == 0) word.pair[e / 2] = types::Packs<T>::pack(src[n], src[n + 1]);
-        } else if constexpr (types::Packs<T>::value && L::kVec % 2 == 0) {
-          // Both halves of a pair at once, though they are stored one by one: half the work, and the
-          // assembler serialises the wgmmas before some stores that convert one by one (C7514).
-          const uint32 pair = types::Packs<T>::pack(src[n - n % 2], src[n - n % 2 + 1]);
-          word.element[e].bits = (unsigned short)(n % 2 ? pair >> 16 : pair);
-        } else {
-          types::to_memory(word.element[e], src[n]);
-        }
-      }
-      typedef typename Word<T, WIDTH>::Raw Raw;
+      const Word<T, WIDTH> word = word_of((v * kParts + p) * WIDTH);
       if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH + kLast)) {
-        *reinterpret_cast<Raw*>(dst.at(r, c + p * WIDTH)) = word.raw;
+        *reinterpret_cast<Raw*>(walk.at(v, p * WIDTH)) = word.raw;
       } else if constexpr (kLast > 0) {
 #pragma unroll
         for (int e = 0; e < WIDTH - 1; ++e)

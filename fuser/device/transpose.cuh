@@ -43,24 +43,43 @@ template <int VEC, class R> __device__ __forceinline__ void turn_round(R (&x)[VE
 template <class S, int VEC> struct Steps {
   int turn, c, r, first;
   __device__ __forceinline__ Steps(int turn, int c, int r) : turn(turn), c(c), r(r), first(S::offset(c + turn, r)) {}
+  // Those of a vector of the tile so many rows below, which have no bits in common with r.
+  __device__ __forceinline__ Steps below(int rows) const {
+    Steps other = *this;
+    other.first ^= S::offset(0, rows);
+    return other;
+  }
   __device__ __forceinline__ int at(int e) const {
     if constexpr (S::template kFlips<VEC>) return first ^ S::offset(e, 0);
     else return S::offset(c + (e ^ turn), r);
   }
 };
 
+// Whether the steps of a thread's first vector do for the others.
+template <class L, class S>
+struct Alike {
+  static constexpr bool kIs = Beside<L>::kBelow && Beside<L>::kBits && S::kXors && S::template kFlips<L::kVec>;
+};
+
+// The steps of vector v.
+template <class L, class S>
+__device__ __forceinline__ Steps<S, L::kVec> steps_of(const Steps<S, L::kVec>& first, int v, int tid) {
+  if constexpr (Alike<L, S>::kIs) return first.below(Beside<L>::down(v));
+  else return Steps<S, L::kVec>(Turns<L::kVec>::of(L::col(v, tid)), L::col(v, tid), L::row(v, tid));
+}
+
 template <class L, class R, class S>
 __device__ __forceinline__ void load_transposed(R (&dst)[L::kRegisters], const S src, int tid) {
   constexpr int kVec = L::kVec;
+  const Steps<S, kVec> first(Turns<kVec>::of(L::col(0, tid)), L::col(0, tid), L::row(0, tid));
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     if (!L::holds(v, tid)) continue;
-    const int c = L::col(v, tid), turn = Turns<kVec>::of(c);
-    const Steps<S, kVec> steps(turn, c, L::row(v, tid));
+    const Steps<S, kVec> steps = steps_of<L, S>(first, v, tid);
     R got[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) got[e] = R(types::to_register(src.base[steps.at(e)]));
-    turn_round<kVec>(got, turn);
+    turn_round<kVec>(got, steps.turn);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) dst[v * kVec + e] = got[e];
   }
@@ -69,15 +88,15 @@ __device__ __forceinline__ void load_transposed(R (&dst)[L::kRegisters], const S
 template <class L, class R, class D>
 __device__ __forceinline__ void store_transposed(const D dst, const R (&src)[L::kRegisters], int tid) {
   constexpr int kVec = L::kVec;
+  const Steps<D, kVec> first(Turns<kVec>::of(L::col(0, tid)), L::col(0, tid), L::row(0, tid));
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     if (!L::holds(v, tid)) continue;
-    const int c = L::col(v, tid), turn = Turns<kVec>::of(c);
-    const Steps<D, kVec> steps(turn, c, L::row(v, tid));
+    const Steps<D, kVec> steps = steps_of<L, D>(first, v, tid);
     R put[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) put[e] = src[v * kVec + e];
-    turn_round<kVec>(put, turn);
+    turn_round<kVec>(put, steps.turn);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) types::to_memory(dst.base[steps.at(e)], put[e]);
   }

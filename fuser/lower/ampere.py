@@ -10,13 +10,11 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
 from fuser.lower.product import Pairs, ProductLowering
+from fuser.lower.tiling import LOAD_WARPS
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Product
 from fuser.schedule.matmul import MatmulTiling, Operand
 from fuser.schedule.shape_class import ShapeClass
-
-LOAD_WARPS = 2
-"""Warps of a load role, which copy by all their threads."""
 
 
 class AmpereLowering(ProductLowering[AmpereParams]):

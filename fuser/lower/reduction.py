@@ -49,10 +49,8 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         """Return the kernel, without any sync, and where its numbers come from."""
         domain = self.tiling.domain
         if self.params.load == "bulk":
-            self.params.refuse("load", 'reductions load directly or by TMA; use load="tma"')
-        by_tma = self._moved_by_tma(domain.leaves, self.params.load, "load")
-        for access in domain.leaves:
-            self._load(access, kir.Engine.TMA if access.name in by_tma else None)
+            self.params.refuse("load", 'reductions take no bulk copies; use load="tma"')
+        self._load_all(domain.leaves)
         sums = [
             self.math.fragment(
                 f"sum_{self.tiling.domain.name(reduction)}", operand_dtypes(reduction.tv)[0]

@@ -233,7 +233,7 @@ def _own(kernel: kir.Kernel) -> frozenset[str]:
             layout: kir.Layout | None = None
             if isinstance(stmt, kir.CpAsync):
                 layout = stmt.layout
-            elif isinstance(stmt, kir.Load) and not stmt.matrix and slot.cta is None:
+            elif isinstance(stmt, kir.Load) and _straight(stmt) and slot.cta is None:
                 layout = stmt.dst.layout
             if layout is not None and layout.shape != slot.buffer.shape:
                 layout = None
@@ -246,6 +246,11 @@ def _own(kernel: kir.Kernel) -> frozenset[str]:
         and all(layout is not None and _one_each(layout) for layout in layouts)
         and not any(places[name].shares(other) for other in kernel.buffers if other.name != name)
     )
+
+
+def _straight(stmt: kir.Load) -> bool:
+    """Whether every thread loads the elements that are its own by the layout."""
+    return not stmt.matrix and not stmt.transposed
 
 
 def _one_each(layout: kir.Layout) -> bool:

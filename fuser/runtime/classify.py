@@ -102,8 +102,8 @@ class _Call:
                 return whole
         if not asked and not segment.domain.reductions:
             schedule = self.chosen(segment, by_tma=True)
-            if isinstance(schedule, PointwiseParams) and schedule.transpose:
-                return self._transposing(segment, schedule)
+            assert isinstance(schedule, PointwiseParams), "a domain without products"
+            return self._pointwise(segment, schedule)
         schedule = self.chosen(segment)
         shapes = self.shapes(segment, schedule)
         if segment.domain.rows and not isinstance(self.params, NormParams):
@@ -143,10 +143,8 @@ class _Call:
                 return schedule, shapes
             aligned = least
 
-    def _transposing(
-        self, segment: Segment, schedule: PointwiseParams
-    ) -> tuple[Params, ShapeClass]:
-        """Return a schedule that transposes tiles, direct if TMA cannot move all that it should."""
+    def _pointwise(self, segment: Segment, schedule: PointwiseParams) -> tuple[Params, ShapeClass]:
+        """Return a default schedule as the tensors suit it, direct if TMA cannot move all of it."""
         shapes, tiles = self.shapes(segment, schedule), tiled(segment.domain, schedule)
         assert isinstance(tiles, Tiling), "a domain without products"
         for access in tiles.domain.reads:

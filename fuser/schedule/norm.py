@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuser.fusion.ir import reached
 from fuser.fusion.zeros import unchanged_by_zeros
+from fuser.schedule import pointwise
 from fuser.schedule.domain import Access, Domain, arguments, unit_stride
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
@@ -60,22 +61,12 @@ def copied(tiles: ReductionTiling, params: NormParams, shapes: ShapeClass) -> di
     """Return the inputs that cp.async can bring, and how many elements at a time.
 
     They differ from row to row of a tile and along each: every thread copies what it will have.
-
-    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
     """
-    found: dict[Access, int] = {}
-    down, across = tiles.rank - 2, tiles.rank - 1
-    for access in tiles.domain.reads:
-        nbytes = access.tv.dtype.nbytes
-        whole = tiles.varies(access, across) and _varies(access, tiles.domain)
-        if not whole or not tiles.unit(access, across) or nbytes == 1:
-            continue
-        if params.tile[0] > 1 and not tiles.varies(access, down):
-            continue
-        width = min(params.vector, shapes.elements(access.name), 16 // nbytes)
-        if width * nbytes >= 4:
-            found[access] = width
-    return found
+    return {
+        access: width
+        for access, width in pointwise.copied(tiles, params, shapes).items()
+        if _varies(access, tiles.domain) and access.tv.dtype.nbytes > 1
+    }
 
 
 def _axes(domain: Domain) -> list[tuple[int, ...]]:

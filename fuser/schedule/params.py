@@ -12,8 +12,8 @@ Mechanism = Literal["direct", "tma"]
 """How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
 
 Arrival = Literal["direct", "tma", "bulk", "cp_async"]
-"""How inputs come to the CTA: as `Mechanism`; by bulk copies of runs of memory; or, whole rows, by
-copies of each thread that run on while it computes."""
+"""How inputs come to the CTA: as `Mechanism`; by bulk copies of runs of memory; or by copies of
+each thread that run on while it computes."""
 
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
@@ -26,7 +26,7 @@ or the launch runs all CTAs at once, or none."""
 Partial = Literal["f32", "f16", "bf16"]
 """Type of sums on their way from one CTA to another."""
 MECHANISM: tuple[Mechanism, ...] = get_args(Mechanism)
-ARRIVAL: tuple[Arrival, ...] = ("direct", "tma", "bulk")
+ARRIVAL: tuple[Arrival, ...] = get_args(Arrival)
 PROLOGUE: tuple[Prologue, ...] = get_args(Prologue)
 MEET: tuple[Meet, ...] = get_args(Meet)
 RESIDENCY: tuple[Residency, ...] = get_args(Residency)
@@ -103,9 +103,10 @@ class PointwiseParams(Checked):
         Computing warps per CTA, 1..16.
     ctas_per_sm : int or None
         CTAs launched per SM, each taking tiles in turn (persistent); None launches one CTA a tile.
-    load : {"direct", "tma", "bulk"}
-        Mechanism of the inputs: those that TMA can take, or bulk copies of one axis in whole tiles;
-        the rest, and what is left of the axis, are loaded directly.
+    load : {"direct", "tma", "bulk", "cp_async"}
+        Mechanism of the inputs: those that TMA can take, or bulk copies of one axis in whole tiles,
+        or cp.async, 4 to 16 bytes at a time; the rest, and what is left of the axis, are loaded
+        directly.
     store : {"direct", "tma"}
         Mechanism of the outputs.
     stages : int
@@ -113,7 +114,8 @@ class PointwiseParams(Checked):
     prefetch : int
         Tiles loaded ahead of the one computed, 0..stages-1; without warp specialisation only.
     warp_specialized : bool
-        A load role of one warp beside the computing warps, which it runs ahead of by `stages`.
+        A load role of one warp (of two, by cp.async) beside the computing warps, which it runs
+        ahead of by `stages`.
     flat : bool
         Walk all axes as one, row ends or not; tensors without some of them are loaded by index.
     transpose : bool

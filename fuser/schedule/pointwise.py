@@ -151,12 +151,27 @@ def tiling(domain: Domain, params: PointwiseParams) -> Tiling:
     return Tiling(domain, split=False, tile=(1,) * (rank - 2) + (rows, cols))
 
 
+def copied(tiles: Tiling, params: PointwiseParams, shapes: ShapeClass) -> dict[Access, int]:
+    """Return the inputs that cp.async can bring, and how many elements at a time.
+
+    They have an element for each of a tile, and neighbours along its last axis.
+
+    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+    """
+    found: dict[Access, int] = {}
+    for access in tiles.domain.reads:
+        nbytes = access.tv.dtype.nbytes
+        width = min(params.vector, shapes.elements(access.name), VECTOR_BYTES // nbytes)
+        near = tiles.unit(access, tiles.axes(access)[-1]) and not tiles.cycles(access)
+        if near and tiles.covers(access) and width * nbytes >= 4:
+            found[access] = width
+    return found
+
+
 FEW = 8
 """Elements along an axis, at most, for which nothing is gained by transposing tiles."""
-LINE = 128
-"""Bytes of a row of a transposed tile as it lies in memory, and of the banks of shared memory."""
-LEAST, MOST = 32, 64
-"""Rows and columns of a transposed tile, where there are so many."""
+SIDE, SIDE_BYTES = 64, 256
+"""Rows and columns of a tile that is transposed: elements, and bytes of the widest, at most."""
 
 
 def default_transposing(
@@ -164,32 +179,35 @@ def default_transposing(
 ) -> PointwiseParams | None:
     """Choose params for a kernel whose tensors lie in different orders; None if that is not so.
 
-    `loops` are the extents of the loop axes.  A row of a tile is eight vectors, so that no two
-    lanes of a warp meet in a bank; a column is a line of the narrowest transposed tensor.  By TMA
-    tiles are on their way without registers.
+    `loops` are the extents of the loop axes.  Rows and columns of a tile are lines of memory, and
+    a thread has four vectors of it, so that enough is on its way before threads join; by TMA tiles
+    are on their way without registers.  Of small or short tensors tiles are smaller, a thread has
+    two vectors, and loads them itself: boxes of less than lines are slow, and so is the first one.
     """
     asked = PointwiseParams((1, 1), 1, 1, None, "direct", "direct", transpose=True)
     tiles = tiling(domain, asked)
     whole = [a for a in (*domain.reads, *domain.writes) if tiles.turned(a) or _spans(tiles, a)]
-    turned = [access.tv.dtype.nbytes for access in whole if tiles.turned(access)]
     extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
-    if not turned or min(extents[-2:]) <= FEW:
+    if not any(map(tiles.turned, whole)) or min(extents[-2:]) <= FEW:
         return None
-    vector = max(2, min(8, 16 // min(access.tv.dtype.nbytes for access in whole)))
-    rows, cols = min(max(LINE // min(turned), LEAST), MOST), max(8 * vector, LEAST)
+    vector = max(2, min(8, VECTOR_BYTES // min(access.tv.dtype.nbytes for access in whole)))
+    side = rows = cols = min(SIDE, SIDE_BYTES // max(access.tv.dtype.nbytes for access in whole))
     while rows > vector and rows >= 2 * extents[-2]:
         rows //= 2
     while cols > vector and cols >= 2 * extents[-1]:
         cols //= 2
     around = prod(extents[:-2])
-    while rows > 16 and around * -(-extents[-2] // rows) * -(-extents[-1] // cols) < SM_90A.sms:
-        rows //= 2
+    while max(rows, cols) > SIDE // 2 and (
+        around * -(-extents[-2] // rows) * -(-extents[-1] // cols) < 2 * SM_90A.sms
+    ):
+        rows, cols = (rows // 2, cols) if rows >= cols else (rows, cols // 2)
+    lines = rows == cols == side
     return PointwiseParams(
         tile=(rows, cols),
         vector=vector,
-        warps=max(1, rows * cols // (WARP * 2 * vector)),
+        warps=max(1, rows * cols // (WARP * (4 if lines else 2) * vector)),
         ctas_per_sm=None,
-        load="tma" if by_tma else "direct",
+        load="tma" if by_tma and lines else "direct",
         store="direct",
         transpose=True,
     )
@@ -201,14 +219,28 @@ def _spans(tiles: Tiling, access: Access) -> bool:
 
 
 def suited(params: PointwiseParams, tiles: Tiling, shapes: ShapeClass) -> PointwiseParams:
-    """Return params with vectors as wide as tensors that are not transposed are aligned."""
-    vector = params.vector
+    """Return params with vectors as wide as tensors that are not transposed are aligned.
+
+    Where that is less, lanes still have neighbours, and threads no more than eight vectors.  Large
+    transposed tiles of less than 4 bytes an element are computed by pairs: half the instructions,
+    which are what takes the time then.
+    """
+    vector, (rows, cols) = params.vector, params.tile
     for access in (*tiles.domain.reads, *tiles.domain.writes):
         aligned = shapes.elements(access.name)
-        narrow = aligned * access.tv.dtype.nbytes < VECTOR_BYTES
+        narrow = aligned * access.tv.dtype.nbytes < VECTOR_BYTES and not tiles.cycles(access)
         if narrow and _spans(tiles, access) and not tiles.turned(access):
             vector = min(vector, aligned)
-    return replace(params, vector=vector)
+    pairs = params.transpose and rows * cols == SIDE * SIDE
+    if pairs and all(a.tv.dtype.nbytes < 4 for a in (*tiles.domain.reads, *tiles.domain.writes)):
+        vector = max(vector, 2)
+    most = 8 * vector * WARP
+    while vector < params.vector and rows * cols > most * params.warps:
+        if params.transpose:
+            params = replace(params, warps=2 * params.warps)
+        else:
+            rows, cols = (rows // 2, cols) if rows > 1 else (rows, cols // 2)
+    return replace(params, vector=vector, tile=(rows, cols))
 
 
 def default_params(fusion: Fusion) -> PointwiseParams:
@@ -229,27 +261,73 @@ def default_params(fusion: Fusion) -> PointwiseParams:
     )
 
 
-def flattened(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> PointwiseParams:
-    """Walk all axes as one where that makes accesses wider, or rows fill tiles badly.
+WAVE = SM_90A.sms * 1024
+"""Threads that run at once, each with up to 64 registers."""
 
-    Not where something else is in the way: tensors of all axes in another order or with gaps, or
-    more positions than 32 bits count.
+
+def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
+    """Choose params for a kernel whose tensors lie in one order: each thread loads what it holds.
+
+    `loops` are the extents of the loop axes.  A thread takes 16 bytes of the widest tensor at a
+    time, so that neighbouring lanes have neighbouring bytes of every one; of large tensors two such
+    vectors: at 1024 threads an SM these are the 32 to 48 KB on their way that an H200's memory
+    wants.  Of small ones, which are a matter of latency, a thread takes one vector, a narrower one
+    where SMs would be left without work.
+    """
+    rank, total = len(domain.extents), prod(loops)
+    every = (*domain.reads, *domain.writes)
+    full = [access for access in every if _has_all(access, rank)] or every
+    widest = max((access.tv.dtype.nbytes for access in full), default=4)
+    vector = max(1, min(8, VECTOR_BYTES // widest))
+    many = 2 if total >= 2 * WAVE * 2 * vector else 1
+    while vector > 2 and total < 2 * SM_90A.sms * 128 * vector:
+        vector //= 2
+    elements = cols = 128 * vector * many
+    last = prod(loops[axis] for axis in domain.merged[-1])
+    while len(domain.merged) > 1 and cols > vector and cols >= 2 * last:
+        cols //= 2
+    params = PointwiseParams((elements // cols, cols), vector, 4, None, "direct", "direct")
+    if _walks_flat(params, domain, loops):
+        return replace(params, tile=(1, elements), flat=True)
+    return params
+
+
+def _has_all(access: Access, rank: int) -> bool:
+    """Tell whether a tensor varies along all loop axes."""
+    return all(access.axis_of(axis) is not None for axis in range(rank))
+
+
+def _walks_flat(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> bool:
+    """Tell whether all axes are better walked as one.
+
+    So that accesses are wider; or, where no tensor of all axes lies in another order or with gaps,
+    because rows fill tiles badly, or as nothing is lost by it: all that repeats does so by whole
+    vectors, and no division by the tiles of a row stands before the first load.
     """
     rank, cols = len(domain.extents), params.tile[1]
-    every = [
-        access
-        for access in (*domain.reads, *domain.writes)
-        if all(access.axis_of(axis) is not None for axis in range(rank))
-    ]
-    whole = all(is_whole(access, rank) for access in every)
-    if not whole or len(domain.merged) == 1 or flat_refusal(domain) is not None:
-        return params
+    if len(domain.merged) == 1 or flat_refusal(domain) is not None:
+        return False
     if prod(loops) + cols > MAX_POSITION:
-        return params
+        return False
     last = prod(loops[axis] for axis in domain.merged[-1])
-    odd = any(last * access.tv.dtype.nbytes % 16 for access in every)
+    every = (*domain.reads, *domain.writes)
+    if any(last * a.tv.dtype.nbytes % VECTOR_BYTES for a in every if is_whole(a, rank)):
+        return True
+    if any(_has_all(a, rank) and not is_whole(a, rank) for a in every):
+        return False
     filled = last / (-(-last // cols) * cols) if last else 1
-    return replace(params, flat=True) if odd or filled < FILLED else params
+    return filled < FILLED or all(_repeats_by(params.vector, a, loops) for a in every)
+
+
+def _repeats_by(vector: int, access: Access, loops: Sequence[int]) -> bool:
+    """Tell whether a tensor repeats, if it does, after a multiple of so many neighbours."""
+    rank = len(loops)
+    found = runs(access, rank)
+    if not found or is_whole(access, rank):
+        return True
+    last = access.axis_of(rank - 1)
+    alone = len(found) == 1 and last is not None and unit_stride(access.tv, last)
+    return alone and prod(loops[axis] for axis in found[0]) % vector == 0
 
 
 def _stored(fusion: Fusion, tv: TensorView) -> bool:

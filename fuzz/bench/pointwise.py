@@ -1,4 +1,4 @@
-"""Rows of pointwise fusions over 2^28 elements: `x + y`, scaled gelu, bias + gelu + residual."""
+"""Rows of pointwise fusions: of large tensors, in different orders, of odd rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,25 @@ from fuser.schedule.params import Mechanism, PointwiseParams
 from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16, together
 
 ELEMENTS = 1 << 28
-PROBE = 1 << 12
-"""Elements, or rows of a matrix, that are compared with torch in f64."""
+BF16, F32 = torch.bfloat16, torch.float32
+HALF = ELEMENTS // 2
+"""Elements of a tensor, of rows that have several, or wider ones."""
+WIDE = (16384, 8192)
+"""As many, as a matrix."""
 
 
 @dataclass(frozen=True)
 class Pointwise(Row):
-    """A row of tensors of these shapes, and an output like the first."""
+    """A row of tensors of these shapes and of a type, and an output as large as the largest.
+
+    Copies of as many bytes are timed beside it where they are its `roof`.
+    """
 
     formula: str
     shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype = torch.bfloat16
+    out: torch.dtype = torch.bfloat16
+    roof: bool = True
     tolerance = 0.05
 
     @property
@@ -35,20 +44,18 @@ class Pointwise(Row):
 
     @property
     def nbytes(self) -> int:
-        """Those of the large tensors."""
-        large = sum(torch.Size(shape).numel() == ELEMENTS for shape in self.shapes) + 1
-        return 2 * large * ELEMENTS
+        """Those of all tensors."""
+        sizes = [torch.Size(shape).numel() for shape in self.shapes]
+        return sum(sizes) * self.dtype.itemsize + max(sizes) * self.out.itemsize
 
     def inputs(self) -> Tensors:
         """Return numbers in [-1, 1]."""
-        return tuple(random_bf16(*shape) for shape in self.shapes)
+        return tuple(random_bf16(*shape).to(self.dtype) for shape in self.shapes)
 
     def error(self, given: Tensors, outs: Tensors) -> float:
-        """Compare the beginning with torch in f64."""
-        (out,) = outs
-        few = [t.double() if t.numel() < 1 << 20 else t[:PROBE].double() for t in given]
-        (want,) = together(self.form(*few))
-        return float((out[: len(want)].double() - want).abs().max())
+        """Compare all with torch in f32."""
+        (want,) = together(self.form(*(t.float() for t in given)))
+        return float((outs[0].float() - want).abs().max())
 
     def candidates(self) -> dict[str, PointwiseParams]:
         """Return schedules of every family."""
@@ -80,11 +87,16 @@ class Pointwise(Row):
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch, and copies of as many bytes."""
-        return super().peers(outs, compiled=compiled) | _copies(self.nbytes)
+        copies = _copies(self.nbytes) if self.roof else {}
+        return super().peers(outs, compiled=compiled) | copies
 
 
 def rows() -> list[Row]:
-    """Return the rows X1 to X4, bf16."""
+    """Return the rows X1 to X7 of large tensors, T1 to T6 of transposes, O1 and O2 of odd rows."""
+    return [*_large(), *_transposes(), *_odd()]
+
+
+def _large() -> list[Row]:
     flat, wide = (ELEMENTS,), (ELEMENTS // 8192, 8192)
     scaled = (flat, *[(1,)] * 3)
     tanh, erf = partial(functional.gelu, approximate="tanh"), functional.gelu
@@ -99,6 +111,33 @@ def rows() -> list[Row]:
             "gelu(tanh)(x+bias)+r",
             (wide, (8192,), wide),
         ),
+        Pointwise("X5", _gated, lambda g, u: functional.silu(g) * u, "silu(g)*u", (WIDE, WIDE)),
+        Pointwise("X6", _triad, lambda x, y: 1.5 * x + y, "1.5*x+y, f32", ((HALF,),) * 2, F32, F32),
+        Pointwise("X7", _widened, lambda x: x.float() * 1.5, "f32(x)*1.5", ((HALF,),), out=F32),
+    ]
+
+
+def _transposes() -> list[Row]:
+    out: list[Row] = []
+    for shape, dtype in (((8192, 8192), BF16), ((8192, 8192), F32), ((4099, 6001), BF16)):
+        name, across = f"T{len(out) + 1}", (shape[1], shape[0])
+        says = f"x + y.T, {shape[0]} x {shape[1]} {dtype}".replace("torch.", "")
+        make = partial(_turned, str(dtype).removeprefix("torch."))
+        out.append(Pointwise(name, make, lambda x, y: x + y.T, says, (shape, across), dtype, dtype))
+    for dims in ((0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)):
+        form = partial(_permuted, dims=dims)
+        says = f"permute{dims} of 256 x 512 x 1024".replace(" ", "", 2)
+        out.append(
+            Pointwise(f"T{len(out) + 1}", partial(_moved, dims), form, says, ((256, 512, 1024),))
+        )
+    return out
+
+
+def _odd() -> list[Row]:
+    shape = (20011, 4099)
+    return [
+        Pointwise("O1", _relu, torch.relu, "relu, 20011 x 4099", (shape,)),
+        Pointwise("O2", partial(_sum, 2), torch.add, "x + y, 20011 x 4099", (shape, shape)),
     ]
 
 
@@ -125,11 +164,57 @@ def _copies(nbytes: int) -> Peers:
     return peers
 
 
-def _sum() -> Fusion:
+def _sum(rank: int = 1) -> Fusion:
     fd = FusionDefinition()
-    x, y = (fd.define_tensor(shape=[-1], dtype="bf16") for _ in range(2))
+    x, y = (fd.define_tensor(shape=[-1] * rank, dtype="bf16") for _ in range(2))
     fd.add_output(fd.ops.add(x, y))
     return fd.fusion()
+
+
+def _relu() -> Fusion:
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.relu(fd.define_tensor(shape=[-1, -1], dtype="bf16")))
+    return fd.fusion()
+
+
+def _gated() -> Fusion:
+    fd = FusionDefinition()
+    gate, up = (fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(2))
+    fd.add_output(fd.ops.mul(fd.ops.silu(gate), up))
+    return fd.fusion()
+
+
+def _triad() -> Fusion:
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor(shape=[-1], dtype="f32") for _ in range(2))
+    fd.add_output(fd.ops.add(fd.ops.mul(x, 1.5), y))
+    return fd.fusion()
+
+
+def _widened() -> Fusion:
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1], dtype="bf16")
+    fd.add_output(fd.ops.mul(fd.ops.cast(x, "f32"), 1.5))
+    return fd.fusion()
+
+
+def _turned(dtype: str) -> Fusion:
+    fd = FusionDefinition()
+    short = {"bfloat16": "bf16", "float32": "f32"}[dtype]
+    x, y = (fd.define_tensor(shape=[-1, -1], dtype=short) for _ in range(2))
+    fd.add_output(fd.ops.add(x, fd.ops.permute(y, [1, 0])))
+    return fd.fusion()
+
+
+def _moved(dims: tuple[int, ...]) -> Fusion:
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1] * len(dims), dtype="bf16")
+    fd.add_output(fd.ops.set(fd.ops.permute(x, list(dims))))
+    return fd.fusion()
+
+
+def _permuted(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return x.permute(dims).contiguous()
 
 
 def _gelu(act: Form) -> Form:

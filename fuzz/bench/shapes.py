@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import exp, log
 from statistics import geometric_mean, quantiles
@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuser.schedule.shape_class import Params
-from fuzz.bench import norms, reductions
-from fuzz.bench.row import DEFAULT, Row, Tensors, random_bf16, together
+from fuzz.bench import norms, pointwise, reductions
+from fuzz.bench.row import DEFAULT, Row
 
 ROWS, COLS = (16, 200_000), (16, 130_000)
 """Least and most rows and columns; both are drawn with all sizes alike likely, on a log scale."""
@@ -27,37 +26,6 @@ MOST_BYTES = 2 << 30
 """Largest matrix."""
 WORST = 5
 """Shapes that are named in the summary of a kind."""
-
-
-@dataclass(frozen=True)
-class Broadcast(Row):
-    """A row of `silu(x + bias) + r`, bf16."""
-
-    shape: tuple[int, int]
-    tolerance = 0.05
-
-    @property
-    def says(self) -> str:
-        """What it computes."""
-        return f"silu(x + bias) + r, {self.shape[0]} x {self.shape[1]}"
-
-    @property
-    def nbytes(self) -> int:
-        """Those of the three matrices."""
-        return 6 * self.shape[0] * self.shape[1]
-
-    def inputs(self) -> Tensors:
-        """Return numbers in [-1, 1]."""
-        return random_bf16(*self.shape), random_bf16(self.shape[1]), random_bf16(*self.shape)
-
-    def error(self, given: Tensors, outs: Tensors) -> float:
-        """Compare all with torch in f32."""
-        (want,) = together(self.form(*(t.float() for t in given)))
-        return float((outs[0].float() - want).abs().max())
-
-    def candidates(self) -> dict[str, Params]:
-        """Return schedules worth trying: the default alone."""
-        return {}
 
 
 def rows(count: int, seed: int) -> Iterator[Row]:
@@ -111,7 +79,9 @@ def _normal(kind: str, name: str, shape: tuple[int, int]) -> Row:
 
 
 def _broadcast(name: str, shape: tuple[int, int]) -> Row:
-    return Broadcast(name, _fusion, _torch, shape)
+    says = f"silu(x + bias) + r, {shape[0]} x {shape[1]}"
+    shapes = (shape, shape[1:], shape)
+    return pointwise.Pointwise(name, _fusion, _torch, says, shapes, roof=False)
 
 
 def _fusion() -> Fusion:

@@ -25,7 +25,7 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import NormParams, PointwiseParams
+from fuser.schedule.params import ARRIVAL, NormParams, PointwiseParams
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -105,7 +105,7 @@ def representative(family: str) -> Case:
         vector=4,
         warps=2,
         ctas_per_sm=1,
-        load="bulk" if bulk else "direct" if loads == "direct" else "tma",
+        load=next(word for word in ARRIVAL if loads.startswith(word)),
         store="tma" if stores == "tma" else "direct",
         stages=1 if loads == "direct" else 3,
         prefetch=2 if loads.endswith("pipelined") else 0,

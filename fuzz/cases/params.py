@@ -15,8 +15,14 @@ from fuser.fusion.ops import reduced_axes
 from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import Access, Domain, flat_refusal, is_whole
-from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
-from fuser.schedule.pointwise import Tiling, tiling
+from fuser.schedule.params import (
+    ARRIVAL,
+    MAX_STAGES,
+    Arrival,
+    PointwiseParams,
+    ReductionParams,
+)
+from fuser.schedule.pointwise import Tiling, copied, tiling
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, ShapeClass
@@ -34,6 +40,8 @@ POINTWISE_FAMILIES: tuple[str, ...] = (
     "tma-specialized/tma",
     "bulk-pipelined/direct",
     "bulk-specialized/direct",
+    "cp_async-pipelined/direct",
+    "cp_async-specialized/direct",
 )
 """Every schedule family without products; the name of `PointwiseParams.family`."""
 FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + MATMUL_FAMILIES
@@ -113,11 +121,12 @@ def params(
     stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
-    weights = {"direct": 1, "tma": 3, "bulk": 5 if _has_runs(fusion) else 0}
+    weights = {"direct": 1, "tma": 3, "cp_async": 3, "bulk": 5 if _has_runs(fusion) else 0}
     weighted = [f for f in families for _ in range(weights[_arrival(f)] + 2 * (f == "direct/tma"))]
     family = draw(st.sampled_from(weighted or ["direct/direct"]))
     loads, stores = family.split("/")
-    load, store, bulk = loads != "direct", stores == "tma", loads.startswith("bulk")
+    arrival = _arrival(family)
+    load, store, bulk = arrival != "direct", stores == "tma", arrival == "bulk"
     columns = TMA_COLUMNS if load or store else (16, 1, 24, 64, 256, 1024, 2048)
     columns = BULK_COLUMNS if bulk else columns
     if _reduces_columns(fusion):
@@ -154,7 +163,7 @@ def params(
         ),
         warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
         ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
-        load="bulk" if bulk else "tma" if load else "direct",
+        load=arrival,
         store="tma" if store else "direct",
         stages=stages,
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
@@ -172,9 +181,9 @@ def params(
     )
 
 
-def _arrival(family: str) -> str:
+def _arrival(family: str) -> Arrival:
     """Return how inputs come to the CTA in a family."""
-    return family.split("/")[0].split("-")[0]
+    return next(word for word in ARRIVAL if family.startswith(word))
 
 
 def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
@@ -197,7 +206,7 @@ def extents(
         many = params.splits
         turns += [cols * many, rows * many, cols * (2 * many - 1)]
         edges += [cols * many - 1, rows * many + 1, rows * 2 * many] * 2
-    even = draw(st.booleans()) or ("tma" in params.family and not rarely(draw))
+    even = draw(st.booleans()) or (_wants_even(params) and not rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found = {}
     for position, name in enumerate(symbols(fusion)):
@@ -210,6 +219,10 @@ def extents(
         found[name] = draw(st.sampled_from(fitting) if whole else st.sampled_from(fitting) | odd)
         left //= max(found[name] ** _uses(fusion, name), 1)
     return found
+
+
+def _wants_even(params: PointwiseParams) -> bool:
+    return params.store == "tma" or params.load in ("tma", "cp_async")
 
 
 @st.composite
@@ -258,6 +271,11 @@ def possible(case: Case) -> Case:
         leaves = tuple(leaf for reduction in domain.reductions for leaf in reduction.leaves)
         if load == "bulk":
             load = load if _in_bulk(tiles, shape_class) else "direct"
+        elif load == "cp_async":
+            wanted = leaves or domain.reads
+            assert isinstance(tiles, Tiling), "a kernel without products"
+            every = copied(tiles, schedule, shape_class)
+            load = load if not wanted or any(a in every for a in wanted) else "direct"
         else:
             load = load if able(leaves or domain.reads) else "direct"
         store = store if domain.reductions or able(domain.writes) else "direct"

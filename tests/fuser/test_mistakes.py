@@ -243,7 +243,7 @@ MISTAKES: list[tuple[Callable[[], None], type[Exception], str]] = [
     (strides_of_the_wrong_length, F, "stride_order"),
     (too_many_stages, S, "use stages=8"),
     (prefetch_of_all_stages, S, "use prefetch=2"),
-    (unknown_mechanism, S, 'use "direct", "tma" or "bulk"'),
+    (unknown_mechanism, S, 'use "direct", "tma", "bulk" or "cp_async"'),
     (ring_without_tma, S, 'or load="tma"'),
     (box_too_wide, S, r"use tile=\(2, 256\)"),
     (vector_across_columns, S, "use 104 columns"),

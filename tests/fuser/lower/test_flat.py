@@ -63,13 +63,22 @@ def test_values_and_syncs(params: PointwiseParams, subject: Fusion, sizes: tuple
 
 
 @pytest.mark.parametrize(
-    ("sizes", "flat"), [((5, 293), True), ((5, 296), True), ((5, 4096), False), ((5, 4099), True)]
+    ("subject", "sizes", "flat"),
+    [
+        (ROW, (5, 293), True),
+        (ROW, (5000, 4096), True),
+        (COLUMN, (5000, 4096), False),
+        (COLUMN, (5000, 4099), True),
+        (COLUMN, (5000, 1280), True),
+    ],
 )
-def test_rows_are_walked_where_they_fill_tiles(sizes: tuple[int, int], flat: bool) -> None:
-    """Of rows that are whole tiles of whole vectors nothing repeats."""
+def test_rows_are_walked_where_a_tensor_repeats_by_elements(
+    subject: Fusion, sizes: tuple[int, int], flat: bool
+) -> None:
+    """And fill tiles, and are whole vectors; else nothing is lost by one axis, or much gained."""
     extents = {"R": sizes[0], "C": sizes[1]}
-    given = specs(Case(ROW, DIRECT, extents, "integers", seed=1))
-    (schedule,) = classify(ROW, None, given).schedules
+    given = specs(Case(subject, DIRECT, extents, "integers", seed=1))
+    (schedule,) = classify(subject, None, given).schedules
     assert isinstance(schedule, PointwiseParams)
     assert schedule.flat is flat
 

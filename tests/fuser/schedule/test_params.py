@@ -43,7 +43,7 @@ GOOD: dict[str, object] = {
         ({"warps": 0}, r"need 1\.\.16 warps"),
         ({"warps": 2.5}, r"warps must be an int"),
         ({"ctas_per_sm": 0}, r"need 1\.\.32 or None"),
-        ({"load": "cp.async"}, r"unknown mechanism; use \"direct\", \"tma\" or \"bulk\""),
+        ({"load": "cp.async"}, r"unknown mechanism; use \"direct\", \"tma\", \"bulk\" or "),
         ({"load": "direct"}, r"direct loads have no ring"),
         ({"warp_specialized": True}, r"the load role runs ahead by its stages; use prefetch=0"),
     ],

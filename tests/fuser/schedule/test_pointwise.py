@@ -5,9 +5,13 @@ from fusions import DIRECT, bias_relu, row_major
 
 from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ir import Fusion
+from fuser.runtime.classify import classify
 from fuser.schedule.domain import Domain, domains
 from fuser.schedule.params import PointwiseParams
-from fuser.schedule.pointwise import default_params, tiling
+from fuser.schedule.pointwise import default_direct, default_params, tiling
+from fuzz.campaign.judge import judge
+from fuzz.cases.case import Case, specs
 
 
 def flat(dtype: str = "bf16") -> Domain:
@@ -69,3 +73,55 @@ def test_a_bias_does_not_vary_along_rows() -> None:
     bias = next(a for a in tiles.domain.reads if a.tv.rank == 1)
     assert tiles.tma_shape(bias) == (1, 128)
     assert row_major((3, 4), DType.F32).strides == (4, 1)
+
+
+def sums(*inputs: tuple[tuple[str, ...], str]) -> Fusion:
+    """Add up inputs of these axes and types; a missing one stretches."""
+    fd = FusionDefinition()
+    made = None
+    for axes, dtype in inputs:
+        shape = [name if name in axes else 1 for name in ("R", "C")]
+        x = fd.ops.cast(fd.define_tensor(shape=shape, dtype=dtype), "f32")
+        made = x if made is None else fd.ops.add(made, x)
+    assert made is not None
+    fd.add_output(fd.ops.cast(made, inputs[0][1]))
+    return fd.fusion()
+
+
+WHOLE, ROW, COLUMN = ("R", "C"), ("C",), ("R",)
+EQUAL = sums((WHOLE, "bf16"), (ROW, "bf16"), (WHOLE, "bf16"))
+MIXED = sums((WHOLE, "bf16"), (WHOLE, "f32"))
+BROAD = sums((WHOLE, "bf16"), (COLUMN, "f32"))
+
+
+@pytest.mark.parametrize(
+    ("fusion", "sizes", "tile", "vector"),
+    [
+        (EQUAL, (8192, 8192), (1, 2048), 8),
+        (EQUAL, (1000, 1000), (1, 1024), 8),
+        (EQUAL, (10, 1000), (1, 256), 2),
+        (EQUAL, (8191, 8191), (1, 2048), 8),
+        (MIXED, (8192, 8192), (1, 1024), 4),
+        (BROAD, (8192, 8192), (1, 2048), 8),
+        (BROAD, (1 << 17, 512), (4, 512), 8),
+    ],
+)
+def test_the_widest_whole_tensor_and_the_size_decide(
+    fusion: Fusion, sizes: tuple[int, int], tile: tuple[int, int], vector: int
+) -> None:
+    """16 bytes of it; two vectors a thread where there are enough, fewer and narrower for less."""
+    params = default_direct(domains(fusion)[0], sizes)
+    assert (params.tile, params.vector) == (tile, vector)
+
+
+@pytest.mark.parametrize("small", [(3, 40), (5, 293), (9, 2056)])
+@pytest.mark.parametrize("large", [(4096, 4096), (4001, 4003), (64, 16)])
+@pytest.mark.parametrize("fusion", [EQUAL, MIXED, BROAD], ids=["equal", "mixed", "broad"])
+def test_defaults_are_right_at_other_sizes_too(
+    fusion: Fusion, large: tuple[int, int], small: tuple[int, int]
+) -> None:
+    """The schedule of one call is proved, and run, with tails of another one."""
+    asked = Case(fusion, DIRECT, dict(zip("RC", large, strict=True)), "integers", seed=0)
+    (params,) = classify(fusion, None, specs(asked)).schedules
+    records = judge(Case(fusion, params, dict(zip("RC", small, strict=True)), "integers", seed=1))
+    assert {record.status for record in records} == {"pass"}

@@ -16,6 +16,8 @@ from fuser.runtime.classify import classify
 from fuser.schedule.domain import Domain, domains
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import default_transposing, tiling
+from fuzz.campaign.judge import judge
+from fuzz.cases.case import Case, specs
 
 PLAIN = PointwiseParams((16, 32), 4, 4, None, "direct", "direct", transpose=True)
 
@@ -94,15 +96,16 @@ def test_vectors_divide_rows_and_columns() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "tile", "vector"),
-    [("bf16", (64, 64), 8), ("f32", (32, 32), 4), ("f64", (32, 32), 2), ("i8", (64, 64), 8)],
+    [("bf16", (64, 64), 8), ("f32", (64, 64), 4), ("f64", (32, 32), 2), ("i8", (64, 64), 8)],
 )
-def test_the_default_tile_has_eight_vectors_a_row(
+def test_the_default_tile_has_lines_either_way(
     dtype: str, tile: tuple[int, int], vector: int
 ) -> None:
-    """And rows of the transposed tensor of up to 128 bytes."""
+    """Of up to 256 bytes, and four vectors a thread."""
     params = default_transposing(domain(moved((1, 0), dtype)), (4096, 4096), by_tma=True)
     assert params is not None
     assert (params.tile, params.vector) == (tile, vector)
+    assert tile[0] * tile[1] == 4 * vector * 32 * params.warps
 
 
 @pytest.mark.parametrize(
@@ -124,10 +127,19 @@ def test_small_tensors_have_small_tiles() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "cols", "load", "vector"),
-    [(1024, 2048, "tma", 8), (1001, 2048, "direct", 8), (1024, 1001, "direct", 1)],
+    [
+        (2048, 2048, "tma", 8),
+        (512, 1024, "direct", 8),
+        (2001, 2048, "direct", 8),
+        (2048, 2001, "direct", 2),
+        (333, 501, "direct", 1),
+    ],
 )
 def test_rows_decide_between_tma_and_threads(rows: int, cols: int, load: str, vector: int) -> None:
-    """TMA wants rows of multiples of 16 bytes; vectors are as wide as the straight rows allow."""
+    """TMA wants rows of multiples of 16 bytes, and enough tiles of whole lines.
+
+    Vectors are as wide as the straight rows allow, pairs at least where there is much to do.
+    """
     fusion = moved((1, 0), beside=True)
     first, second = (tv.name for tv in fusion.inputs)
     specs = {
@@ -138,3 +150,21 @@ def test_rows_decide_between_tma_and_threads(rows: int, cols: int, load: str, ve
     params = program.launches[0].params
     assert isinstance(params, PointwiseParams)
     assert (params.transpose, params.load, params.vector) == (True, load, vector)
+    assert params.tile[0] * params.tile[1] <= 8 * vector * 32 * params.warps
+
+
+@pytest.mark.parametrize(
+    ("large", "small"),
+    [((2048, 2048), (72, 136)), ((512, 512), (40, 72)), ((2001, 2003), (37, 41))],
+)
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_defaults_are_right_at_other_sizes_too(
+    dtype: str, large: tuple[int, int], small: tuple[int, int]
+) -> None:
+    """The schedule of one call, by TMA, by vectors and by elements, with tails of another one."""
+    fusion = moved((1, 0), dtype, beside=True)
+    names = [str(axis.extent) for axis in fusion.outputs[0].logical]
+    asked = Case(fusion, PLAIN, dict(zip(names, large, strict=True)), "integers", seed=0)
+    (params,) = classify(fusion, None, specs(asked)).schedules
+    records = judge(Case(fusion, params, dict(zip(names, small, strict=True)), "integers", seed=1))
+    assert {record.status for record in records} == {"pass"}

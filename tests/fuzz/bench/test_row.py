@@ -47,6 +47,21 @@ def test_normalizations_are_what_torch_says(row: norms.Norm) -> None:
     assert row.nbytes > 1e8
 
 
+@pytest.mark.parametrize("row", pointwise.rows(), ids=lambda row: row.name)
+def test_pointwise_rows_are_what_torch_says(row: pointwise.Pointwise) -> None:
+    """As above; shapes stay apart from each other, and equal where they are."""
+    shapes = tuple(tuple(n % 61 + 2 if n > 1 else 1 for n in shape) for shape in row.shapes)
+    small = replace(row, shapes=shapes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "rand", lambda *shape, device: torch.full(shape, 0.3).cumsum(-1) % 1)
+        given = small.inputs()
+    fusion = small.fusion()
+    (made,) = evaluate(fusion, list(given))
+    assert small.error(given, (made.value,)) <= small.tolerance
+    assert fusion.outputs[0].dtype.torch_name == str(row.out).removeprefix("torch.")
+    assert made.value.numel() * row.out.itemsize <= small.nbytes
+
+
 def _on_cpu(
     make: Callable[..., torch.Tensor], *shape: int, dtype: torch.dtype, device: str
 ) -> torch.Tensor:

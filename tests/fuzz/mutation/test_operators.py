@@ -113,7 +113,13 @@ def test_a_representative_kernel_is_of_its_family(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "family", ["direct/tma", "tma-specialized/direct", "bulk-pipelined/direct"]
+    "family",
+    [
+        "direct/tma",
+        "tma-specialized/direct",
+        "bulk-pipelined/direct",
+        "cp_async-specialized/direct",
+    ],
 )
 def test_no_mutant_gets_past_a_judge(family: str) -> None:
     """Each is killed by both judges, or its sync is redundant."""
