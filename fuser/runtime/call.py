@@ -19,7 +19,7 @@ from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
-from fuser.schedule.views import Layout, viewed
+from fuser.schedule.views import Layout, Viewed
 
 ONE_ELEMENT = 16
 """Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
@@ -144,11 +144,11 @@ def intermediate_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
 
 
 def with_views(
-    fusion: Fusion, specs: Mapping[str, Spec], values: Mapping[Symbol, int]
+    known: Viewed, specs: Mapping[str, Spec], values: Mapping[Symbol, int]
 ) -> dict[str, Spec]:
     """Return specs with those of the views in the memory of the tensors that they are of."""
     out = dict(specs)
-    for name, view in viewed(fusion).views.items():
+    for name, view in known.views.items():
         whole = specs[view.whole]
         seen = Layout(whole.shape, whole.strides)
         for step in view.steps:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -26,6 +27,7 @@ from fuser.runtime.call import (
 )
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access, unit_stride
+from fuser.schedule.kept import keep
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
@@ -36,6 +38,7 @@ from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
+from fuser.schedule.views import viewed
 
 
 def classify(
@@ -65,11 +68,14 @@ def classify(
             values = with_parts([(segment.domain, call.chosen(segment))], call.values)
             call = replace(call, values=values)
         made = {tv.name: output_spec(tv, call.values) for tv in fusion.outputs}
-        between = {tv.name: intermediate_spec(tv, call.values) for tv in intermediates(fusion, cut)}
-        call = replace(call, specs=with_views(fusion, {**made, **specs, **between}, call.values))
+        between = {tv.name: intermediate_spec(tv, call.values) for tv in intermediates(fusion, cut, choices)}
+        known = viewed(fusion, choices.kept)
+        call = replace(call, specs=with_views(known, {**made, **specs, **between}, call.values))
         asked = choices
         for segment in cut:
             asked = call.asked(segment, asked, choices.copied)
+        if asked == choices:
+            asked = replace(choices, kept=choices.kept | _kept(fusion, cut))
         asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
         if asked == choices:
             break
@@ -266,6 +272,17 @@ def _in_registers(
         for segment in cut
         if segment.domain.products
     )
+
+
+def _kept(fusion: Fusion, cut: Sequence[Segment]) -> frozenset[str]:
+    """Return what to store so that no product of two kernels is computed twice."""
+    made = Counter(
+        name
+        for segment in cut
+        for name in {tv.held for tv in segment.fusion.tensors if tv.op == "mma"}
+    )
+    twice = (tv for tv in fusion.tensors if tv.op == "mma" and made[tv.name] > 1)
+    return frozenset().union(*(keep(fusion, tv) for tv in twice))
 
 
 def _of_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:

@@ -16,6 +16,7 @@ from fuser.runtime.binding import _check_promises
 from fuser.runtime.call import Spec
 from fuser.runtime.executable import Executable
 from fuser.schedule.segment import intermediates, segments
+from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import Join, Layout, Lie, Narrow, Split, Step
 from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, Kind
@@ -75,7 +76,7 @@ def test_only_what_is_computed_is_stored(name: str) -> None:
     """A view of an input or into an output is no copy."""
     fusion, _ = moved.case(name, (5, 12), "bf16")
     cut = segments(fusion)
-    assert (len(cut), len(intermediates(fusion, cut))) == KERNELS[name]
+    assert (len(cut), len(intermediates(fusion, cut, Choices()))) == KERNELS[name]
 
 
 def test_layouts_are_those_of_torch() -> None:
