@@ -106,8 +106,7 @@ def _rope(o: Any, q: Any, k: Any, cos: Any, sin: Any) -> Any:
     flags = [True, False, True, False]
     wide = [o.broadcast(one, flags) for one in (cos, sin)]
     return tuple(
-        o.cast(o.add(o.mul(x, wide[0]), o.mul(_half_turned(o, x), wide[1])), "bf16")
-        for x in (q, k)
+        o.cast(o.add(o.mul(x, wide[0]), o.mul(_half_turned(o, x), wide[1])), "bf16") for x in (q, k)
     )
 
 

@@ -68,7 +68,10 @@ def classify(
             values = with_parts([(segment.domain, call.chosen(segment))], call.values)
             call = replace(call, values=values)
         made = {tv.name: output_spec(tv, call.values) for tv in fusion.outputs}
-        between = {tv.name: intermediate_spec(tv, call.values) for tv in intermediates(fusion, cut, choices)}
+        between = {
+            tv.name: intermediate_spec(tv, call.values)
+            for tv in intermediates(fusion, cut, choices)
+        }
         known = viewed(fusion, choices.kept)
         call = replace(call, specs=with_views(known, {**made, **specs, **between}, call.values))
         asked = choices
@@ -150,6 +153,9 @@ class _Call:
         """
         domain = segment.domain
         if domain.rows and self.too_long(segment):
+            along = {a.name for a in domain.writes if not {*domain.rows}.isdisjoint(a.coords)}
+            if along:
+                return replace(choices, spread=choices.spread | along)
             return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
         if not domain.products:
             return choices

@@ -18,6 +18,7 @@ from fuser.runtime.call import Spec, extents_of, output_spec, shape_of, with_par
 from fuser.runtime.classify import classify
 from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Params
+from fuser.schedule.views import viewed
 
 Shape = Sequence[int] | Spec | None
 """Of an input: its extents if it is row-major, or all that a call says; None of a number."""
@@ -120,7 +121,9 @@ def explain(
         _part(f"kernel {n}", segment, schedule, specs, values, done)
         for n, (segment, schedule) in enumerate(zip(found, cut.schedules, strict=True))
     )
-    used = {tv.name for segment in found for tv in segment.fusion.inputs}
+    views = viewed(fusion, cut.choices.kept).views
+    names = {tv.name for segment in found for tv in segment.fusion.inputs}
+    used = {views[name].whole if name in views else name for name in names}
     given = sum(_distinct(spec) for name, spec in specs.items() if name in used)
     return Explanation(parts, given + sum(output_spec(tv, values).nbytes for tv in fusion.outputs))
 

@@ -103,7 +103,7 @@ class _Cutting:
         ends = (*self.fusion.outputs, *inside)
         live = {tv for out in ends for tv in ancestry(out)}
         whole = (*ends, *(tv for tv, _ in self.wanted.values() if tv.args[0] in live))
-        self.left = _groups(replace(self.fusion, outputs=whole), self.choices.rows)
+        self.left = _groups(replace(self.fusion, outputs=whole), self.choices)
         self.parts = [
             parts_of(tv)
             for tv in self.fusion.tensors
@@ -149,7 +149,7 @@ class _Cutting:
         if not mine:
             return
         part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
-        (domain,) = domains(part, self.choices.rows)
+        (domain,) = domains(part, self.choices.rows, self.choices.spread)
         assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
@@ -326,8 +326,9 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
     return _place(arg, len(sums) if real[-1:] == sums[-1:] else 1)
 
 
-def _groups(fusion: Fusion, rows: frozenset[str]) -> list[tuple[TensorView, ...]]:
-    return [tuple(access.tv for access in writes) for _, writes in groups(fusion, rows)]
+def _groups(fusion: Fusion, choices: Choices) -> list[tuple[TensorView, ...]]:
+    found = groups(fusion, choices.rows, choices.spread)
+    return [tuple(access.tv for access in writes) for _, writes in found]
 
 
 def _products(
@@ -419,8 +420,8 @@ def apart(
     begun: dict[TensorView, None] = {}
     part = Fusion(fusion.inputs, fusion.tensors, outputs)
     found: dict[TensorView, None] = {}
-    for extents, writes in groups(part, choices.rows):
-        held = whole_rows(extents, writes, choices.rows)
+    for extents, writes in groups(part, choices.rows, choices.spread):
+        held = whole_rows(extents, writes, choices.rows, choices.spread)
         if held is not None:
             found |= dict.fromkeys(tv for tv in held.apart if tv.name not in empty)
             continue

@@ -29,6 +29,7 @@ from fuser.fusion.ops import OPS, Form
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import next_faster
 from fuser.schedule.kept import Epilogues, is_exact, memory_dtype
+from fuser.schedule.rearrange import rearranged
 
 T = TypeVar("T")
 
@@ -195,6 +196,7 @@ def viewed(fusion: Fusion, kept: frozenset[str] = frozenset()) -> Viewed:
 
     What is `kept`, by name, is stored where it is computed and read by what cannot follow it there.
     """
+    fusion = rearranged(fusion)
     if not kept and not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
         return Viewed(fusion, {}, {}, (), {})
     return _Views(fusion, kept).run()
@@ -367,7 +369,9 @@ class _Views:
                 self.stored[tv], self.parts[tv.name] = tv, (self.new[tv],)
                 return tv, ()
             room = self.stored[tv] = self._room(tv, memory_dtype(tv), padded=kept)
-            part = self._add(_laid(_copy(tv, f"{room.name}_part0", self.new[tv], room.dtype), room, ()))
+            part = self._add(
+                _laid(_copy(tv, f"{room.name}_part0", self.new[tv], room.dtype), room, ())
+            )
             self.views[part.name] = View(part, room.name, ())
             self.parts[room.name] = (part,)
             return room, ()

@@ -65,9 +65,9 @@ KERNELS = {
     "cat": (2, 0),
     "reshape": (1, 0),
     "unflatten": (1, 0),
-    "slice of a result": (2, 1),
-    "product of halves": (2, 1),
-    "cat that is used": (3, 1),
+    "slice of a result": (1, 0),
+    "product of halves": (1, 0),
+    "cat that is used": (2, 0),
 }
 
 
