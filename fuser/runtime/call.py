@@ -44,6 +44,12 @@ class Spec:
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return (reach + 1) * self.dtype.nbytes
 
+    @property
+    def distinct(self) -> int:
+        """Bytes of the elements that lie at places of their own."""
+        places = (n for n, s in zip(self.shape, self.strides, strict=True) if s)
+        return prod(places) * self.dtype.nbytes
+
 
 def number(expr: Expr, values: Mapping[Var, Expr]) -> int:
     """Return the value of an expression whose variables are all known."""

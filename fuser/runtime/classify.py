@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from fuser.arch import SM_90A
-from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, tensor_args
+from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, ancestry, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
@@ -27,7 +27,7 @@ from fuser.runtime.call import (
 )
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access, unit_stride
-from fuser.schedule.kept import keep
+from fuser.schedule.kept import is_exact, keep
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
@@ -61,30 +61,47 @@ def classify(
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
     if not isinstance(params, PointwiseParams) or isinstance(params, NormParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
-    while True:
-        cut = segments(fusion, choices)
-        call = _Call(params, sms, plain, specs)
-        for segment in cut:
-            values = with_parts([(segment.domain, call.chosen(segment))], call.values)
-            call = replace(call, values=values)
-        made = {tv.name: output_spec(tv, call.values) for tv in fusion.outputs}
-        between = {
-            tv.name: intermediate_spec(tv, call.values)
-            for tv in intermediates(fusion, cut, choices)
-        }
-        known = viewed(fusion, choices.kept)
-        call = replace(call, specs=with_views(known, {**made, **specs, **between}, call.values))
-        asked = choices
-        for segment in cut:
-            asked = call.asked(segment, asked, choices.copied)
-        if asked == choices:
-            asked = replace(choices, kept=choices.kept | _kept(fusion, cut))
-        asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
-        if asked == choices:
-            break
-        choices = asked
-    settled = [call.settled(segment) for segment in cut]
-    return CallClass(choices, tuple(kind for _, kind in settled), tuple(one for one, _ in settled))
+    call = _Call(params, sms, plain, specs)
+    found = call.cut(fusion, choices)
+    for tv in found.worth_keeping(fusion):
+        kept = replace(found.choices, kept=found.choices.kept | {tv.name})
+        other = call.cut(fusion, kept)
+        if other.moved < found.moved:
+            found = other
+    settled = [found.call.settled(segment) for segment in found.segments]
+    kinds, schedules = tuple(kind for _, kind in settled), tuple(one for one, _ in settled)
+    return CallClass(found.choices, kinds, schedules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A fusion in kernels, and what is known of a call then."""
+
+    segments: tuple[Segment, ...]
+    choices: Choices
+    call: _Call
+
+    @property
+    def moved(self) -> int:
+        """Bytes that all kernels move at least."""
+        tensors = (tv for one in self.segments for tv in one.tensors)
+        return sum(self.call.specs[tv.name].distinct for tv in tensors)
+
+    def worth_keeping(self, fusion: Fusion) -> list[TensorView]:
+        """Return results that other kernels might better read than compute again.
+
+        They have in memory what later operations take, and are computed from more bytes.
+        """
+        inner = [{tv.held: tv for tv in one.fusion.tensors} for one in self.segments]
+        found = []
+        for tv in fusion.outputs:
+            users = [one[tv.name] for one in inner if tv.name in one]
+            if len(users) > 1 and is_exact(tv):
+                read = {one.name: one for one in ancestry(users[-1]) if one.op == "input"}
+                nbytes = sum(self.call.specs[name].distinct for name in read)
+                if nbytes > output_spec(tv, self.call.values).distinct:
+                    found.append(tv)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +112,28 @@ class _Call:
     sms: int
     values: Mapping[Symbol, int]
     specs: Mapping[str, Spec]
+
+    def cut(self, fusion: Fusion, choices: Choices) -> _Cut:
+        """Cut a fusion so that its kernels can be, and no product is computed twice."""
+        while True:
+            found, values = segments(fusion, choices), self.values
+            for segment in found:
+                schedule = replace(self, values=values).chosen(segment)
+                values = with_parts([(segment.domain, schedule)], values)
+            made = {tv.name: output_spec(tv, values) for tv in fusion.outputs}
+            between = intermediates(fusion, found, choices)
+            made |= {tv.name: intermediate_spec(tv, values) for tv in between}
+            seen = with_views(viewed(fusion, choices.kept), {**made, **self.specs}, values)
+            call = replace(self, values=values, specs=seen)
+            asked = choices
+            for segment in found:
+                asked = call.asked(segment, asked, choices.copied)
+            if asked == choices:
+                asked = replace(choices, kept=choices.kept | _kept(fusion, found))
+            asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
+            if asked == choices:
+                return _Cut(found, choices, call)
+            choices = asked
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
         loops = loops_of(segment.domain, self.values)

@@ -1,8 +1,8 @@
 """What is stored so that no product is computed twice.
 
-What is computed from a product element by element, and from nothing that waits for the product, is
-its epilogue: the kernel that multiplies has it in registers.  What else uses a tensor of an epilogue
-reads it from memory, where the kernel that multiplies stores it, once.
+What is computed from a product element by element, and from nothing that waits for the product,
+is its epilogue: the kernel that multiplies has it in registers.  What else uses a tensor of an
+epilogue reads it from memory, where the kernel that multiplies stores it, once.
 """
 
 from __future__ import annotations

@@ -11,13 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
-from math import prod
+from typing import TypeVar
 
 from fuser.fusion.ir import (
+    AttrValue,
     Constant,
     Extent,
     Fusion,
+    IterDomain,
     IterType,
+    Scalar,
     TensorView,
     reached,
     row_major,
@@ -26,8 +29,11 @@ from fuser.fusion.ir import (
 from fuser.fusion.ops import OPS, Form, producer_axes
 from fuser.fusion.recorder import axis_of
 
+T = TypeVar("T")
+Argument = TensorView | Scalar | Constant
+
 PARTS = 4
-"""Parts of a `cat` that are computed one by one, at most: each repeats the operations in a kernel."""
+"""Parts of a `cat` that are computed one by one, at most: each repeats operations in a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +44,17 @@ class _Move:
     first: int
     many: int
     made: tuple[Extent, ...]
-    attrs: tuple[tuple[str, tuple[int, ...]], ...]
+    attrs: tuple[tuple[str, AttrValue], ...]
 
     def at(self, first: int) -> _Move:
         """Return the same for other axes."""
         (key, _), *rest = self.attrs
-        attrs = [(key, (first,)), *rest]
+        attrs: list[tuple[str, AttrValue]] = [(key, (first,)), *rest]
         if self.op == "flatten":
             attrs[1] = ("end_dim", (first + self.many - 1,))
         return replace(self, first=first, attrs=tuple(attrs))
 
-    def spliced(self, whole: tuple[object, ...], made: tuple[object, ...]) -> tuple[object, ...]:
+    def spliced(self, whole: tuple[T, ...], made: tuple[T, ...]) -> tuple[T, ...]:
         """Return entries of axes with others for those that the view changes."""
         return (*whole[: self.first], *made, *whole[self.first + self.many :])
 
@@ -105,9 +111,7 @@ class _Rearranging:
             if self.new[tv] is made:
                 self.tensors.append(made)
         outputs = tuple(self.new[tv] for tv in self.fusion.outputs)
-        known = set[TensorView]()
-        order = [tv for tv in self.tensors if not (tv in known or known.add(tv))]
-        return Fusion(self.fusion.inputs, tuple(order), outputs)
+        return Fusion(self.fusion.inputs, tuple(dict.fromkeys(self.tensors)), outputs)
 
     def _moved(self, old: TensorView, tv: TensorView) -> TensorView:
         """Return what stands for an operation whose arguments have been moved."""
@@ -151,9 +155,9 @@ class _Rearranging:
         self, tv: TensorView, view: TensorView, nth: int, move: _Move
     ) -> TensorView | None:
         whole = tensor_args(view)[nth]
-        args = []
+        args: list[Argument] = []
         for arg in tv.args:
-            taken: object = arg
+            taken: Argument | None = arg
             if isinstance(arg, TensorView):
                 alike = _is_stored(arg) and _undone(arg) == _undone(view)
                 taken = tensor_args(arg)[nth] if alike else self._argument(move, arg)
@@ -197,8 +201,8 @@ class _Rearranging:
             made = self._named(tv, logical, tv.args)
         elif OPS[tv.op].pointwise:
             args = [self._argument(move, a) if isinstance(a, TensorView) else a for a in tv.args]
-            if None not in args:
-                made = self._named(tv, logical, tuple(args))
+            known = tuple(arg for arg in args if arg is not None)
+            made = self._named(tv, logical, known) if len(known) == len(args) else None
         elif OPS[tv.op].form is Form.SHAPE:
             made = self._through(move, tv, logical)
         if made is not None:
@@ -206,14 +210,14 @@ class _Rearranging:
         return made
 
     def _through(
-        self, move: _Move, tv: TensorView, logical: tuple[object, ...]
+        self, move: _Move, tv: TensorView, logical: tuple[IterDomain, ...]
     ) -> TensorView | None:
         """Return a view of what an operation that moves axes gives, as that of a view."""
         axes = producer_axes(tv, 0)[move.first : move.first + move.many]
         (source,) = tensor_args(tv)
         attrs = tv.attrs
         if tv.op == "broadcast":
-            flags = dict(tv.attrs)["is_broadcast_dim"]
+            flags = tuple(map(bool, dict(tv.attrs)["is_broadcast_dim"]))
             news = flags[move.first : move.first + move.many]
             if any(news) and not all(news):
                 return None
@@ -235,19 +239,23 @@ class _Rearranging:
         if move.op != "slice" or move.first != axis:
             return None
         (start,), (step,) = (value for _, value in move.attrs[1:])
-        (many,) = move.made
+        (many,) = _numbers(move.made)
         place = 0
-        for part in tensor_args(tv):
-            size = part.shape[axis]
-            if place <= start and start + (int(many) - 1) * step < place + int(size):
+        for part, (size,) in zip(tensor_args(tv), (one.made for one in _undone(tv)), strict=True):
+            (have,) = _numbers((size,))
+            if place <= start and start + (many - 1) * step < place + have:
                 own = (*move.attrs[:1], ("start", (start - place,)), move.attrs[2])
-                whole = many == size
-                return part if whole else self._argument(replace(move, attrs=own), part)
-            place += int(size)
+                return part if many == have else self._argument(replace(move, attrs=own), part)
+            place += have
         return None
 
     def _named(
-        self, tv: TensorView, logical: object, args: object, op: str = "", attrs: object = None
+        self,
+        tv: TensorView,
+        logical: tuple[IterDomain, ...],
+        args: tuple[Argument, ...],
+        op: str = "",
+        attrs: tuple[tuple[str, AttrValue], ...] | None = None,
     ) -> TensorView:
         nth = self.counts[tv.name] = self.counts.get(tv.name, -1) + 1
         rank = len(logical)
@@ -291,7 +299,7 @@ def _undone(view: TensorView) -> list[_Move]:
     """Return the views that give the arguments of a `cat`, `flatten` or `unflatten` back."""
     if view.op == "cat":
         (axis,) = dict(view.attrs)["dim"]
-        sizes = [int(part.shape[axis]) for part in tensor_args(view)]
+        sizes = _numbers(tuple(part.shape[axis] for part in tensor_args(view)))
         starts = (0, *accumulate(sizes))
         return [
             _Move(
@@ -302,11 +310,15 @@ def _undone(view: TensorView) -> list[_Move]:
         ]  # fmt: skip
     done, (source,) = _move(view), tensor_args(view)
     old = source.shape[done.first : done.first + done.many]
+    sizes = _numbers(old)
     if not all(isinstance(n, int) and n > 1 for n in (*old, *done.made)):
         return []
-    if view.op == "unflatten":
-        attrs = ("start_dim", (done.first,)), ("end_dim", (done.first + len(done.made) - 1,))
-        return [_Move("flatten", done.first, len(done.made), (prod(map(int, done.made)),), attrs)]
-    sizes = tuple(int(n) for n in old)
-    attrs = ("dim", (done.first,)), ("sizes", sizes)
-    return [_Move("unflatten", done.first, 1, sizes, attrs)]
+    first, many = done.first, len(done.made)
+    if view.op == "flatten":
+        return [_Move("unflatten", first, 1, sizes, (("dim", (first,)), ("sizes", sizes)))]
+    attrs = (("start_dim", (first,)), ("end_dim", (first + many - 1,)))
+    return [_Move("flatten", first, many, old, attrs)]
+
+
+def _numbers(extents: tuple[Extent, ...]) -> tuple[int, ...]:
+    return tuple(n for n in extents if isinstance(n, int))

@@ -46,6 +46,11 @@ class Segment:
     domain: Domain
     why: tuple[str, ...] = ()
 
+    @property
+    def tensors(self) -> tuple[TensorView, ...]:
+        """Return what it reads and writes in memory, each once."""
+        return tuple(dict.fromkeys(access.tv for access in self.domain.accesses))
+
 
 def intermediates(
     fusion: Fusion, cut: tuple[Segment, ...], choices: Choices
@@ -203,7 +208,7 @@ class _Cutting:
                     self._make(part)
 
     def _make(self, target: TensorView) -> None:
-        """Compute a result with those that share its kernel; alone if these wait for it."""
+        """Compute a result with those that share its kernel and do not wait for it."""
         if target.name in self.made:
             return
         for group in self.left:
@@ -211,9 +216,24 @@ class _Cutting:
                 self.left = [other for other in self.left if other is not group]
                 self._compute(group)
                 return
+        early = [target]
         for mine in self.open:
-            mine[:] = [tv for tv in mine if tv.name != target.name]
-        self._compute((target,))
+            if any(tv.name == target.name for tv in mine):
+                early = [tv for tv in mine if not self._waits(tv, target)]
+                mine[:] = [tv for tv in mine if tv not in early]
+        self._compute(tuple(early))
+
+    def _waits(self, tv: TensorView, target: TensorView) -> bool:
+        """Tell whether one result of a kernel needs another from memory."""
+        if target.name in self.asked:
+            return tv.name != target.name
+
+        def following(one: TensorView) -> list[TensorView]:
+            seen = self.views.get(one.name)
+            inside = self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
+            return [*tensor_args(one), *inside]
+
+        return target in reached(following(tv), following)
 
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
