@@ -157,17 +157,22 @@ def _attention_torch(q: Any, k: Any, v: Any) -> Any:
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.125)
 
 
-def _gated_mlp(o: Any, x: Any, gate: Any, up: Any, down: Any, b0: Any, b1: Any, r: Any) -> Any:
-    """Two products that share their first operand, a gate, a third, bias and residual."""
-    wide = [o.broadcast(b, [True, False]) for b in (b0, b1)]
+def _gated_mlp(
+    o: Any, x: Any, gate: Any, up: Any, down: Any, b0: Any, b1: Any, scale: Any, r: Any
+) -> Any:
+    """Two products that share their first operand, a gate, a third, bias, scale and residual."""
+    wide = [o.broadcast(b, [True, False]) for b in (b0, b1, scale)]
     g = o.silu(o.add(o.linear(x, gate), wide[0]))
     h = o.cast(o.mul(g, o.linear(x, up)), "bf16")
-    return o.cast(o.add(o.add(o.linear(h, down), wide[1]), r), "bf16")
+    y = o.add(o.linear(h, down), wide[1])
+    return o.cast(o.add(o.mul(y, wide[2]), r), "bf16")
 
 
-def _gated_mlp_torch(x: Any, gate: Any, up: Any, down: Any, b0: Any, b1: Any, r: Any) -> Any:
+def _gated_mlp_torch(
+    x: Any, gate: Any, up: Any, down: Any, b0: Any, b1: Any, scale: Any, r: Any
+) -> Any:
     h = functional.silu(x @ gate.T + b0) * (x @ up.T)
-    return h @ down.T + b1 + r
+    return (h @ down.T + b1) * scale + r
 
 
 def _rms_norm_quantised(o: Any, x: Any, r: Any, w: Any) -> Any:
@@ -218,13 +223,16 @@ def _mlp_backward_torch(dy: Any, down: Any, h: Any) -> Any:
     return dh, dh.sum(0)
 
 
-def _softmax_of_product_backward(o: Any, do: Any, v: Any, p: Any) -> Any:
-    """Gradient of attention scores: a product that its own rows normalise."""
+def _attention_backward(o: Any, q: Any, k: Any, v: Any, do: Any, lse: Any) -> Any:
+    """Gradient of scores, which are computed again: two products, one normalised by its rows."""
+    scores = o.mul(o.matmul(q, o.permute(k, [0, 2, 1])), 0.125)
+    p = o.exp(o.sub(scores, o.broadcast(lse, [False, False, True])))
     dp = o.matmul(do, o.permute(v, [0, 2, 1]))
     return o.cast(o.mul(o.softmax_backward(dp, p, [2]), 0.125), "bf16")
 
 
-def _softmax_of_product_backward_torch(do: Any, v: Any, p: Any) -> Any:
+def _attention_backward_torch(q: Any, k: Any, v: Any, do: Any, lse: Any) -> Any:
+    p = (q @ k.transpose(1, 2) * 0.125 - lse[..., None]).exp()
     dp = do @ v.transpose(1, 2)
     return (dp - (dp * p).sum(2, keepdim=True)) * p * 0.125
 
@@ -275,9 +283,12 @@ BLOCKS: dict[str, Block] = {
         {"b": 32, "m": 2048, "n": 2048, "k": 64},
     ),
     "attention backward": Block(
-        _softmax_of_product_backward,
-        _softmax_of_product_backward_torch,
-        (("b m k", "bf16"), ("b n k", "bf16"), ("b m n", "bf16")),
+        _attention_backward,
+        _attention_backward_torch,
+        (
+            ("b m k", "bf16"), ("b n k", "bf16"), ("b n k", "bf16"), ("b m k", "bf16"),
+            ("b m", "f32"),
+        ),
         {"b": 2, "m": 72, "n": 72, "k": 64},
         {"b": 32, "m": 2048, "n": 2048, "k": 64},
     ),
@@ -286,7 +297,7 @@ BLOCKS: dict[str, Block] = {
         _gated_mlp_torch,
         (
             ("m k", "bf16"), ("f k", "bf16"), ("f k", "bf16"), ("k f", "bf16"), ("f", "bf16"),
-            ("k", "bf16"), ("m k", "bf16"),
+            ("k", "bf16"), ("k", "bf16"), ("m k", "bf16"),
         ),
         {"m": 40, "k": 48, "f": 72},
         {"m": 4096, "k": 2048, "f": 5632},

@@ -36,6 +36,7 @@ from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, r
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.reduction import ReductionTiling
+from fuser.schedule.rearrange import rearranged
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed
@@ -326,8 +327,8 @@ def _kept(fusion: Fusion, cut: Sequence[Segment]) -> frozenset[str]:
         for segment in cut
         for name in {tv.held for tv in segment.fusion.tensors if tv.op == "mma"}
     )
-    twice = (tv for tv in fusion.tensors if tv.op == "mma" and made[tv.name] > 1)
-    return frozenset().union(*(keep(fusion, tv) for tv in twice))
+    plain = rearranged(fusion)
+    return keep(plain, [tv for tv in plain.tensors if tv.op == "mma" and made[tv.name] > 1])
 
 
 def _of_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:

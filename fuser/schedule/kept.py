@@ -7,7 +7,7 @@ epilogue reads it from memory, where the kernel that multiplies stores it, once.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import cache
 
 from fuser.dtype import DType
@@ -57,19 +57,28 @@ class Epilogues:
         return any(not self._inside(one, tv) or self._leaks(one) for one in self.users[tv])
 
 
-def keep(fusion: Fusion, product: TensorView) -> frozenset[str]:
-    """Return the tensors to store so that others need not compute a product: the fewest bytes.
+def keep(fusion: Fusion, products: Iterable[TensorView]) -> frozenset[str]:
+    """Return the tensors to store so that others need not compute products: the fewest bytes.
 
-    The boundary of its epilogue, or the product itself.
+    The boundaries of their epilogues, or the products themselves; together where they meet.
     """
-    boundary = Epilogues(fusion).boundary(product)
-    moved = sum(
-        memory_dtype(tv).nbytes * (1 if tv in fusion.outputs and is_exact(tv) else 2)
-        for tv in boundary
-    )
-    if boundary and moved <= 2 * memory_dtype(product).nbytes:
-        return frozenset(tv.name for tv in boundary)
-    return frozenset({product.name})
+    epilogues = Epilogues(fusion)
+    groups: list[tuple[set[TensorView], set[TensorView]]] = []
+    for product in products:
+        mine, boundary = {product}, {*epilogues.boundary(product)}
+        for group in [group for group in groups if group[1] & boundary]:
+            groups.remove(group)
+            mine, boundary = mine | group[0], boundary | group[1]
+        groups.append((mine, boundary))
+    found: set[TensorView] = set()
+    for mine, boundary in groups:
+        moved = sum(
+            memory_dtype(tv).nbytes * (1 if tv in fusion.outputs and is_exact(tv) else 2)
+            for tv in boundary
+        )
+        whole = sum(2 * memory_dtype(product).nbytes for product in mine)
+        found |= boundary if boundary and moved <= whole else mine
+    return frozenset(tv.name for tv in found)
 
 
 def memory_dtype(tv: TensorView) -> DType:

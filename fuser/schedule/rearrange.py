@@ -9,7 +9,7 @@ they are: views round nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import TypeVar
 
@@ -59,6 +59,7 @@ class _Move:
         return (*whole[: self.first], *made, *whole[self.first + self.many :])
 
 
+@lru_cache(maxsize=256)
 def rearranged(fusion: Fusion) -> Fusion:
     """Return a fusion that computes the same from views of inputs into views of outputs."""
     if any(_is_view(tv) for tv in fusion.tensors):

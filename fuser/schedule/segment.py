@@ -208,7 +208,7 @@ class _Cutting:
                     self._make(part)
 
     def _make(self, target: TensorView) -> None:
-        """Compute a result with those that share its kernel and do not wait for it."""
+        """Compute a result with those of its kernel; if some wait for it, with its products'."""
         if target.name in self.made:
             return
         for group in self.left:
@@ -219,8 +219,15 @@ class _Cutting:
         early = [target]
         for mine in self.open:
             if any(tv.name == target.name for tv in mine):
-                early = [tv for tv in mine if not self._waits(tv, target)]
-                mine[:] = [tv for tv in mine if tv not in early]
+                with_it = {*_products((target,), self.choices.empty, {})}
+                early += [
+                    tv
+                    for tv in mine
+                    if not with_it.isdisjoint(_products((tv,), self.choices.empty, {}))
+                    and not self._waits(tv, target)
+                    and tv.name != target.name
+                ]
+                mine[:] = [tv for tv in mine if tv.name not in {one.name for one in early}]
         self._compute(tuple(early))
 
     def _waits(self, tv: TensorView, target: TensorView) -> bool:
