@@ -42,6 +42,7 @@ from fuser.schedule.pointwise import (
     default_params,
     default_transposing,
     flattened,
+    narrowed,
     tiling,
 )
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
@@ -186,7 +187,8 @@ def chosen(
     if segment.domain.reductions:
         return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
     transposing = default_transposing(segment.domain, loops, by_tma=by_tma)
-    return transposing or flattened(default_params(segment.fusion), segment.domain, loops)
+    direct = flattened(default_params(segment.fusion), segment.domain, loops)
+    return transposing or narrowed(direct, segment.domain, loops)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:

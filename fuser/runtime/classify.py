@@ -35,8 +35,8 @@ from fuser.schedule.norm import copied, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
-from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.rearrange import rearranged
+from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed

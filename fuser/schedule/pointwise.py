@@ -252,5 +252,24 @@ def flattened(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> 
     return replace(params, flat=True) if odd or filled < FILLED else params
 
 
+def narrowed(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> PointwiseParams:
+    """Let tiles have several rows where these are much shorter than a tile: no thread is idle.
+
+    Measured on an H200, rotary positions of 4 x 2048 x 16 heads of 128: rows of 64 elements in tiles
+    of 2048 take 643 us, as long as 135 MB take at 210 GB/s.
+    """
+    rows, cols = params.tile
+    if params.flat or params.transpose or rows > 1 or len(domain.merged) < 2:
+        return params
+    around, last = (prod(loops[axis] for axis in group) for group in domain.merged[-2:])
+    many, wide = 1, cols
+    while wide > params.vector and wide // 2 >= last:
+        wide //= 2
+    while many < around and many * wide < cols:
+        many *= 2
+    warps = max(1, min(params.warps, many * wide // (params.vector * WARP)))
+    return replace(params, tile=(many, wide), warps=warps) if wide < cols else params
+
+
 def _stored(fusion: Fusion, tv: TensorView) -> bool:
     return any(out is tv for out in fusion.outputs)
