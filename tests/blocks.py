@@ -10,7 +10,14 @@ import torch
 from torch.nn import functional
 
 from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.pipeline import Program
+from fuser.runtime.binding import bind
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.campaign.launches import calls
+from fuzz.cases.case import Case, Value, specs
 from oracles.reference.estimate import TORCH
+from oracles.simulator.simulate import simulate
+from oracles.verdict import Status
 
 Given = tuple[str, str]
 """Extents by name, and a type."""
@@ -65,6 +72,29 @@ class Block:
         """Return torch's results, of floats in f64."""
         made = self.torchs(*(x.double() if x.is_floating_point() else x for x in inputs))
         return list(made) if isinstance(made, tuple) else [made]
+
+
+PARAMS = MatmulParams((64, 32, 16), 1, "cooperative", 2, 1, persistent=True, columns=16)
+"""Of products in the simulator; other kernels take the heuristics' schedules."""
+
+
+def small(name: str) -> Case:
+    """Return a block as a case for the simulator."""
+    block = BLOCKS[name]
+    free = {axis: n for axis, n in block.small.items() if axis not in block.pinned}
+    return Case(block.fusion(block.small), PARAMS, free, "reals", 1)
+
+
+def ran(case: Case, program: Program, given: list[torch.Tensor]) -> dict[str, Value]:
+    """Simulate a program; return all that it reads and writes, by name."""
+    launches, memory = calls(case, [*given], program, bind(program, specs(case), sms=2))
+    for call in launches:
+        if call.launch is not None:
+            arrays = call.arrays()
+            found = simulate(call.kernel, call.launch, arrays, call.scalars, policy="strict")
+            assert found.status is Status.PASS, found
+            call.store(arrays)
+    return memory
 
 
 def _layer_norm_backward(o: Any, dy: Any, more: Any, x: Any, w: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -19,6 +20,7 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.shape_class import Params
+from fuzz.campaign.blame import blamed
 from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
@@ -130,7 +132,7 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
 def judge_values(recorder: Recorder, case: Case, program: Program, wanted: frozenset[str]) -> None:
     """Simulate the case's own launches in order and compare the outputs with the reference."""
     given = inputs(case)
-    made: list[tuple[list[Call], list[torch.Tensor]]] = []
+    made: list[tuple[list[Call], dict[str, Value]]] = []
 
     def bound() -> Verdict:
         bindings = bind(program, specs(case), sms=1 + case.seed % 4)
@@ -138,14 +140,29 @@ def judge_values(recorder: Recorder, case: Case, program: Program, wanted: froze
         return Verdict("build", Status.PASS, 1)
 
     recorder.ask("build", "launch", bound)
-    for launches, outputs in made:
+    for launches, memory in made:
         bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted)]
         if "differential" in wanted:
             recorder.ask(
                 "differential",
                 "own launch",
-                partial(_not_compared, bad) if bad else partial(compared, case, given, outputs),
+                partial(_not_compared, bad) if bad else partial(_located, case, program, memory),
             )
+
+
+def _located(case: Case, program: Program, memory: dict[str, Value]) -> Verdict:
+    """Compare what a case returned; if it is wrong, name the kernels that are wrong themselves."""
+    given = [memory[arg.name] for arg in case.fusion.inputs]
+    verdict = compared(case, given, [_tensor(memory[tv.name]) for tv in case.fusion.outputs])
+    if verdict.status is not Status.FAIL or len(program.launches) == 1:
+        return verdict
+    found = blamed(program, memory, case.extents, partials(case.params))
+    return replace(verdict, findings=(*verdict.findings, *found))
+
+
+def _tensor(value: Value) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor), "outputs are no numbers"
+    return value
 
 
 def partials(params: Params) -> Partials | None:
