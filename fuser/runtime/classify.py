@@ -26,8 +26,9 @@ from fuser.runtime.call import (
     with_views,
 )
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.cut.kept import is_exact, keep
+from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import Access, unit_stride
-from fuser.schedule.kept import is_exact, keep
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
@@ -35,7 +36,6 @@ from fuser.schedule.norm import copied, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
-from fuser.schedule.rearrange import rearranged
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass

@@ -27,9 +27,9 @@ from fuser.fusion.ir import (
 )
 from fuser.fusion.ops import OPS, Form
 from fuser.fusion.promotion import arithmetic
+from fuser.schedule.cut.kept import Epilogues, is_exact, memory_dtype
+from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import next_faster
-from fuser.schedule.kept import Epilogues, is_exact, memory_dtype
-from fuser.schedule.rearrange import rearranged
 
 T = TypeVar("T")
 
