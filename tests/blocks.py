@@ -86,7 +86,7 @@ def small(name: str) -> Case:
 
 
 def ran(case: Case, program: Program, given: list[torch.Tensor]) -> dict[str, Value]:
-    """Simulate a program; return all that it reads and writes, by name."""
+    """Simulate a program of tensors; return all that it reads and writes, by name."""
     launches, memory = calls(case, [*given], program, bind(program, specs(case), sms=2))
     for call in launches:
         if call.launch is not None:
@@ -159,6 +159,19 @@ def _group_norm_silu(o: Any, x: Any, w: Any, b: Any, scale: Any, shift: Any) -> 
 def _group_norm_silu_torch(x: Any, w: Any, b: Any, scale: Any, shift: Any) -> Any:
     made = functional.group_norm(x, 4, w, b)
     return functional.silu(made * (1 + scale[..., None]) + shift[..., None])
+
+
+def _group_norm_backward(o: Any, dy: Any, x: Any, w: Any) -> Any:
+    """Behind a SiLU, whose slope is computed again."""
+    y, mean, rstd = o.native_group_norm(x, 4, w)
+    s = o.sigmoid(y)
+    dy = o.mul(dy, o.mul(s, o.add(o.mul(y, o.sub(1.0, s)), 1.0)))
+    return o.group_norm_backward(dy, x, mean, rstd, 4, w)
+
+
+def _group_norm_backward_torch(dy: Any, x: Any, w: Any) -> Any:
+    x, w, b = (one.clone().requires_grad_() for one in (x, w, torch.zeros_like(w)))
+    return torch.autograd.grad(functional.silu(functional.group_norm(x, 4, w, b)), [x, w, b], dy)
 
 
 def _gated_residual(o: Any, x: Any, h: Any, bias: Any, gate: Any, w: Any) -> Any:
@@ -294,6 +307,14 @@ BLOCKS: dict[str, Block] = {
         _group_norm_silu,
         _group_norm_silu_torch,
         (("b c p", "bf16"), ("c", "bf16"), ("c", "bf16"), ("b c", "bf16"), ("b c", "bf16")),
+        {"b": 2, "c": 8, "p": 24},
+        {"b": 64, "c": 32, "p": 4096},
+        ("c", "p"),
+    ),
+    "group norm backward": Block(
+        _group_norm_backward,
+        _group_norm_backward_torch,
+        (("b c p", "bf16"), ("b c p", "bf16"), ("c", "bf16")),
         {"b": 2, "c": 8, "p": 24},
         {"b": 64, "c": 32, "p": 4096},
         ("c", "p"),

@@ -300,14 +300,51 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
 
         `weight` and `bias` have one element for each channel.
         """
+        return self.native_group_norm(x, groups, weight, bias, eps)[0]
+
+    @composed
+    def native_group_norm(
+        self,
+        x: TensorView,
+        groups: int,
+        weight: TensorView | None = None,
+        bias: TensorView | None = None,
+        eps: float = 1e-5,
+    ) -> Three:
+        """Return `group_norm`, and mean and 1 / sqrt(var + eps) of each group, in f32 (f64)."""
         wide = self.unflatten(_floats(x), 1, [groups, -1])
-        made = self.native_layer_norm(wide, [*range(2, wide.rank)], None, None, eps)[0]
-        flags = [n not in (1, 2) for n in range(wide.rank)]
+        inner = [*range(2, wide.rank)]
+        made, *stats = self.native_layer_norm(wide, inner, None, None, eps)
         if weight is not None:
-            made = self.mul(made, self.broadcast(self.unflatten(weight, 0, [groups, -1]), flags))
+            made = self.mul(made, self._channels(weight, wide, groups))
         if bias is not None:
-            made = self.add(made, self.broadcast(self.unflatten(bias, 0, [groups, -1]), flags))
-        return self.flatten(self._like(made, x), 1, 2)
+            made = self.add(made, self._channels(bias, wide, groups))
+        mean, rstd = (self.squeeze(one, inner) for one in stats)
+        return self.flatten(self._like(made, x), 1, 2), mean, rstd
+
+    @composed
+    def group_norm_backward(
+        self,
+        dy: TensorView,
+        x: TensorView,
+        mean: TensorView,
+        rstd: TensorView,
+        groups: int,
+        weight: TensorView | None = None,
+    ) -> Three:
+        """Return the gradients of x, weight and bias, from what `native_group_norm` returned."""
+        wide, grown = (self.unflatten(one, 1, [groups, -1]) for one in (_floats(x), dy))
+        inner, rest = [*range(2, wide.rank)], [n for n in range(wide.rank) if n not in (1, 2)]
+        flags = [n > 1 for n in range(wide.rank)]
+        mean, rstd = (self.broadcast(one, flags) for one in (mean, rstd))
+        normal = self.mul(self.sub(wide, mean), rstd)
+        parts = [self.sum(one, rest) for one in (self.mul(grown, normal), grown)]
+        dw, db = (self._like(self.flatten(one, 0, 1), x) for one in parts)
+        if weight is not None:
+            grown = self.mul(grown, self._channels(weight, wide, groups))
+        along = self.mul(normal, self.mean(self.mul(grown, normal), inner, keepdim=True))
+        off = self.sub(self.sub(grown, self.mean(grown, inner, keepdim=True)), along)
+        return self.flatten(self._like(self.mul(off, rstd), x), 1, 2), dw, db
 
     # --- parts of tensors -----------------------------------------------------------------
 
@@ -513,6 +550,11 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         if _tensor(part).rank != len(kept):
             raise FusionError(f"{part} has {part.rank} axes, {len(kept)} are named; give it those")
         return self.broadcast(part, [n not in kept for n in range(x.rank)])
+
+    def _channels(self, part: TensorView, wide: TensorView, groups: int) -> TensorView:
+        """Give a weight of channels the axes of x with these in groups."""
+        flags = [n not in (1, 2) for n in range(wide.rank)]
+        return self.broadcast(self.unflatten(part, 0, [groups, -1]), flags)
 
     def _rest(self, part: TensorView, like: TensorView, axes: Sequence[int]) -> TensorView:
         """Add up what a weight was spread over."""

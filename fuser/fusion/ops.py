@@ -175,7 +175,8 @@ COMPOSITIONS = (
     *("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"),
     *("layer_norm", "native_layer_norm", "layer_norm_backward"),
     *("rms_norm", "native_rms_norm", "rms_norm_backward"),
-    *("group_norm", "cross_entropy", "cross_entropy_backward"),
+    *("group_norm", "native_group_norm", "group_norm_backward"),
+    *("cross_entropy", "cross_entropy_backward"),
     *("select", "reshape", "pad", "index_select", "embedding", "flip"),
 )
 """Methods that record several operations of the table."""
