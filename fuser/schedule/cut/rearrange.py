@@ -147,7 +147,7 @@ class _Rearranging:
             if part is None:
                 return None
             parts.append(part)
-        made = replace(view, name=tv.name, number=tv.number, args=tuple(parts), dtype=tv.dtype)
+        made = replace(tv, op=view.op, args=tuple(parts), attrs=view.attrs)
         # Parts have the number of what is put together, and are told from it by their names.
         self.tensors += [*parts, made]
         return made
@@ -155,7 +155,7 @@ class _Rearranging:
     def _by_parts(
         self, tv: TensorView, view: TensorView, nth: int, move: _Move
     ) -> TensorView | None:
-        whole = tensor_args(view)[nth]
+        logical = move.spliced(tv.logical, tuple(map(axis_of, move.made)))
         args: list[Argument] = []
         for arg in tv.args:
             taken: Argument | None = arg
@@ -165,7 +165,7 @@ class _Rearranging:
             if taken is None:
                 return None
             args.append(taken)
-        return self._named(tv, whole.logical, tuple(args))
+        return self._named(tv, logical, tuple(args))
 
     def _argument(self, move: _Move, arg: TensorView) -> TensorView | None:
         """Return a view of an argument, whose axes of one element stretch."""
