@@ -11,6 +11,7 @@ from functools import wraps
 from math import prod
 from typing import Literal, ParamSpec, TypeVar
 
+from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.errors import FusionError
 from fuser.fusion.ir import Extent, Symbol, TensorView, show_shape
@@ -346,6 +347,64 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         off = self.sub(self.sub(grown, self.mean(grown, inner, keepdim=True)), along)
         return self.flatten(self._like(self.mul(off, rstd), x), 1, 2), dw, db
 
+    # --- random numbers -------------------------------------------------------------------
+
+    @composed
+    def rand(
+        self, shape: Sequence[int], seed: Operand, offset: Operand = 0, sms: int = SM_90A.sms
+    ) -> TensorView:
+        """Return the f32 numbers in [0, 1) of torch.rand on a GPU of so many multiprocessors.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Known extents.
+        seed, offset : int or i64 Scalar
+            Of torch's generator: ``torch.cuda.manual_seed(seed)`` sets the offset to 0, and every
+            call moves it on.
+        sms : int
+            As many streams there are at most, in units of 2048.
+
+        Notes
+        -----
+        Source: ATen/native/cuda/DistributionTemplates.h, curand_uniform.h.
+        """
+        extents = [self._recorder.extent("shape", n) for n in _entries(shape)]
+        streams = _streams(_many(extents), sms)
+        index = self._element(extents)
+        place = self.add(self.floor_div(index, streams), offset)
+        made = self._uniform(self.philox(seed, self.remainder(index, streams), place))
+        return self.where(self.eq(made, 1.0), 0.0, made)
+
+    @composed
+    def dropout(
+        self, x: TensorView, p: float, seed: Operand, offset: Operand = 0, sms: int = SM_90A.sms
+    ) -> Stats:
+        """Return x, with probability p 0 and else divided by 1 - p; and where it is kept, as bool.
+
+        Of floats of known extents, four of which are neighbours in memory, the choice is that of
+        torch.native_dropout; arguments are those of `rand`.
+
+        Notes
+        -----
+        Source: ATen/native/cuda/Dropout.cu, fused_dropout_kernel_vec.
+        """
+        extents = [self._recorder.extents.find(n) for n in _floats(x).shape]
+        if not isinstance(p, int | float) or not 0 <= p < 1:
+            raise FusionError(f"p={show(p)} is no probability below 1; use one")
+        many = _many(extents)
+        if many % 4:
+            raise FusionError(f"{x} has {many} elements, four are drawn at once; use a multiple")
+        index = self._element(extents)
+        vector, streams = self.floor_div(index, 4), _streams(many, sms)
+        turn = self.mul(self.floor_div(vector, streams), 4)
+        place = self.add(self.add(turn, self.bitwise_and(index, 3)), offset)
+        bits = self.philox(seed, self.remainder(vector, streams), place)
+        kept = self.lt(self._uniform(bits), 1 - p)
+        scale = self.reciprocal(self.full([1] * x.rank, 1 - p, DType.F32))
+        made = self.mul(self.mul(x, self.cast(kept, DType.F32)), scale)
+        return self._like(made, x), kept
+
     # --- parts of tensors -----------------------------------------------------------------
 
     @composed
@@ -518,6 +577,19 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         line = self.iota(_tensor(x).logical[axis].extent)
         return self.broadcast(line, [n != axis for n in range(x.rank)])
 
+    def _element(self, extents: list[Extent]) -> TensorView:
+        """Return the place of each element among all, in row-major order."""
+        rank = len(extents)
+        made = self.full([1] * rank, 0, DType.I64)
+        for axis in reversed(range(rank)):
+            line = self.iota(extents[axis], 0, _many(extents[axis + 1 :]))
+            made = self.add(made, self.broadcast(line, [n != axis for n in range(rank)]))
+        return made
+
+    def _uniform(self, bits: TensorView) -> TensorView:
+        """Return numbers above 0, 1 the largest, of 32 random bits."""
+        return self.add(self.mul(self.cast(bits, DType.F32), 2.0**-32), 2.0**-33)
+
     def _indices(self, x: TensorView) -> Stats:
         if _tensor(x).rank < 2:
             raise FusionError(f"{x} has {x.rank} axes; give it two or more")
@@ -584,6 +656,13 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
 
     def _many(self, counts: TensorView, x: TensorView) -> TensorView:
         return self.cast(self.sum(counts, [*range(counts.rank)]), x.dtype)
+
+
+def _streams(many: int, sms: object) -> int:
+    """Return the threads that torch launches for so many elements: CTAs of 256, 8 of them an SM."""
+    if not isinstance(sms, int) or isinstance(sms, bool) or not 0 < sms < _HALF:
+        raise FusionError(f"sms={show(sms)} is no number of multiprocessors; use 1 or more")
+    return 256 * max(1, min(-(-many // 256), 8 * sms))
 
 
 def _tensor(x: object) -> TensorView:
