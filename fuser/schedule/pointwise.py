@@ -255,8 +255,8 @@ def flattened(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> 
 def narrowed(params: PointwiseParams, domain: Domain, loops: Sequence[int]) -> PointwiseParams:
     """Let tiles have several rows where these are much shorter than a tile: no thread is idle.
 
-    Measured on an H200, rotary positions of 4 x 2048 x 16 heads of 128, rows of 64 elements: in
-    tiles of 2048 their 135 MB take 643 us.
+    Measured on an H200, rotary positions of 4 x 2048 x 16 heads of 128, 135 MB in rows of 64: in
+    tiles of 2048 they take 643 us, in tiles of 16 x 64 44 us.
     """
     rows, cols = params.tile
     if params.flat or params.transpose or rows > 1 or len(domain.merged) < 2:
