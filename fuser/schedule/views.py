@@ -326,7 +326,7 @@ class _Views:
         """Let the arguments of a tensor be stored where they lie in it."""
         args = [self._given(arg, tv) for arg in tensor_args(tv)]
         alone = tv in self.fusion.outputs and tv not in self.taken
-        exact = all(arg.op == "input" and arg.dtype is tv.dtype for arg in args)
+        exact = all(memory_dtype(arg) is tv.dtype for arg in args)
         room = tv if alone else self._room(tv, tv.dtype if exact else arithmetic(tv.dtype))
         made, start = [], 0
         for n, arg in enumerate(args):

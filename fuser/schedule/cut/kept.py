@@ -8,12 +8,15 @@ epilogue reads it from memory, where the kernel that multiplies stores it, once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from functools import cache
+from functools import cache, lru_cache
 
 from fuser.dtype import DType
 from fuser.fusion.ir import Fusion, TensorView, reached, tensor_args
 from fuser.fusion.ops import OPS, Form
 from fuser.fusion.promotion import arithmetic
+
+_SELECTS = ("set", "neg", "abs", "relu", "maximum", "minimum")
+"""Operations whose results are operands, but for a sign or a zero."""
 
 
 class Epilogues:
@@ -81,9 +84,20 @@ def keep(fusion: Fusion, products: Iterable[TensorView]) -> frozenset[str]:
     return frozenset(tv.name for tv in found)
 
 
+@lru_cache(maxsize=4096)
 def memory_dtype(tv: TensorView) -> DType:
-    """Return the type in which memory has all that registers have of a tensor."""
-    return tv.dtype if tv.op == "cast" else arithmetic(tv.dtype)
+    """Return the type in which memory has all that registers have of a tensor.
+
+    Its own, if each element is rounded to that, or is an element of such a tensor, maybe negated.
+    """
+    known = tv.op in ("input", "cast") or (
+        (tv.op in _SELECTS or OPS[tv.op].form in (Form.SHAPE, Form.VIEW, Form.GATHER))
+        and all(
+            isinstance(arg, TensorView) and arg.dtype is tv.dtype and is_exact(arg)
+            for arg in (tv.args[:1] if tv.op == "gather" else tv.args)
+        )
+    )
+    return tv.dtype if known else arithmetic(tv.dtype)
 
 
 def is_exact(tv: TensorView) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
-from fuser.schedule.cut.kept import Epilogues, keep
+from fuser.schedule.cut.kept import Epilogues, keep, memory_dtype
 
 Define = Callable[[FusionDefinition, TensorView], list[TensorView]]
 
@@ -52,6 +53,25 @@ def test_the_fewest_bytes_are_kept(define: Define, kept: set[str]) -> None:
     fusion = of(define)
     (product,) = (tv for tv in fusion.tensors if tv.op == "mma")
     assert keep(fusion, [product]) == kept
+
+
+def test_sixteen_bits_are_kept_where_they_are_all() -> None:
+    """What is selected from inputs or rounded on the way is as short in memory."""
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, 8], "bf16") for _ in range(2))
+    number = fd.define_tensor([-1, 8], "i32")
+    short = [
+        fd.ops.relu(x), fd.ops.maximum(fd.ops.neg(x), y), fd.ops.cast(fd.ops.add(x, y), "bf16"),
+        fd.ops.slice(fd.ops.abs(x), 1, 2, 4), fd.ops.cast(number, "f16"),
+    ]  # fmt: skip
+    long = [
+        fd.ops.add(x, y),
+        fd.ops.relu(fd.ops.exp(x)),
+        fd.ops.maximum(x, 0.1),
+        fd.ops.sum(x, [0]),
+    ]
+    assert all(memory_dtype(tv) is tv.dtype for tv in short)
+    assert all(memory_dtype(tv) is DType.F32 for tv in long)
 
 
 def test_products_that_meet_are_kept_together() -> None:
