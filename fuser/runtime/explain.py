@@ -95,11 +95,10 @@ class Explanation:
             f"{many}; {_size(self.nbytes)} moved, {ratio} of the {_size(self.least)} that inputs "
             "and outputs have"
         )
-        if self.again or self.between:
-            head += (
-                f"\nbesides: {_size(self.again)} of these read again, "
-                f"{_size(self.between)} written and read between kernels"
-            )
+        besides = {"of these read again": self.again, "stored and read on the way": self.between}
+        words = [f"{_size(size)} {what}" for what, size in besides.items() if size]
+        if words:
+            head += f"\nbesides: {', '.join(words)}"
         return "\n".join([head, *(line for part in self.parts for line in part.lines())])
 
 
