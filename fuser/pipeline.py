@@ -154,7 +154,9 @@ def build(
         _dump("cuda", partial(str, source))
         arguments = {access.name: access.tv.name for access in domain.accesses}
         launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
-    return Program(fusion, params, shapes, tuple(launches), intermediates(fusion, cut))
+    return Program(
+        fusion, params, shapes, tuple(launches), intermediates(fusion, cut, shapes.choices)
+    )
 
 
 def chosen(

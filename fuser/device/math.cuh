@@ -353,6 +353,24 @@ template <class T> __device__ __forceinline__ T clamp(T x, T low, T high) { retu
 template <class T> __device__ __forceinline__ T lerp(T a, T b, T w) {
   return abs(w) < T(0.5) ? a + w * (b - a) : b - (b - a) * (T(1) - w);
 }
+// Philox 4x32-10.  Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
+__device__ __forceinline__ int64 philox(int64 seed, int64 stream, int64 place) {
+  const unsigned long long low = static_cast<unsigned long long>(place) >> 2;
+  unsigned k0 = seed, k1 = static_cast<unsigned long long>(seed) >> 32;
+  unsigned c0 = low, c1 = low >> 32, c2 = stream, c3 = static_cast<unsigned long long>(stream) >> 32;
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long a = 0xD2511F53ull * c0, b = 0xCD9E8D57ull * c2;
+    c0 = static_cast<unsigned>(b >> 32) ^ c1 ^ k0;
+    c2 = static_cast<unsigned>(a >> 32) ^ c3 ^ k1;
+    c1 = b;
+    c3 = a;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  const int word = place & 3;
+  return word < 2 ? (word ? c1 : c0) : (word & 1 ? c3 : c2);
+}
 template <class T> __device__ __forceinline__ T addcmul(T x, T a, T b, T value) { return add(x, mul(mul(value, a), b)); }
 
 }  // namespace math

@@ -11,6 +11,7 @@ from functools import wraps
 from math import prod
 from typing import Literal, ParamSpec, TypeVar
 
+from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.errors import FusionError
 from fuser.fusion.ir import Extent, Symbol, TensorView, show_shape
@@ -300,14 +301,109 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
 
         `weight` and `bias` have one element for each channel.
         """
+        return self.native_group_norm(x, groups, weight, bias, eps)[0]
+
+    @composed
+    def native_group_norm(
+        self,
+        x: TensorView,
+        groups: int,
+        weight: TensorView | None = None,
+        bias: TensorView | None = None,
+        eps: float = 1e-5,
+    ) -> Three:
+        """Return `group_norm`, and mean and 1 / sqrt(var + eps) of each group, in f32 (f64)."""
         wide = self.unflatten(_floats(x), 1, [groups, -1])
-        made = self.native_layer_norm(wide, [*range(2, wide.rank)], None, None, eps)[0]
-        flags = [n not in (1, 2) for n in range(wide.rank)]
+        inner = [*range(2, wide.rank)]
+        made, *stats = self.native_layer_norm(wide, inner, None, None, eps)
         if weight is not None:
-            made = self.mul(made, self.broadcast(self.unflatten(weight, 0, [groups, -1]), flags))
+            made = self.mul(made, self._channels(weight, wide, groups))
         if bias is not None:
-            made = self.add(made, self.broadcast(self.unflatten(bias, 0, [groups, -1]), flags))
-        return self.flatten(self._like(made, x), 1, 2)
+            made = self.add(made, self._channels(bias, wide, groups))
+        mean, rstd = (self.squeeze(one, inner) for one in stats)
+        return self.flatten(self._like(made, x), 1, 2), mean, rstd
+
+    @composed
+    def group_norm_backward(
+        self,
+        dy: TensorView,
+        x: TensorView,
+        mean: TensorView,
+        rstd: TensorView,
+        groups: int,
+        weight: TensorView | None = None,
+    ) -> Three:
+        """Return the gradients of x, weight and bias, from what `native_group_norm` returned."""
+        wide, grown = (self.unflatten(one, 1, [groups, -1]) for one in (_floats(x), dy))
+        inner, rest = [*range(2, wide.rank)], [n for n in range(wide.rank) if n not in (1, 2)]
+        flags = [n > 1 for n in range(wide.rank)]
+        mean, rstd = (self.broadcast(one, flags) for one in (mean, rstd))
+        normal = self.mul(self.sub(wide, mean), rstd)
+        parts = [self.sum(one, rest) for one in (self.mul(grown, normal), grown)]
+        dw, db = (self._like(self.flatten(one, 0, 1), x) for one in parts)
+        if weight is not None:
+            grown = self.mul(grown, self._channels(weight, wide, groups))
+        along = self.mul(normal, self.mean(self.mul(grown, normal), inner, keepdim=True))
+        off = self.sub(self.sub(grown, self.mean(grown, inner, keepdim=True)), along)
+        return self.flatten(self._like(self.mul(off, rstd), x), 1, 2), dw, db
+
+    # --- random numbers -------------------------------------------------------------------
+
+    @composed
+    def rand(
+        self, shape: Sequence[int], seed: Operand, offset: Operand = 0, sms: int = SM_90A.sms
+    ) -> TensorView:
+        """Return the f32 numbers in [0, 1) of torch.rand on a GPU of so many multiprocessors.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Known extents.
+        seed, offset : int or i64 Scalar
+            Of torch's generator: ``torch.cuda.manual_seed(seed)`` sets the offset to 0, and every
+            call moves it on.
+        sms : int
+            As many streams there are at most, in units of 2048.
+
+        Notes
+        -----
+        Source: ATen/native/cuda/DistributionTemplates.h, curand_uniform.h.
+        """
+        extents = [self._recorder.extent("shape", n) for n in _entries(shape)]
+        streams = _streams(_many(extents), sms)
+        index = self._element(extents)
+        place = self.add(self.floor_div(index, streams), offset)
+        made = self._uniform(self.philox(seed, self.remainder(index, streams), place))
+        return self.where(self.eq(made, 1.0), 0.0, made)
+
+    @composed
+    def dropout(
+        self, x: TensorView, p: float, seed: Operand, offset: Operand = 0, sms: int = SM_90A.sms
+    ) -> Stats:
+        """Return x, with probability p 0 and else divided by 1 - p; and where it is kept, as bool.
+
+        Of floats of known extents, four of which are neighbours in memory, the choice is that of
+        torch.native_dropout; arguments are those of `rand`.
+
+        Notes
+        -----
+        Source: ATen/native/cuda/Dropout.cu, fused_dropout_kernel_vec.
+        """
+        extents = [self._recorder.extents.find(n) for n in _floats(x).shape]
+        if not isinstance(p, int | float) or not 0 <= p < 1:
+            raise FusionError(f"p={show(p)} is no probability below 1; use one")
+        many = _many(extents)
+        if many % 4:
+            raise FusionError(f"{x} has {many} elements, four are drawn at once; use a multiple")
+        index = self._element(extents)
+        vector, streams = self.floor_div(index, 4), _streams(many, sms)
+        turn = self.mul(self.floor_div(vector, streams), 4)
+        place = self.add(self.add(turn, self.bitwise_and(index, 3)), offset)
+        bits = self.philox(seed, self.remainder(vector, streams), place)
+        kept = self.lt(self._uniform(bits), 1 - p)
+        scale = self.reciprocal(self.full([1] * x.rank, 1 - p, DType.F32))
+        made = self.mul(self.mul(x, self.cast(kept, DType.F32)), scale)
+        return self._like(made, x), kept
 
     # --- parts of tensors -----------------------------------------------------------------
 
@@ -481,6 +577,19 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         line = self.iota(_tensor(x).logical[axis].extent)
         return self.broadcast(line, [n != axis for n in range(x.rank)])
 
+    def _element(self, extents: list[Extent]) -> TensorView:
+        """Return the place of each element among all, in row-major order."""
+        rank = len(extents)
+        made = self.full([1] * rank, 0, DType.I64)
+        for axis in reversed(range(rank)):
+            line = self.iota(extents[axis], 0, _many(extents[axis + 1 :]))
+            made = self.add(made, self.broadcast(line, [n != axis for n in range(rank)]))
+        return made
+
+    def _uniform(self, bits: TensorView) -> TensorView:
+        """Return numbers above 0, 1 the largest, of 32 random bits."""
+        return self.add(self.mul(self.cast(bits, DType.F32), 2.0**-32), 2.0**-33)
+
     def _indices(self, x: TensorView) -> Stats:
         if _tensor(x).rank < 2:
             raise FusionError(f"{x} has {x.rank} axes; give it two or more")
@@ -514,6 +623,11 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
             raise FusionError(f"{part} has {part.rank} axes, {len(kept)} are named; give it those")
         return self.broadcast(part, [n not in kept for n in range(x.rank)])
 
+    def _channels(self, part: TensorView, wide: TensorView, groups: int) -> TensorView:
+        """Give a weight of channels the axes of x with these in groups."""
+        flags = [n not in (1, 2) for n in range(wide.rank)]
+        return self.broadcast(self.unflatten(part, 0, [groups, -1]), flags)
+
     def _rest(self, part: TensorView, like: TensorView, axes: Sequence[int]) -> TensorView:
         """Add up what a weight was spread over."""
         kept = self._recorder.axes("axes", axes, _tensor(like).rank)
@@ -542,6 +656,13 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
 
     def _many(self, counts: TensorView, x: TensorView) -> TensorView:
         return self.cast(self.sum(counts, [*range(counts.rank)]), x.dtype)
+
+
+def _streams(many: int, sms: object) -> int:
+    """Return the threads that torch launches for so many elements: CTAs of 256, 8 of them an SM."""
+    if not isinstance(sms, int) or isinstance(sms, bool) or not 0 < sms < _HALF:
+        raise FusionError(f"sms={show(sms)} is no number of multiprocessors; use 1 or more")
+    return 256 * max(1, min(-(-many // 256), 8 * sms))
 
 
 def _tensor(x: object) -> TensorView:

@@ -36,6 +36,8 @@ The numeric contract
   `max` and `min` are exact.
 - `prod` multiplies n numbers in the same types in any order, each product rounded to nearest: right
   to n times 2**-23 of itself; what could overflow or underflow in some order may be anything.
+- `philox` is exact: word `place % 4` of Philox 4x32-10 with the key `seed`, whose counter is
+  `place // 4` in its lower and `stream` in its upper 64 bits.
 - `order` is exact: NaN stands above all numbers, both zeros are one.
 - i8, i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
   does a cast of a NaN or of a float out of range to an integer.
@@ -152,6 +154,7 @@ def _rows() -> list[OpSpec]:
     add("where", Form.TERNARY, 3, Rule.SELECT, ALL)
     add("clamp", Form.TERNARY, 3, Rule.PROMOTED, NUMBERS)
     add("lerp", Form.TERNARY, 3, Rule.PROMOTED, FLOATS)
+    add("philox", Form.TERNARY, 3, Rule.PROMOTED, frozenset({DType.I64}))
     add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
 
     add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
@@ -175,7 +178,9 @@ COMPOSITIONS = (
     *("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"),
     *("layer_norm", "native_layer_norm", "layer_norm_backward"),
     *("rms_norm", "native_rms_norm", "rms_norm_backward"),
-    *("group_norm", "cross_entropy", "cross_entropy_backward"),
+    *("group_norm", "native_group_norm", "group_norm_backward"),
+    *("cross_entropy", "cross_entropy_backward"),
+    *("rand", "dropout"),
     *("select", "reshape", "pad", "index_select", "embedding", "flip"),
 )
 """Methods that record several operations of the table."""

@@ -159,6 +159,10 @@ class PointwiseOps(Recording):
         """Return a + weight * (b - a) if |weight| < 0.5, else b - (b - a) * (1 - weight)."""
         return self._recorder.pointwise("lerp", a, b, weight)
 
+    def philox(self, seed: Operand, stream: Operand, place: Operand) -> TensorView:
+        """Return 32 random bits, as i64: those at a place (0 or more) of one of 2**64 streams."""
+        return self._recorder.pointwise("philox", seed, stream, place)
+
     def addcmul(self, x: Operand, a: Operand, b: Operand, value: Operand = 1) -> TensorView:
         """Return x + value * (a * b) in the promoted type; integers wrap."""
         return self._recorder.pointwise("addcmul", x, a, b, value)

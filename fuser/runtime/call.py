@@ -19,7 +19,7 @@ from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
-from fuser.schedule.views import Layout, viewed
+from fuser.schedule.views import Layout, Viewed
 
 ONE_ELEMENT = 16
 """Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
@@ -43,6 +43,12 @@ class Spec:
             return 0
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return (reach + 1) * self.dtype.nbytes
+
+    @property
+    def distinct(self) -> int:
+        """Bytes of the elements that lie at places of their own."""
+        places = (n for n, s in zip(self.shape, self.strides, strict=True) if s)
+        return prod(places) * self.dtype.nbytes
 
 
 def number(expr: Expr, values: Mapping[Var, Expr]) -> int:
@@ -144,11 +150,11 @@ def intermediate_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
 
 
 def with_views(
-    fusion: Fusion, specs: Mapping[str, Spec], values: Mapping[Symbol, int]
+    known: Viewed, specs: Mapping[str, Spec], values: Mapping[Symbol, int]
 ) -> dict[str, Spec]:
     """Return specs with those of the views in the memory of the tensors that they are of."""
     out = dict(specs)
-    for name, view in viewed(fusion).views.items():
+    for name, view in known.views.items():
         whole = specs[view.whole]
         seen = Layout(whole.shape, whole.strides)
         for step in view.steps:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from fuser.arch import SM_90A
-from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, tensor_args
+from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, ancestry, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
@@ -25,6 +26,8 @@ from fuser.runtime.call import (
     with_views,
 )
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.cut.kept import is_exact, keep
+from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import Access, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
@@ -37,6 +40,7 @@ from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
+from fuser.schedule.views import viewed
 
 
 def classify(
@@ -59,24 +63,47 @@ def classify(
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
     if not isinstance(params, PointwiseParams) or isinstance(params, NormParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
-    while True:
-        cut = segments(fusion, choices)
-        call = _Call(params, sms, plain, specs)
-        for segment in cut:
-            values = with_parts([(segment.domain, call.chosen(segment))], call.values)
-            call = replace(call, values=values)
-        made = {tv.name: output_spec(tv, call.values) for tv in fusion.outputs}
-        between = {tv.name: intermediate_spec(tv, call.values) for tv in intermediates(fusion, cut)}
-        call = replace(call, specs=with_views(fusion, {**made, **specs, **between}, call.values))
-        asked = choices
-        for segment in cut:
-            asked = call.asked(segment, asked, choices.copied)
-        asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
-        if asked == choices:
-            break
-        choices = asked
-    settled = [call.settled(segment) for segment in cut]
-    return CallClass(choices, tuple(kind for _, kind in settled), tuple(one for one, _ in settled))
+    call = _Call(params, sms, plain, specs)
+    found = call.cut(fusion, choices)
+    for tv in found.worth_keeping(fusion):
+        kept = replace(found.choices, kept=found.choices.kept | {tv.name})
+        other = call.cut(fusion, kept)
+        if other.moved < found.moved:
+            found = other
+    settled = [found.call.settled(segment) for segment in found.segments]
+    kinds, schedules = tuple(kind for _, kind in settled), tuple(one for one, _ in settled)
+    return CallClass(found.choices, kinds, schedules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A fusion in kernels, and what is known of a call then."""
+
+    segments: tuple[Segment, ...]
+    choices: Choices
+    call: _Call
+
+    @property
+    def moved(self) -> int:
+        """Bytes that all kernels move at least."""
+        tensors = (tv for one in self.segments for tv in one.tensors)
+        return sum(self.call.specs[tv.name].distinct for tv in tensors)
+
+    def worth_keeping(self, fusion: Fusion) -> list[TensorView]:
+        """Return results that other kernels might better read than compute again.
+
+        They have in memory what later operations take, and are computed from more bytes.
+        """
+        inner = [{tv.held: tv for tv in one.fusion.tensors} for one in self.segments]
+        found = []
+        for tv in fusion.outputs:
+            users = [one[tv.name] for one in inner if tv.name in one]
+            if len(users) > 1 and is_exact(tv):
+                read = {one.name: one for one in ancestry(users[-1]) if one.op == "input"}
+                nbytes = sum(self.call.specs[name].distinct for name in read)
+                if nbytes > output_spec(tv, self.call.values).distinct:
+                    found.append(tv)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +114,28 @@ class _Call:
     sms: int
     values: Mapping[Symbol, int]
     specs: Mapping[str, Spec]
+
+    def cut(self, fusion: Fusion, choices: Choices) -> _Cut:
+        """Cut a fusion so that its kernels can be, and no product is computed twice."""
+        while True:
+            found, values = segments(fusion, choices), self.values
+            for segment in found:
+                schedule = replace(self, values=values).chosen(segment)
+                values = with_parts([(segment.domain, schedule)], values)
+            made = {tv.name: output_spec(tv, values) for tv in fusion.outputs}
+            between = intermediates(fusion, found, choices)
+            made |= {tv.name: intermediate_spec(tv, values) for tv in between}
+            seen = with_views(viewed(fusion, choices.kept), {**made, **self.specs}, values)
+            call = replace(self, values=values, specs=seen)
+            asked = choices
+            for segment in found:
+                asked = call.asked(segment, asked, choices.copied)
+            if asked == choices:
+                asked = replace(choices, kept=choices.kept | _kept(fusion, found))
+            asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
+            if asked == choices:
+                return _Cut(found, choices, call)
+            choices = asked
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
         loops = loops_of(segment.domain, self.values)
@@ -161,6 +210,9 @@ class _Call:
         """
         domain = segment.domain
         if domain.rows and self.too_long(segment):
+            along = {a.name for a in domain.writes if not {*domain.rows}.isdisjoint(a.coords)}
+            if along:
+                return replace(choices, spread=choices.spread | along)
             return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
         if not domain.products:
             return choices
@@ -283,6 +335,17 @@ def _in_registers(
         for segment in cut
         if segment.domain.products
     )
+
+
+def _kept(fusion: Fusion, cut: Sequence[Segment]) -> frozenset[str]:
+    """Return what to store so that no product of two kernels is computed twice."""
+    made = Counter(
+        name
+        for segment in cut
+        for name in {tv.held for tv in segment.fusion.tensors if tv.op == "mma"}
+    )
+    plain = rearranged(fusion)
+    return keep(plain, [tv for tv in plain.tensors if tv.op == "mma" and made[tv.name] > 1])
 
 
 def _of_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:

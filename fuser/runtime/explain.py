@@ -5,6 +5,7 @@ Needs no GPU: the same decisions as those of a call, from shapes alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -16,8 +17,10 @@ from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form
 from fuser.runtime.call import Spec, extents_of, output_spec, shape_of, with_parts
 from fuser.runtime.classify import classify
+from fuser.schedule.domain import Access
 from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Params
+from fuser.schedule.views import viewed
 
 Shape = Sequence[int] | Spec | None
 """Of an input: its extents if it is row-major, or all that a call says; None of a number."""
@@ -29,7 +32,8 @@ class Part:
 
     `ops` are the operations that it computes, in order, as the user wrote them; `again` those of
     them that a kernel before has computed, too.  `reads` and `writes` are bytes by tensor, each
-    once; `flops` those of products.  `why` says of what it stores for later kernels why it does.
+    once; `flops` those of products.  `why` says of what it stores for later kernels why it does,
+    `apart` why it is not part of a kernel before.  `views` names what views lie in.
     """
 
     name: str
@@ -40,6 +44,8 @@ class Part:
     writes: Mapping[str, int]
     flops: int
     why: tuple[str, ...]
+    apart: tuple[str, ...]
+    views: Mapping[str, str]
 
     @property
     def nbytes(self) -> int:
@@ -51,20 +57,31 @@ class Part:
         tile = "x".join(map(str, self.params.tile))
         yield f"{self.name}: {type(self.params).__name__} {self.params.family}, tile {tile}"
         yield from (f"  {op}" for op in self.ops)
-        yield f"  reads {_tensors(self.reads)}; writes {_tensors(self.writes)}"
+        yield f"  reads {self._tensors(self.reads)}; writes {self._tensors(self.writes)}"
         if self.flops:
             yield f"  {self.flops / 1e9:.3g} GFLOP of products"
         if self.again:
             yield f"  computed again: {', '.join(self.again)}"
         yield from (f"  {why}" for why in self.why)
+        yield from (f"  apart from {why}" for why in self.apart)
+
+    def _tensors(self, sizes: Mapping[str, int]) -> str:
+        names = {n: f"{n} of {self.views[n]}" if n in self.views else n for n in sizes}
+        return ", ".join(f"{names[n]} {_size(size)}" for n, size in sizes.items()) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The kernels of a fusion for some shapes; `least` are the bytes of its inputs and outputs."""
+    """The kernels of a fusion for some shapes.
+
+    `least` are the bytes of its inputs and outputs, each once.  What is moved besides is `again`,
+    inputs and outputs that several kernels read, and `between`, what is stored and read on the way.
+    """
 
     parts: tuple[Part, ...]
     least: int
+    again: int
+    between: int
 
     @property
     def nbytes(self) -> int:
@@ -78,6 +95,10 @@ class Explanation:
             f"{many}; {_size(self.nbytes)} moved, {ratio} of the {_size(self.least)} that inputs "
             "and outputs have"
         )
+        besides = {"of these read again": self.again, "stored and read on the way": self.between}
+        words = [f"{_size(size)} {what}" for what, size in besides.items() if size]
+        if words:
+            head += f"\nbesides: {', '.join(words)}"
         return "\n".join([head, *(line for part in self.parts for line in part.lines())])
 
 
@@ -115,14 +136,43 @@ def explain(
     found = segments(fusion, cut.choices)
     kernels = zip((one.domain for one in found), cut.schedules, strict=True)
     values = with_parts(kernels, extents_of(fusion, specs, extents))
+    views = {name: v.whole for name, v in viewed(fusion, cut.choices.kept).views.items()}
     done: set[str] = set()
-    parts = tuple(
-        _part(f"kernel {n}", segment, schedule, specs, values, done)
-        for n, (segment, schedule) in enumerate(zip(found, cut.schedules, strict=True))
-    )
-    used = {tv.name for segment in found for tv in segment.fusion.inputs}
-    given = sum(_distinct(spec) for name, spec in specs.items() if name in used)
-    return Explanation(parts, given + sum(output_spec(tv, values).nbytes for tv in fusion.outputs))
+    parts: list[Part] = []
+    for n, (segment, schedule) in enumerate(zip(found, cut.schedules, strict=True)):
+        apart = _apart(n, found, views)
+        parts.append(_part(f"kernel {n}", segment, schedule, specs, values, done, apart, views))
+    outputs = {tv.name: output_spec(tv, values).distinct for tv in fusion.outputs}
+    read: Counter[str] = Counter()
+    written: Counter[str] = Counter()
+    for part in parts:
+        for moved, count in ((part.reads, read), (part.writes, written)):
+            for name, size in moved.items():
+                count[views.get(name, name)] += size
+    given = {name: spec.distinct for name, spec in specs.items() if name in read}
+    again = sum(max(read[name] - size, 0) for name, size in given.items())
+    between = (read + written).total() - sum(read[n] for n in given) - sum(outputs.values())
+    back = sum(read[name] for name in outputs)
+    least = sum(given.values()) + sum(outputs.values())
+    return Explanation(tuple(parts), least, again + back, between - back)
+
+
+def _apart(n: int, found: Sequence[Segment], views: Mapping[str, str]) -> tuple[str, ...]:
+    """Say why a kernel is none of those before it."""
+    mine = found[n]
+    read = {views.get(tv.name, tv.name): tv for tv in mine.fusion.inputs}
+    said = []
+    for k, other in enumerate(found[:n]):
+        waits = [tv for tv in other.fusion.outputs if views.get(tv.name, tv.name) in read]
+        names = ", ".join(views.get(tv.name, tv.name) for tv in waits)
+        axes, others = (show_shape(one.domain.extents) for one in (mine, other))
+        if waits:
+            said.append(f"kernel {k}: all of {names} is needed first")
+        elif axes != others and read.keys() & {
+            views.get(i.name, i.name) for i in other.fusion.inputs
+        }:
+            said.append(f"kernel {k}: loops over {axes}, not {others}")
+    return tuple(said)
 
 
 def _part(
@@ -132,6 +182,8 @@ def _part(
     specs: Mapping[str, Spec],
     values: Mapping[Symbol, int],
     done: set[str],
+    apart: tuple[str, ...],
+    views: Mapping[str, str],
 ) -> Part:
     """Describe a kernel; `done` has the tensors that those before have computed, and gets its."""
     inner = segment.fusion
@@ -140,20 +192,27 @@ def _part(
     again = tuple(tv.held for tv in heavy if tv.held in done)
     done |= {tv.held for tv in heavy if not tv.parts}  # who ends what another began repeats nothing
 
+    def sizes(accesses: Iterable[Access]) -> dict[str, int]:
+        tensors = dict.fromkeys(access.tv for access in accesses)
+        return {tv.name: size(tv) for tv in tensors}
+
     def size(tv: TensorView) -> int:
         spec = specs.get(tv.name)
-        return prod(shape_of(tv, values)) * tv.dtype.nbytes if spec is None else _distinct(spec)
+        return prod(shape_of(tv, values)) * tv.dtype.nbytes if spec is None else spec.distinct
 
     products = (tv for tv in made if tv.op == "mma")
+    gathered = (access for _, access in segment.domain.gathers)
     return Part(
         name,
         schedule,
         tuple(_op(tv) for tv in heavy),
         again,
-        {access.tv.name: size(access.tv) for access in segment.domain.reads},
-        {access.tv.name: size(access.tv) for access in segment.domain.writes},
+        sizes((*segment.domain.reads, *gathered)),
+        sizes(segment.domain.writes),
         sum(_flops(tv, values) for tv in products),
         segment.why,
+        apart,
+        views,
     )
 
 
@@ -194,15 +253,6 @@ def _dense(tv: TensorView, shape: tuple[int, ...], address: int) -> Spec:
         strides[axis] = span
         span *= max(shape[axis], 1)
     return Spec(shape, tuple(strides), address, tv.dtype)
-
-
-def _distinct(spec: Spec) -> int:
-    """Return the bytes of the elements that lie at places of their own."""
-    return prod(n for n, s in zip(spec.shape, spec.strides, strict=True) if s) * spec.dtype.nbytes
-
-
-def _tensors(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {_size(n)}" for name, n in sizes.items()) or "nothing"
 
 
 def _size(nbytes: int) -> str:

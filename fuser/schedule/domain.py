@@ -118,15 +118,22 @@ Group = tuple[tuple[Extent, ...], list[Access]]
 """The loop axes of a kernel's results, and these."""
 
 
-def domains(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Domain]:
+def domains(
+    fusion: Fusion, rows: frozenset[str] = NONE, spread: frozenset[str] = NONE
+) -> list[Domain]:
     """Return one Domain per group of outputs with the same axes; each becomes a kernel.
 
-    Of the reductions of these names a kernel may have whole `rows` at a time.
+    Of the reductions of these names a kernel may have whole `rows` at a time, but not one of
+    outputs that are `spread` along them.
     """
-    return [_domain(extents, writes, rows) for extents, writes in groups(fusion, rows)]
+    return [
+        _domain(extents, writes, rows, spread) for extents, writes in groups(fusion, rows, spread)
+    ]
 
 
-def groups(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Group]:
+def groups(
+    fusion: Fusion, rows: frozenset[str] = NONE, spread: frozenset[str] = NONE
+) -> list[Group]:
     """Return the loop axes of each kernel's results, and these.
 
     What there is one of for each row belongs to the results for which the same rows are reduced, or
@@ -137,7 +144,7 @@ def groups(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Group]:
         if group not in found:
             continue
         extents, writes = group
-        whole = whole_rows(extents, writes, rows)
+        whole = whole_rows(extents, writes, rows, spread)
         if whole is not None and whole.extents != extents:
             continue
         for other in [*found]:
@@ -151,8 +158,8 @@ def groups(fusion: Fusion, rows: frozenset[str] = NONE) -> list[Group]:
                 Access(one.tv, tuple(None if c is None else kept[c] for c in one.coords), one.name)
                 for one in other[1]
             ]
-            both = whole_rows(extents, [*writes, *mine], rows, axes)
-            alone = whole_rows(extents, mine, rows, axes)
+            both = whole_rows(extents, [*writes, *mine], rows, spread, axes)
+            alone = whole_rows(extents, mine, rows, spread, axes)
             if both is None or alone is None or {*both.apart} - {*(whole.apart if whole else ())}:
                 continue
             if alone.held & whole.held if whole is not None else _common(writes, alone, mine):
@@ -222,6 +229,7 @@ def whole_rows(
     extents: tuple[Extent, ...],
     writes: list[Access],
     names: frozenset[str],
+    spread: frozenset[str],
     axes: tuple[int, ...] | None = None,
 ) -> WholeRows | None:
     """Return which reductions of some results a kernel can hold; None if there are none.
@@ -244,7 +252,8 @@ def whole_rows(
         first = next((mine for some, mine in ways if not some), ())
         axes = tuple(range(len(extents), len(extents) + len(first)))
         extents = (*extents, *first)
-    if not axes:
+    along = (one for one in writes if one.name in spread and not {*axes}.isdisjoint(one.coords))
+    if not axes or any(along):
         return None
     wanted, kept = tuple(extents[n] for n in axes), _without(axes, len(extents))
     apart: dict[TensorView, None] = {}
@@ -324,8 +333,13 @@ def by_rows(domain: Domain) -> Domain | None:
     return replace(domain, rows=rows, inputs=domain.reads)
 
 
-def _domain(extents: tuple[Extent, ...], writes: list[Access], rows: frozenset[str]) -> Domain:
-    held = whole_rows(extents, writes, rows) if rows else None
+def _domain(
+    extents: tuple[Extent, ...],
+    writes: list[Access],
+    rows: frozenset[str],
+    spread: frozenset[str],
+) -> Domain:
+    held = whole_rows(extents, writes, rows, spread) if rows else None
     if held is not None:
         assert not held.apart, "the cut has computed these before"
         return _of_rows(writes, held)

@@ -46,11 +46,18 @@ class Segment:
     domain: Domain
     why: tuple[str, ...] = ()
 
+    @property
+    def tensors(self) -> tuple[TensorView, ...]:
+        """Return what it reads and writes in memory, each once."""
+        return tuple(dict.fromkeys(access.tv for access in self.domain.accesses))
 
-def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView, ...]:
+
+def intermediates(
+    fusion: Fusion, cut: tuple[Segment, ...], choices: Choices
+) -> tuple[TensorView, ...]:
     """Return the tensors that a segment stores for later ones, in order."""
     made = (tv for segment in cut for tv in segment.fusion.outputs)
-    known = viewed(fusion)
+    known = viewed(fusion, choices.kept)
     names = {*known.views, *(tv.name for tv in fusion.outputs)}
     return (*(tv for tv in made if tv.name not in names), *known.rooms)
 
@@ -61,22 +68,47 @@ def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, .
     Their tensors have the names that they have in the fusion; an output that is none of the
     fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
     store, with a suffix.
+
+    What some segment needs from memory is found by cutting; once it is known, it is a result like
+    others, and those with the same axes share a kernel.
     """
-    return tuple(_Cutting(viewed(fusion), choices or Choices()).run())
+    choices = choices or Choices()
+    known = viewed(fusion, choices.kept)
+    wanted: dict[str, Wanted] = {}
+    while True:
+        cutting = _Cutting(known, choices, wanted)
+        cut = tuple(cutting.run())
+        if cutting.asked.keys() <= wanted.keys():
+            break
+        wanted |= cutting.asked
+    read = {tv.name for segment in cut for tv in segment.fusion.inputs}
+    if wanted.keys() <= read:
+        return cut
+    return tuple(_Cutting(known, choices, {n: t for n, t in wanted.items() if n in read}).run())
+
+
+Wanted = tuple[TensorView, str]
+"""What a kernel reads that another has to store, and why it does not compute it itself."""
 
 
 class _Cutting:
-    def __init__(self, known: Viewed, choices: Choices) -> None:
-        self.fusion, self.choices = known.fusion, choices
+    """One way through a fusion; `asked` is what it stores for kernels, by name."""
+
+    def __init__(self, known: Viewed, choices: Choices, wanted: dict[str, Wanted]) -> None:
+        self.fusion, self.choices, self.wanted = known.fusion, choices, wanted
         self.views, self.rooms = known.views, dict(known.parts)
-        self.made: dict[str, Segment] = {}
+        self.asked: dict[str, Wanted] = {}
+        self.made: set[str] = set()
         self.done: list[Segment] = []
-        self.why: dict[str, str] = {}
+        self.why = {**known.why, **{name: why for name, (_, why) in wanted.items()}}
+        self.open: list[list[TensorView]] = []
 
     def run(self) -> Iterator[Segment]:
-        self.left = _groups(self.fusion, self.choices.rows)
-        ends = (*self.fusion.outputs, *(tv for parts in self.rooms.values() for tv in parts))
+        inside = self._inside()
+        ends = (*self.fusion.outputs, *inside)
         live = {tv for out in ends for tv in ancestry(out)}
+        whole = (*ends, *(tv for tv, _ in self.wanted.values() if tv.args[0] in live))
+        self.left = _groups(replace(self.fusion, outputs=whole), self.choices)
         self.parts = [
             parts_of(tv)
             for tv in self.fusion.tensors
@@ -89,11 +121,51 @@ class _Cutting:
             self._compute(self.left.pop(0))
         yield from self.done
 
+    def _inside(self) -> list[TensorView]:
+        """Return what fills the memory that results are computed from."""
+        found: list[TensorView] = []
+        left = [*self.fusion.outputs]
+        seen = set[str]()
+        while left:
+            for tv in ancestry(left.pop()):
+                room = self.views[tv.name].whole if tv.name in self.views else ""
+                if tv.op == "input" and room in self.rooms and room not in seen:
+                    seen.add(room)
+                    parts = [one for one in self.rooms[room] if one not in self.fusion.outputs]
+                    found += parts
+                    left += parts
+        return found
+
     def _compute(self, outputs: tuple[TensorView, ...]) -> None:
-        """Append the segment of some outputs, and before it those that it needs."""
-        for tv in dict.fromkeys(tv for out in outputs for tv in ancestry(out)):
-            if tv.op == "input" and tv.name in self.views:
-                self._fill(self.views[tv.name].whole)
+        """Append the segment of some outputs, and before it those that it needs.
+
+        If these need one of the outputs themselves, that gets a segment of its own.
+        """
+        mine = [*outputs]
+        self.open.append(mine)
+        before: tuple[TensorView, ...] = ()
+        while before != tuple(mine):
+            before = tuple(mine)
+            outputs = tuple(self._alone(tv, before) for tv in before)
+            self._fill(outputs)
+            if before == tuple(mine):
+                given, ended = self._given(outputs)
+        self.open.pop()
+        if not mine:
+            return
+        part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
+        (domain,) = domains(part, self.choices.rows, self.choices.spread)
+        assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
+        said = tuple(
+            f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
+        )
+        self.done.append(Segment(part, domain, said))
+        self.made |= {tv.name for tv in outputs}
+
+    def _given(
+        self, outputs: tuple[TensorView, ...]
+    ) -> tuple[dict[TensorView, TensorView], dict[TensorView, TensorView]]:
+        """Compute what some outputs need; return what reads it, and reductions that it ends."""
         given: dict[TensorView, TensorView] = {}
         stored, begun = apart(self.fusion, outputs, self.choices)
         ended = {tv: self._ended(tv) for tv in begun}
@@ -117,19 +189,58 @@ class _Cutting:
                 held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
                 why = "its axes suit no tile of the other products that results are computed from"
                 given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
-        part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
-        (domain,) = domains(part, self.choices.rows)
-        assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
-        said = tuple(
-            f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
-        )
-        self.done.append(Segment(part, domain, said))
+        return given, ended
 
-    def _fill(self, room: str) -> None:
-        """Compute what lies in memory of which a view is read."""
-        parts = self.rooms.pop(room, ())
-        for group in _groups(replace(self.fusion, outputs=parts), self.choices.rows):
-            self._compute(group)
+    def _alone(self, tv: TensorView, outputs: tuple[TensorView, ...]) -> TensorView:
+        """Return what is stored for others as the operation itself, where nothing else needs it."""
+        wanted = tv.name in self.wanted or tv.name in self.asked
+        (source,) = tensor_args(tv) if wanted else [tv]
+        others = (arg for out in outputs if out is not tv for arg in ancestry(out))
+        if source is tv or not _is_renamed(source, self.choices) or source in (*outputs, *others):
+            return tv
+        return _renamed(source, tv.name, tv.dtype, _Place(tv.contiguity, tv.stride_order))
+
+    def _fill(self, outputs: tuple[TensorView, ...]) -> None:
+        """Compute what lies in memory of which views are read."""
+        for tv in dict.fromkeys(tv for out in outputs for tv in ancestry(out)):
+            if tv.op == "input" and tv.name in self.views:
+                for part in self.rooms.get(self.views[tv.name].whole, ()):
+                    self._make(part)
+
+    def _make(self, target: TensorView) -> None:
+        """Compute a result with those of its kernel; if some wait for it, with its products'."""
+        if target.name in self.made:
+            return
+        for group in self.left:
+            if any(tv.name == target.name for tv in group):
+                self.left = [other for other in self.left if other is not group]
+                self._compute(group)
+                return
+        early = [target]
+        for mine in self.open:
+            if any(tv.name == target.name for tv in mine):
+                with_it = {*_products((target,), self.choices.empty, {})}
+                early += [
+                    tv
+                    for tv in mine
+                    if not with_it.isdisjoint(_products((tv,), self.choices.empty, {}))
+                    and not self._waits(tv, target)
+                    and tv.name != target.name
+                ]
+                mine[:] = [tv for tv in mine if tv.name not in {one.name for one in early}]
+        self._compute(tuple(early))
+
+    def _waits(self, tv: TensorView, target: TensorView) -> bool:
+        """Tell whether one result of a kernel needs another from memory."""
+        if target.name in self.asked:
+            return tv.name != target.name
+
+        def following(one: TensorView) -> list[TensorView]:
+            seen = self.views.get(one.name)
+            inside = self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
+            return [*tensor_args(one), *inside]
+
+        return target in reached(following(tv), following)
 
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
@@ -162,7 +273,6 @@ class _Cutting:
         group = next(fits, ())
         self.left = [other for other in self.left if other is not group]
         self._compute((*group, *alike.values()))
-        self.made |= dict.fromkeys(alike, self.done[-1])
 
     def _lies_in_memory(self, operand: TensorView) -> bool:
         """Whether an operand is an input, seen through operations that neither move nor stretch."""
@@ -188,12 +298,12 @@ class _Cutting:
     ) -> TensorView:
         """Compute a tensor into an intermediate, once, and return the input that reads it."""
         name = tv.name + suffix
-        if name not in self.made:
-            self.why[name] = why
-            made = _same(tv, name, dtype) if tv.name in self.choices.empty else tv
-            target = _renamed(made, name, dtype, place)
-            self._compute((target,))
-            self.made[name] = self.done[-1]
+        target = replace(
+            _same(tv, name, dtype), contiguity=place.contiguity, stride_order=place.stride_order
+        )
+        self.asked[name] = self.wanted.get(name, (target, why))
+        self.why.setdefault(name, why)
+        self._make(target)
         where = place.contiguity, place.stride_order
         return TensorView(name, tv.number, tv.logical, dtype, "input", (), (), *where)
 
@@ -243,8 +353,9 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
     return _place(arg, len(sums) if real[-1:] == sums[-1:] else 1)
 
 
-def _groups(fusion: Fusion, rows: frozenset[str]) -> list[tuple[TensorView, ...]]:
-    return [tuple(access.tv for access in writes) for _, writes in groups(fusion, rows)]
+def _groups(fusion: Fusion, choices: Choices) -> list[tuple[TensorView, ...]]:
+    found = groups(fusion, choices.rows, choices.spread)
+    return [tuple(access.tv for access in writes) for _, writes in found]
 
 
 def _products(
@@ -265,16 +376,18 @@ def _products(
 
 def _renamed(tv: TensorView, name: str, dtype: DType, place: _Place) -> TensorView:
     """Return a tensor under another name and type, to be stored as an intermediate."""
-    made = tv
-    if tv.op == "input" or OPS[tv.op].form is Form.SHAPE:
-        made = _same(tv, name, dtype)
     return replace(
-        made,
+        tv,
         name=name,
         dtype=dtype,
         contiguity=place.contiguity,
         stride_order=place.stride_order,
     )
+
+
+def _is_renamed(tv: TensorView, choices: Choices) -> bool:
+    """Tell whether a kernel may compute a tensor under another name."""
+    return tv.op != "input" and OPS[tv.op].form is not Form.SHAPE and tv.name not in choices.empty
 
 
 def _same(tv: TensorView, name: str, dtype: DType) -> TensorView:
@@ -334,8 +447,8 @@ def apart(
     begun: dict[TensorView, None] = {}
     part = Fusion(fusion.inputs, fusion.tensors, outputs)
     found: dict[TensorView, None] = {}
-    for extents, writes in groups(part, choices.rows):
-        held = whole_rows(extents, writes, choices.rows)
+    for extents, writes in groups(part, choices.rows, choices.spread):
+        held = whole_rows(extents, writes, choices.rows, choices.spread)
         if held is not None:
             found |= dict.fromkeys(tv for tv in held.apart if tv.name not in empty)
             continue
@@ -362,7 +475,7 @@ def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
     that gets a kernel of its own: only sums are left of that, no tiles.
     """
     found = set()
-    for tv in viewed(fusion).fusion.tensors:
+    for tv in viewed(fusion, choices.kept).fusion.tensors:
         if len(reduced_axes(tv)) == 1 and tv.name not in choices.empty and tv.meet is None:
             found_under = under(tv, choices.empty)
             if found_under and all(

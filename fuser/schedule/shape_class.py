@@ -47,7 +47,9 @@ class Choices:
     tile, another one ends (`parts`); what others reduce is stored first.  With `registers` first
     operands that are not in memory are computed there, where they can be, and not by a kernel
     before.  Reductions in `rows` may stay in the kernel of results that they are broadcast back to,
-    which has whole rows of what they reduce at a time.
+    which has whole rows of what they reduce at a time; but not in that of results that are `spread`
+    along them.  What is `kept` is stored by the kernel that
+    multiplies, and read by all others.
     """
 
     copied: frozenset[str] = NONE
@@ -56,6 +58,8 @@ class Choices:
     parts: frozenset[str] = NONE
     registers: bool = False
     rows: frozenset[str] = NONE
+    spread: frozenset[str] = NONE
+    kept: frozenset[str] = NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from fuser.fusion.ir import (
 )
 from fuser.fusion.ops import OPS, Form
 from fuser.fusion.promotion import arithmetic
+from fuser.schedule.cut.kept import Epilogues, is_exact, memory_dtype
+from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import next_faster
 
 T = TypeVar("T")
@@ -178,21 +180,26 @@ class Viewed:
     """A fusion whose views are inputs, or outputs for parts of what is stored.
 
     `views` has both by name, `parts` those that fill each memory, by its name, and `rooms` the
-    memories that are neither inputs nor outputs.
+    memories that are neither inputs nor outputs.  `why` says of parts why they are stored.
     """
 
     fusion: Fusion
     views: dict[str, View]
     parts: dict[str, tuple[TensorView, ...]]
     rooms: tuple[TensorView, ...]
+    why: dict[str, str]
 
 
 @lru_cache(maxsize=256)
-def viewed(fusion: Fusion) -> Viewed:
-    """Return a fusion without operations that make views."""
-    if not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
-        return Viewed(fusion, {}, {}, ())
-    return _Views(fusion).run()
+def viewed(fusion: Fusion, kept: frozenset[str] = frozenset()) -> Viewed:
+    """Return a fusion without operations that make views.
+
+    What is `kept`, by name, is stored where it is computed and read by what cannot follow it there.
+    """
+    fusion = rearranged(fusion)
+    if not kept and not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
+        return Viewed(fusion, {}, {}, (), {})
+    return _Views(fusion, kept).run()
 
 
 def _makes_view(tv: TensorView) -> bool:
@@ -204,8 +211,9 @@ def _changed(values: tuple[T, ...], axis: int, new: tuple[T, ...]) -> tuple[T, .
 
 
 class _Views:
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, kept: frozenset[str]) -> None:
         self.fusion = fusion
+        self.epilogues = Epilogues(fusion, kept)
         self.new: dict[TensorView, TensorView] = {}
         self.products = any(tv.op == "mma" for tv in fusion.tensors)
         self.stored: dict[TensorView, TensorView] = {}
@@ -222,11 +230,13 @@ class _Views:
             if tv.op == "input":
                 self.new[tv] = self._add(tv)
             elif not _makes_view(tv):
-                args = tuple(self._given(a) if isinstance(a, TensorView) else a for a in tv.args)
+                args = tuple(
+                    self._given(a, tv) if isinstance(a, TensorView) else a for a in tv.args
+                )
                 if tv.op == "gather":
                     args = (self._in_memory(tensor_args(tv)[0]), args[1])
                 if tv.op == "mma":
-                    args = tuple(self._rounded(a) for a in tensor_args(tv))
+                    args = tuple(self._rounded(a, tv) for a in tensor_args(tv))
                 same = all(a is b for a, b in zip(args, tv.args, strict=True))
                 made = tv if same else replace(tv, args=args)
                 if tv.op == "gather" and self.products:
@@ -244,20 +254,29 @@ class _Views:
                 outputs.append(self.new[tv])
         known = Fusion(self.fusion.inputs, tuple(self.tensors), tuple(outputs))
         within = {room.name: self.parts[room.name] for room in self.rooms}
-        return Viewed(known, self.views, within, tuple(self.rooms))
+        within |= {tv.name: self.parts[tv.name] for tv in self.stored if self.stored[tv] is tv}
+        why = {
+            part.name: "other kernels read it, and no product is computed twice"
+            for tv, room in self.stored.items()
+            for part in self.parts[room.name]
+            if tv.name in self.epilogues.kept
+        }
+        return Viewed(known, self.views, within, tuple(self.rooms), why)
 
     def _add(self, tv: TensorView) -> TensorView:
         self.tensors.append(tv)
         return tv
 
-    def _given(self, tv: TensorView) -> TensorView:
+    def _given(self, tv: TensorView, by: TensorView | None = None) -> TensorView:
         """Return a tensor as operations take it; kernels with products take nothing by index."""
+        if by is not None and tv.name in self.epilogues.kept:
+            return self._value(tv) if self.epilogues.follows(by, tv) else self._in_memory(tv)
         gathers = tv.op == "gather" and self.products
         return self._in_memory(tv) if gathers else self._value(tv)
 
-    def _rounded(self, tv: TensorView) -> TensorView:
+    def _rounded(self, tv: TensorView, by: TensorView) -> TensorView:
         """Return an operand of a product in its own type, which memory on the way may not have."""
-        made = self._given(tv)
+        made = self._given(tv, by)
         return made if made.dtype is tv.dtype else self._copied(tv)
 
     def _copied(self, tv: TensorView) -> TensorView:
@@ -305,9 +324,9 @@ class _Views:
 
     def _store(self, tv: TensorView) -> None:
         """Let the arguments of a tensor be stored where they lie in it."""
-        args = [self._given(arg) for arg in tensor_args(tv)]
+        args = [self._given(arg, tv) for arg in tensor_args(tv)]
         alone = tv in self.fusion.outputs and tv not in self.taken
-        exact = all(arg.op == "input" and arg.dtype is tv.dtype for arg in args)
+        exact = all(memory_dtype(arg) is tv.dtype for arg in args)
         room = tv if alone else self._room(tv, tv.dtype if exact else arithmetic(tv.dtype))
         made, start = [], 0
         for n, arg in enumerate(args):
@@ -331,18 +350,28 @@ class _Views:
         self.parts[room.name] = tuple(made)
         self.stored[tv] = room
 
-    def _room(self, tv: TensorView, dtype: DType) -> TensorView:
-        """Return memory for a tensor on the way."""
-        self.rooms.append(_copy(tv, f"{tv.name}_whole", None, dtype))
-        return self.rooms[-1]
+    def _room(self, tv: TensorView, dtype: DType, *, padded: bool = False) -> TensorView:
+        """Return memory for a tensor on the way; rows `padded` to chunks that TMA can move."""
+        made = _copy(tv, f"{tv.name}_whole", None, dtype)
+        real = [n for n, axis in enumerate(tv.logical) if axis.iter_type is IterType.ITERATION]
+        if padded and len(real) > 1:
+            made = replace(made, contiguity=tuple(n != real[-2] for n in range(tv.rank)))
+        self.rooms.append(made)
+        return made
 
     def _way(self, tv: TensorView) -> tuple[TensorView, tuple[Step, ...]]:
         """Return the memory that a tensor lies in, and the way to its elements there."""
         if tv.op == "input" or tv in self.stored:
             return self.stored.get(tv, tv), ()
         if self._is_computed(tv):
-            room = self.stored[tv] = self._room(tv, arithmetic(tv.dtype))
-            part = self._add(_copy(tv, f"{room.name}_part0", self.new[tv], room.dtype))
+            kept = tv.name in self.epilogues.kept
+            if kept and tv in self.fusion.outputs and is_exact(tv):
+                self.stored[tv], self.parts[tv.name] = tv, (self.new[tv],)
+                return tv, ()
+            room = self.stored[tv] = self._room(tv, memory_dtype(tv), padded=kept)
+            part = self._add(
+                _laid(_copy(tv, f"{room.name}_part0", self.new[tv], room.dtype), room, ())
+            )
             self.views[part.name] = View(part, room.name, ())
             self.parts[room.name] = (part,)
             return room, ()

@@ -1,24 +1,30 @@
 """One Case through every oracle that needs no GPU: build, prove, simulate, compare, read the log.
 
 A kernel is simulated on small launches made up for it, in which one CTA gets 0, 1, S - 1, S and
-2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.
+2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.  Of a
+program that returns wrong values each kernel is compared on what it read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 
 from fuser.dtype import DType
+from fuser.fusion.definition import Fusion, Symbol, TensorView
 from fuser.pipeline import Launch, Program
 from fuser.runtime.binding import bind
+from fuser.runtime.call import Spec, with_parts, with_views
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
+from fuser.schedule.views import viewed
 from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
@@ -26,6 +32,7 @@ from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_
 from oracles.assembler import judge_log
 from oracles.differential import compare
 from oracles.prover.prove import prove, witness, witness_trips
+from oracles.reference.evaluate import bind as sizes_of
 from oracles.reference.evaluate import evaluate
 from oracles.reference.sums import Partials
 from oracles.simulator import simulate
@@ -130,7 +137,7 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
 def judge_values(recorder: Recorder, case: Case, program: Program, wanted: frozenset[str]) -> None:
     """Simulate the case's own launches in order and compare the outputs with the reference."""
     given = inputs(case)
-    made: list[tuple[list[Call], list[torch.Tensor]]] = []
+    made: list[tuple[list[Call], dict[str, Value]]] = []
 
     def bound() -> Verdict:
         bindings = bind(program, specs(case), sms=1 + case.seed % 4)
@@ -138,14 +145,29 @@ def judge_values(recorder: Recorder, case: Case, program: Program, wanted: froze
         return Verdict("build", Status.PASS, 1)
 
     recorder.ask("build", "launch", bound)
-    for launches, outputs in made:
+    for launches, memory in made:
         bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted)]
         if "differential" in wanted:
             recorder.ask(
                 "differential",
                 "own launch",
-                partial(_not_compared, bad) if bad else partial(compared, case, given, outputs),
+                partial(_not_compared, bad) if bad else partial(_located, case, program, memory),
             )
+
+
+def _located(case: Case, program: Program, memory: dict[str, Value]) -> Verdict:
+    """Compare what a case returned; if it is wrong, name the kernels that are wrong themselves."""
+    given = [memory[arg.name] for arg in case.fusion.inputs]
+    verdict = compared(case, given, [_tensor(memory[tv.name]) for tv in case.fusion.outputs])
+    if verdict.status is not Status.FAIL or len(program.launches) == 1:
+        return verdict
+    found = blamed(program, memory, case.extents, partials(case.params))
+    return replace(verdict, findings=(*verdict.findings, *found))
+
+
+def _tensor(value: Value) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor), "outputs are no numbers"
+    return value
 
 
 def partials(params: Params) -> Partials | None:
@@ -160,6 +182,70 @@ def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Ver
     rounded = partials(case.params)
     exact = case.kind == "integers" and rounded is None
     return compare(evaluate(case.fusion, given, rounded), list(got), exact=exact)
+
+
+def blamed(
+    program: Program,
+    memory: Mapping[str, Value],
+    extents: Mapping[str, int],
+    partials: Partials | None = None,
+) -> Iterator[Finding]:
+    """Yield a finding for every kernel whose outputs are wrong for its inputs.
+
+    Parameters
+    ----------
+    program : Program
+        Whose kernels have run.
+    memory : mapping
+        Inputs, outputs and intermediates as the last kernel has left them, by name.
+    extents : mapping
+        Value of every symbol, by name.
+    partials : Partials, optional
+        How sums of products go from CTA to CTA, where that rounds them.
+
+    Notes
+    -----
+    What tiles leave of a reduction is not looked at, nor are means of such parts.
+    """
+    values = {Symbol(name): n for name, n in extents.items()}
+    values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
+    known = viewed(program.fusion, program.shapes.choices.kept)
+    whole = {name: one for name, one in memory.items() if isinstance(one, torch.Tensor)}
+    dtypes = {tv.name: tv.dtype for tv in (*program.fusion.tensors, *program.intermediates)}
+    specs = {
+        name: Spec(tuple(one.shape), tuple(one.stride()), 0, dtypes[name])
+        for name, one in whole.items()
+    }
+    seen = with_views(known, specs, values)
+
+    def tensor(tv: TensorView) -> torch.Tensor:
+        lies = whole[known.views[tv.name].whole if tv.name in known.views else tv.name]
+        spec = seen[tv.name]
+        first = lies.storage_offset() + spec.address // lies.element_size()
+        return lies.as_strided(spec.shape, spec.strides, first)
+
+    cut = segments(program.fusion, program.shapes.choices)
+    for segment, launch in zip(cut, program.launches, strict=True):
+        outputs = tuple(tv for tv in segment.fusion.outputs if not tv.parts)
+        part = replace(segment.fusion, outputs=outputs)
+        given = [
+            tensor(arg) if isinstance(arg, TensorView) else memory[arg.name] for arg in part.inputs
+        ]
+        if not outputs or any(tv.count for tv in part.tensors) or _free(part, given):
+            continue
+        wanted = evaluate(part, given, partials)
+        names = [tv.name for tv in outputs]
+        verdict = compare(wanted, [tensor(tv) for tv in outputs], exact=False, names=names)
+        if verdict.status is Status.FAIL:
+            for finding in verdict.findings:
+                yield replace(finding, where=f"{finding.where} of kernel {launch.kernel.name}")
+
+
+def _free(fusion: Fusion, given: list[Value]) -> bool:
+    """Tell whether no input has some extent, which the reference then does not know."""
+    known = sizes_of(fusion, given)
+    extents = (axis.extent for tv in fusion.tensors for axis in tv.logical)
+    return any(isinstance(n, Symbol) and n not in known for n in extents)
 
 
 def _not_compared(bad: list[str]) -> Verdict:

@@ -190,14 +190,15 @@ def _counted(kernel: kir.Kernel, params: dict[str, int]) -> dict[str, int]:
 
 def calls(
     case: Case, given: list[Value], program: pipeline.Program, bindings: list[Binding]
-) -> tuple[list[Call], list[torch.Tensor]]:
-    """Return the launches of a case, and its outputs, poisoned, that they write."""
+) -> tuple[list[Call], dict[str, Value]]:
+    """Return the launches of a case, and all that they read and write, by name.
+
+    Outputs and what lies between kernels are poisoned.
+    """
     named = {arg.name: value for arg, value in zip(case.fusion.inputs, given, strict=True)}
-    outputs = []
     for tv in case.fusion.outputs:
         shape = output_specs(case)[tv.name].shape
-        outputs.append(torch.full(shape, POISON[tv.dtype], dtype=_TORCH[tv.dtype]))
-        named[tv.name] = outputs[-1]
+        named[tv.name] = torch.full(shape, POISON[tv.dtype], dtype=_TORCH[tv.dtype])
     values = {Symbol(name): n for name, n in case.extents.items()}
     values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
     for tv in program.intermediates:
@@ -230,7 +231,7 @@ def calls(
         numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None
         made.append(Call(kernel, launch, views, numbers, places))
-    return made, outputs
+    return made, named
 
 
 def _repeated(tensor: kir.Tensor, positions: int, values: Mapping[Var, Expr]) -> torch.Tensor:

@@ -120,8 +120,8 @@ def _largest(op: str, args: list[int]) -> int:
             return args[0] * args[1]
         case "addcmul":
             return args[0] + args[1] * args[2] * args[3]
-        case "order":
-            return 2**31
+        case "order" | "philox":
+            return 2**32
         case "bitwise_and" | "bitwise_or" | "bitwise_xor" | "bitwise_not" | "floor_div":
             return 2 * max(args) + 1
         case _:

@@ -423,6 +423,28 @@ def _lerp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     return pick(near, plus(a, times(weight, gap)), minus(b, times(gap, minus(one, weight))))
 
 
+def _philox(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Ten rounds on words of 32 bits, held in 64: products wrap, their bits are right."""
+
+    def words(seed: torch.Tensor, stream: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        def low(x: torch.Tensor) -> torch.Tensor:
+            return x & 0xFFFFFFFF
+
+        def high(x: torch.Tensor) -> torch.Tensor:
+            return low(x >> 32)
+
+        count = (place >> 2) & 0x3FFFFFFFFFFFFFFF
+        k, c = (low(seed), high(seed)), (low(count), high(count), low(stream), high(stream))
+        for _ in range(10):
+            a, b = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+            c = (high(b) ^ c[1] ^ k[0], low(b), high(a) ^ c[3] ^ k[1], low(a))
+            k = (low(k[0] + 0x9E3779B9), low(k[1] + 0xBB67AE85))
+        every = torch.stack(torch.broadcast_tensors(*c, place)[:4])
+        return every.gather(0, (place & 3).expand(every.shape[1:])[None])[0]
+
+    return _exactly(words, args, DType.I64)
+
+
 def _addcmul(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     x, a, b, value = args
     return plus(x, times(value, times(a, b)))
@@ -510,6 +532,7 @@ ROWS: dict[str, Row] = {
     "where": lambda tv, args, shape: pick(*args),
     "clamp": _clamp,
     "lerp": _lerp,
+    "philox": _philox,
     "addcmul": _addcmul,
     "mma": multiply_sum,
     **REDUCTIONS,

@@ -247,6 +247,25 @@ def _pow(a: Array, b: Array) -> Array:
     return np.where(b < 0, unit, power)
 
 
+def _philox(seed: Array, stream: Array, place: Array) -> Array:
+    """Philox 4x32-10 in unsigned words of 64 bits, of which the lower halves are looked at."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    wide = [np.asarray(x).astype(np.uint64) for x in np.broadcast_arrays(seed, stream, place)]
+    key = [wide[0] & low, wide[0] >> half]
+    count = wide[2] >> np.uint64(2)
+    words = [count & low, count >> half, wide[1] & low, wide[1] >> half]
+    for _ in range(10):
+        first = words[0] * np.uint64(0xD2511F53)
+        second = words[2] * np.uint64(0xCD9E8D57)
+        words = [
+            (second >> half) ^ words[1] ^ key[0], second & low,
+            (first >> half) ^ words[3] ^ key[1], first & low,
+        ]  # fmt: skip
+        bumps = (0x9E3779B9, 0xBB67AE85)
+        key = [(k + np.uint64(bump)) & low for k, bump in zip(key, bumps, strict=True)]
+    return np.choose(np.asarray(wide[2] & np.uint64(3), np.int64), words).astype(np.int64)
+
+
 def _lerp(a: Array, b: Array, w: Array) -> Array:
     near_a, near_b = a + w * (b - a), b - (b - a) * (1 - w)
     return np.asarray(np.where(np.abs(w) < 0.5, near_a, near_b))
@@ -318,6 +337,7 @@ OPS: dict[str, Row] = {
     "where": np.where,
     "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "lerp": _lerp,
+    "philox": _philox,
     "addcmul": lambda x, a, b, value: x + value * a * b,
 }
 """One row per op; `cast` and `promote` need the result's type and stand in `evaluate`."""

@@ -172,10 +172,11 @@ def other_rows() -> Fusion:
 
 
 def one_weight() -> Fusion:
-    """A layer twice: the second time its negative."""
+    """A layer twice, in other words."""
     fd = FusionDefinition()
     x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
-    fd.add_output(fd.ops.mul(fd.ops.linear(x, w), fd.ops.linear(x, w)))
+    again = fd.ops.matmul(x, fd.ops.permute(w, [1, 0]))
+    fd.add_output(fd.ops.mul(fd.ops.linear(x, w), again))
     return fd.fusion()
 
 

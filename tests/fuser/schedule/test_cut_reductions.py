@@ -89,11 +89,9 @@ CUTS: dict[str, tuple[Fusion, list[str]]] = {
     "everything": (product(lambda fd, y: [fd.ops.sum(y, [0, 1])]), ["matmul0", "reduction1"]),
     "rows and columns": (
         product(lambda fd, y: [fd.ops.max(y, [0]), fd.ops.max(y, [1])]),
-        ["matmul0", "matmul1", "reduction2", "reduction3"],
+        ["matmul0", "reduction1", "reduction2"],
     ),
-    "broadcast back": (
-        product(softmax), ["matmul0", "reduction1", "matmul2", "reduction3", "matmul4"]
-    ),
+    "broadcast back": (product(softmax), ["matmul0", "norm1"]),
     "integers": (
         product(lambda fd, y: [fd.ops.sum(y, [1]), fd.ops.min(y, [1])], "i8"),
         ["matmul0", "reduction1"],
@@ -103,7 +101,7 @@ CUTS: dict[str, tuple[Fusion, list[str]]] = {
 
 @pytest.mark.parametrize("name", CUTS)
 def test_other_reductions_of_products(name: str) -> None:
-    """Begun where the reduced axis is that of the columns of tiles; of all axes, stored first."""
+    """Begun where the reduced axis is that of the columns of tiles; else the product is stored."""
     fusion, kernels = CUTS[name]
     params = replace(PARAMS, tile=(64, 32, 32))
     case = Case(fusion, params, {"m": 96, "n": 80, "k": 64}, "integers", 0)

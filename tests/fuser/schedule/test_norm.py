@@ -159,7 +159,7 @@ def test_what_lies_otherwise_is_cut_as_ever(
     specs = {tv.name: _dense(tv) for tv in fusion.inputs if isinstance(tv, TensorView)}
     made = classify(fusion, None, specs)
     assert len(made.kernels) == 2
-    assert not made.choices.rows
+    assert made.choices.spread
 
 
 def _dense(tv: TensorView) -> Spec:

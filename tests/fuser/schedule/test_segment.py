@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+from sample import often
 
 from fuser.fusion.definition import FusionDefinition, Symbol, TensorView
 from fuser.pipeline import Program, build
@@ -13,8 +17,10 @@ from fuser.runtime.call import intermediate_spec
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.segment import segments
 from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
+from fuzz.cases.strategies import default_cases, product_cases
 
 PARAMS = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=16)
 
@@ -129,3 +135,22 @@ def test_a_computed_operand_is_stored_as_the_schedule_reads_it() -> None:
     records = judge(drawn, ("differential",))
     assert {r.status for r in records} == {"pass"}
     assert any(r.oracle == "differential" for r in records)
+
+
+@pytest.mark.parametrize("drawn", [product_cases(), default_cases()], ids=["asked", "default"])
+def test_no_product_is_computed_by_two_kernels(drawn: SearchStrategy[Case]) -> None:
+    """Whatever is computed from products, and whoever chose the schedule."""
+    multiplied = 0
+
+    @seed(7)
+    @settings(database=None, phases=(Phase.generate,), max_examples=often(2000, 80), deadline=None)
+    @given(drawn)
+    def draw(case: Case) -> None:
+        nonlocal multiplied
+        cut = segments(case.fusion, classify(case.fusion, case.params, specs(case)).choices)
+        made = Counter(tv.held for one in cut for tv in one.fusion.tensors if tv.op == "mma")
+        multiplied += bool(made)
+        assert all(many == 1 for many in made.values()), made
+
+    draw()
+    assert multiplied > 20

@@ -16,6 +16,7 @@ from fuser.runtime.binding import _check_promises
 from fuser.runtime.call import Spec
 from fuser.runtime.executable import Executable
 from fuser.schedule.segment import intermediates, segments
+from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import Join, Layout, Lie, Narrow, Split, Step
 from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, Kind
@@ -64,9 +65,9 @@ KERNELS = {
     "cat": (2, 0),
     "reshape": (1, 0),
     "unflatten": (1, 0),
-    "slice of a result": (2, 1),
-    "product of halves": (2, 1),
-    "cat that is used": (3, 1),
+    "slice of a result": (1, 0),
+    "product of halves": (1, 0),
+    "cat that is used": (2, 0),
 }
 
 
@@ -75,7 +76,7 @@ def test_only_what_is_computed_is_stored(name: str) -> None:
     """A view of an input or into an output is no copy."""
     fusion, _ = moved.case(name, (5, 12), "bf16")
     cut = segments(fusion)
-    assert (len(cut), len(intermediates(fusion, cut))) == KERNELS[name]
+    assert (len(cut), len(intermediates(fusion, cut, Choices()))) == KERNELS[name]
 
 
 def test_layouts_are_those_of_torch() -> None:
@@ -150,7 +151,7 @@ REFUSALS = [
     (lambda o, x: o.cat([o.full([3, 2], 1, "f32"), o.full([4, 2], 1, "f32")], 1), r"differ; make"),
     (lambda o, x: o.reshape(x, [4, "m", 2]), r"extent m is not known where axes change; pin it"),
     (lambda o, x: o.pad(x, [1]), r"give two whole numbers for each of the last"),
-    (lambda o, x: o.group_norm(x, 3), r"group_norm\(T0, 3\): unflatten.*product is that"),
+    (lambda o, x: o.group_norm(x, 3), r"group_norm\(T0, 3\): .*unflatten.*product is that"),
 ]  # fmt: skip
 
 

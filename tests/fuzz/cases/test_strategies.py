@@ -73,7 +73,7 @@ def test_a_failure_keeps_only_what_it_needs() -> None:
         fusions(),
         lambda f: any(tv.op == "minimum" for tv in f.tensors),
         settings=QUIET,
-        random=Random(2),
+        random=Random(5),
     )
     assert [tv.op for tv in least.tensors] == ["input", "minimum"]
 
@@ -107,7 +107,7 @@ def test_half_of_the_cases_have_products() -> None:
     """Neither kind may crowd out the other; and each can be drawn alone."""
     counts: Counter[bool] = Counter()
 
-    @seed(2)
+    @seed(3)
     @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
     @given(cases(), pointwise_cases(), product_cases())
     def draw(either: Case, pointwise: Case, product: Case) -> None:

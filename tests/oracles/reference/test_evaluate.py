@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_words import philox
 from sample import often
 from torch.nn import functional
 
@@ -75,6 +76,7 @@ KERNEL: dict[str, Callable[..., torch.Tensor]] = {
     "gelu": gelu,
     "sqrt": sqrt,
     "order": order,
+    "philox": philox,
     "sinh": in_f64(torch.sinh),
     "cosh": in_f64(torch.cosh),
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from random_words import philox
 
 from fuser.dtype import DType
 from fuser.fusion.ops import OPS, Form
@@ -29,6 +30,7 @@ def order(x: torch.Tensor) -> torch.Tensor:
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "neg": torch.neg,
     "order": order,
+    "philox": philox,
     "set": lambda x: x.clone(),
     "round": torch.round,
     "silu": torch.nn.functional.silu,

@@ -1,0 +1,1 @@
+"""What makes a fusion cheap to cut: views where they cost nothing, products that are kept."""

@@ -1,0 +1,103 @@
+"""Views move to inputs and results; equal operations are one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
+from fuser.fusion.ir import tensor_args
+from fuser.schedule.cut.rearrange import rearranged
+from oracles.reference.evaluate import evaluate
+
+Define = Callable[[FusionDefinition, TensorView, TensorView], list[TensorView]]
+
+
+def of(define: Define) -> Fusion:
+    """Results of two matrices of 4 x 6."""
+    fd = FusionDefinition()
+    for tv in define(fd, *(fd.define_tensor([4, 6], "f32") for _ in range(2))):
+        fd.add_output(tv)
+    return fd.fusion()
+
+
+def halves(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+    """Slices of a sum."""
+    made = fd.ops.add(x, y)
+    return [fd.ops.mul(fd.ops.slice(made, 1, 0, 3), fd.ops.slice(made, 1, 3))]
+
+
+def turned(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+    """Halves that change places, as in rotary positions."""
+    parts = [fd.ops.neg(fd.ops.slice(x, 1, 3)), fd.ops.slice(x, 1, 0, 3)]
+    return [fd.ops.add(fd.ops.mul(fd.ops.cat(parts, 1), y), x)]
+
+
+def flat(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+    """A result under other axes, and a row for all."""
+    wide = fd.ops.unflatten(fd.ops.exp(x), 1, [2, 3])
+    row = fd.ops.broadcast(fd.ops.slice(y, 0, 1, 2), [False, False, True])
+    return [fd.ops.mul(wide, fd.ops.unflatten(fd.ops.squeeze(row, [2]), 1, [2, 3]))]
+
+
+def joined(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+    """What is flattened is normalised first."""
+    wide = fd.ops.softmax(fd.ops.unflatten(x, 1, [2, 3]), [2])
+    return [fd.ops.relu(fd.ops.add(fd.ops.flatten(wide, 1, 2), y))]
+
+
+def views(fusion: Fusion) -> list[str]:
+    """Operations on views of what is computed, and those that take what is put together."""
+    known = {"slice", "flatten", "unflatten", "cat"}
+    computed = [tv for tv in fusion.tensors if tv.op not in {*known, "input"}]
+    below = [f"{tv.op} of {a.op}" for tv in computed for a in tensor_args(tv) if a.op == "cat"]
+    return below + [
+        f"{tv.op} of {arg.op}"
+        for tv in fusion.tensors
+        for arg in tensor_args(tv)
+        if tv.op in known - {"cat"} and arg in computed and tv not in fusion.outputs
+    ]
+
+
+@pytest.mark.parametrize("define", [halves, turned, flat, joined])
+def test_values_stay_and_no_view_is_left_inside(define: Define) -> None:
+    """As the reference has them, bit by bit."""
+    fusion = of(define)
+    moved = rearranged(fusion)
+    given = [torch.randn(4, 6, generator=torch.Generator().manual_seed(n)) for n in range(2)]
+    for one, other in zip(evaluate(fusion, given), evaluate(moved, given), strict=True):
+        assert torch.equal(one.value, other.value)
+    assert views(fusion)
+    assert not views(moved)
+    assert [tv.name for tv in moved.outputs] == [tv.name for tv in fusion.outputs]
+
+
+def reduced(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+    """What is put together is reduced: it has to lie in memory."""
+    whole = fd.ops.cat([x, y], 0)
+    return [fd.ops.sum(fd.ops.relu(whole), [0])]
+
+
+def sliced(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+    """A part of sums."""
+    return [fd.ops.slice(fd.ops.sum(fd.ops.mul(x, y), [0]), 0, 2)]
+
+
+@pytest.mark.parametrize("define", [reduced, sliced])
+def test_what_has_to_be_stored_is_left(define: Define) -> None:
+    """Nothing is computed again for it."""
+    fusion = of(define)
+    assert rearranged(fusion).tensors == fusion.tensors
+
+
+def test_equal_operations_are_one() -> None:
+    """Results keep an operation of their own, and their names."""
+
+    def twice(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+        return [fd.ops.mul(fd.ops.exp(x), y), fd.ops.sub(fd.ops.exp(x), y), fd.ops.exp(x)]
+
+    made = rearranged(of(twice))
+    assert [tv.op for tv in made.tensors] == ["input", "input", "exp", "mul", "sub", "exp"]
+    assert [tv.name for tv in made.outputs] == ["T3", "T5", "T6"]

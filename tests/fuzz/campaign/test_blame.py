@@ -1,0 +1,60 @@
+"""A wrong value is pinned to the kernel that computes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from blocks import BLOCKS, ran, small
+
+from fuser.kernel import ir as kir
+from fuser.pipeline import Launch
+from fuzz.campaign.judge import blamed, judge_values
+from fuzz.campaign.recorder import Recorder
+from fuzz.cases.case import compiled, to_text
+
+
+def broken(launch: Launch, op: str, other: str) -> Launch:
+    """A kernel with another operation in the place of one."""
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        wrong = isinstance(stmt, kir.Compute) and stmt.op == op
+        return [replace(stmt, op=other)] if wrong and isinstance(stmt, kir.Compute) else None
+
+    return replace(launch, kernel=launch.kernel.rewrite(rule))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "op", "other"),
+    [
+        ("attention", 0, "le", "ge"),
+        ("attention", 1, "exp", "exp2"),
+        ("layer norm backward", 0, "rsqrt", "sqrt"),
+        ("layer norm backward", 1, "rsqrt", "sqrt"),
+        ("group norm and SiLU", 1, "silu", "sigmoid"),
+        ("MLP backward", 0, "tanh", "sigmoid"),
+    ],
+)
+def test_the_kernel_is_named(name: str, wrong: int, op: str, other: str) -> None:
+    """And no other: those behind it are right for what they read."""
+    case, given = small(name), BLOCKS[name].given(BLOCKS[name].small)
+    program = compiled(case)
+    assert not [*blamed(program, ran(case, program, given), case.extents)]
+    launches = [*program.launches]
+    launches[wrong] = broken(launches[wrong], op, other)
+    assert launches[wrong] != program.launches[wrong]
+    program = replace(program, launches=tuple(launches))
+    found = [*blamed(program, ran(case, program, given), case.extents)]
+    assert found
+    assert all(one.where.endswith(f" of kernel {launches[wrong].kernel.name}") for one in found)
+
+
+def test_a_campaign_says_it() -> None:
+    """Beside the output that is wrong."""
+    case = small("group norm and SiLU")
+    program = compiled(case)
+    last = broken(program.launches[1], "silu", "sigmoid")
+    recorder = Recorder(case, to_text(case))
+    wrong = replace(program, launches=(program.launches[0], last))
+    judge_values(recorder, case, wrong, frozenset({"differential"}))
+    assert f"of kernel {last.kernel.name}" in recorder.records[-1].reason
