@@ -93,8 +93,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                 *self.split_k.requires(grid, steps),
             ),
             cluster=self._ctas,
-            overlay=self.params.overlay,
-            resident=self.params.resident,
+            overlay=params.overlay and not params.persistent,
+            resident=params.resident,
         )
         numbers = Numbers(self.extents, self._count(), launched, chosen)
         return Lowered(self.split_k.fit(made), numbers)
