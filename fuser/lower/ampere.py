@@ -41,22 +41,21 @@ class AmpereLowering(ProductLowering[AmpereParams]):
         """Load each operand's fragment once, then multiply."""
         loads: list[kir.Stmt] = []
         products: list[kir.Stmt] = []
-        made: dict[str, kir.Fragment] = {}
+        made: dict[Operand, kir.Fragment] = {}
         copied = partial(self.slot, copies=copies, step=step)
         for product, (a, b) in pairs:
             for operand, deal in ((a, kir.Deal.STRIPS), (b, kir.Deal.EACH_WARP)):
-                name = operand.access.name
-                if name in made:
+                if operand in made:
                     continue
                 self._check_type(operand)
                 if operand.leaves:
-                    some, made[name] = self.computed(product, operand, copies, step)
+                    some, made[operand] = self.computed(product, operand, copies, step)
                     loads += some
                     continue
-                made[name] = self._fragment(operand, deal)
-                width = made[name].layout.vector
-                loads.append(kir.Load(made[name], copied(operand), width, matrix=True))
-            parts = (made[a.access.name], made[b.access.name])
+                made[operand] = self._fragment(operand, deal)
+                width = made[operand].layout.vector
+                loads.append(kir.Load(made[operand], copied(operand), width, matrix=True))
+            parts = (made[a], made[b])
             products.append(kir.Mma(self.accumulator(product), *parts))
         return [*loads, *products]
 

@@ -42,6 +42,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         super().__post_init__()
         self.tiles = kir.CircularBuffer(1, 0)
         self.operands: dict[Access, kir.Buffer] = {}
+        self.tiles_of: dict[str, list[Operand]] = {}
         self.staging: dict[Access, kir.Buffer] = {}
         self.cluster = self.params.cluster
         self.split_k = split_k(self.params, self._count(), self.buffer)
@@ -93,8 +94,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                 *self.split_k.requires(grid, steps),
             ),
             cluster=self._ctas,
-            overlay=self.params.overlay,
-            resident=self.params.resident,
+            overlay=params.overlay and not params.persistent,
+            resident=params.resident,
         )
         numbers = Numbers(self.extents, self._count(), launched, chosen)
         return Lowered(self.split_k.fit(made), numbers)
@@ -158,7 +159,10 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             zero = kir.Literal(0.0, DType.F32)
             made = math.bounded(made, zero, len(shape) - 1, left, names)
         # In registers of its own, which are all that waits for the products of the step before.
-        tile = math.fragment(f"f_{operand.access.name}", operand.access.tv.dtype)
+        name = f"f_{operand.access.name}"
+        self.tiles_of.setdefault(name, []).append(operand)
+        number = len(self.tiles_of[name])  # what is walked two ways is computed twice
+        tile = math.fragment(f"{name}_{number}" if number > 1 else name, operand.access.tv.dtype)
         math.math.append(kir.Compute(tile, "set", (made,)))
         return math.math, tile
 

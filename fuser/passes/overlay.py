@@ -113,35 +113,35 @@ class _Lives:
         return frozenset((one, other)) in self._apart
 
     def _follow(self, one: str, other: str) -> bool:
+        """Whether all accesses of one buffer stand before those of the other, whoever does them."""
         first, second = self.accesses[one], self.accesses[other]
         if not first or not second:
             return False
-        if {a.role for a in second} != {second[0].role}:
+        if len({a.role for a in second}) > 1:
             first, second = second, first
         roles = {a.role for a in second}
-        (role,) = roles if len(roles) == 1 else (None,)
-        mine = [a for a in first if a.role == role]
-        filled = [a for a in first if a.role != role]
+        mine = [a for a in first if a.role in roles]
+        elsewhere = [a for a in first if a.role not in roles]
         if len(roles) > 1 or not mine:
             return False
-        every = [*mine, *second]
-        depth = _common([a.path for a in every])
-        ends = [[a.path[depth] for a in accesses] for accesses in (mine, second)]
-        in_loops = [s for s in every[0].around[:depth] if isinstance(s, kir.ForLoop | kir.Loop)]
-        if max(ends[0]) >= min(ends[1]):
-            if filled or max(ends[1]) >= min(ends[0]):
-                return False
+        # In the innermost body around all of them, what its statements access.
+        depth = _common([a.path for a in (*mine, *second)])
+        places, others = ([a.path[depth] for a in accesses] for accesses in (mine, second))
+        around = [s for s in mine[0].around[:depth] if isinstance(s, kir.ForLoop | kir.Loop)]
+        if max(others) < min(places) and not elsewhere:
             first, second = second, first
+        elif max(places) >= min(others):
+            return False
         if not (first[0].writes and second[0].writes) or any(a.by_peer for a in first):
             return False
-        if all(any(a.fills for a in accesses) for accesses in (first, second)):
+        if any(a.fills for a in first) and any(a.fills for a in second):
             return False
-        if filled:
+        if elsewhere:
             waited = {a.trips for a in mine}
-            seen = all(a.fills and a.trips in waited for a in filled)
-            return role is not None and seen and not in_loops
-        ring = any(isinstance(s, kir.ForLoop) and s.circular is not None for s in in_loops)
-        return not ring and not (in_loops and any(a.by_peer for a in second))
+            seen = all(a.fills and a.trips in waited for a in elsewhere)
+            return seen and not around and roles != {None}
+        ring = any(isinstance(s, kir.ForLoop) and s.circular is not None for s in around)
+        return not ring and not (around and any(a.by_peer for a in second))
 
 
 def _accesses(

@@ -1,7 +1,8 @@
 """Which schedule a fusion with products gets where the user names none.
 
-A model of three facts: tiles are computed in waves of one per SM; each kind of tile keeps the
-tensor cores busy to a measured degree; the epilogue of a cooperative tile is not hidden.
+A model of three facts: tiles are computed in waves of one per SM, or of two; each kind of tile
+keeps the tensor cores busy to a measured degree; epilogues are hidden only where another warpgroup
+multiplies meanwhile, and take as long as a thread has elements.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ RESERVED = 1024
 guide, "compute capabilities"."""
 COLUMNS = (64, 48, 32, 16)
 """Columns of the epilogue at a time."""
-UNHIDDEN = 400.0
-"""Steps of a cooperative tile's loop, times 64 elements, that its epilogue takes at the tensor
-cores' expense for every costly operation."""
+UNHIDDEN = 300.0
+"""Steps of a tile's loop, times 64 elements, that its epilogue takes behind it for every costly
+operation, where each thread has 128 elements.  Measured on an H200, 18 shapes of one wave: gelu
+takes 2.2 us longer with 64 elements a thread, 5.4 us with 192."""
+READ = 450.0
+"""The same for every tensor of whole tiles that it reads: 2.0 us with 64 elements a thread, 5 us
+with 128, 11 us with 192."""
 WIDEST = 256
 """Columns of the widest tile."""
 STEP_US = 0.56
@@ -100,8 +105,8 @@ def _of_one_wave(around: int, m: int, n: int, sms: int) -> list[TileKind]:
 
 PAIR = TileKind(128, 128, "pipelined", 2, 1.02)
 """Two CTAs an SM, whose epilogues lie in their rings: one multiplies while the other brings its
-first operands or stores its results.  Measured on an H200, 2048 x 2048 x 2048: 25.1 us, where one
-CTA an SM, with a tile of 128 x 256, takes 25.7, and 792 x 4664 x 320: 7.9 us against 9.9."""
+first operands or stores its results, and threads have half of the elements each.  Measured on an
+H200, 792 x 4664 x 320: 7.9 us, where one CTA an SM takes 9.8; plus a tensor, 9.9 and 13.9."""
 
 
 def _in_pairs(around: int, m: int, n: int, sms: int) -> list[TileKind]:
@@ -151,6 +156,8 @@ def default_matmul_params(
     costly = sum(OPS[tv.op].rule is Rule.FLOAT for tv in fusion.tensors if tv.op in OPS)
     many = len(domain.products)
     parts = any(access.tv.parts for access in domain.writes)
+    rows, cols = ({*axes} for axes in sides(domain))
+    read = sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs)
 
     def time(kind: TileKind) -> float:
         wide = max(kind.cols // many // 16 * 16, 16)
@@ -163,8 +170,10 @@ def default_matmul_params(
             rate *= ALONE
         if parts and kind.split == "ping_pong":
             rate *= EMPTY_HANDED
-        exposed = UNHIDDEN / 64 * costly * kind.rows * kind.cols / (128 * 256)
-        return waves * (steps / rate + (exposed if kind.split == "cooperative" else 0.0))
+        turns = kind.split == "ping_pong"
+        each = kind.rows * kind.cols / (128 if turns else 128 * kind.warpgroups)
+        exposed = (UNHIDDEN * costly + READ * read) / 64 * each / 128
+        return waves * steps / rate + exposed * (1 if turns else waves)
 
     meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
     if meets:
@@ -177,10 +186,7 @@ def default_matmul_params(
     # What computes A in registers does so once for every column of tiles.
     computed = any(product.leaves for product in domain.products)
     of_one_wave = _of_one_wave(around, m, n, sms) if many == 1 else []
-    # Costly epilogues are better hidden by a warpgroup that multiplies meanwhile.
-    in_pairs = (
-        _in_pairs(around, m, n, sms) if many == 1 and not (costly or computed or parts) else []
-    )
+    in_pairs = _in_pairs(around, m, n, sms) if many == 1 and not (computed or parts) else []
     every = (*KINDS, *of_one_wave, *in_pairs)
     kinds = [kind for kind in every if not computed or kind.cols >= min(n, WIDEST)]
     found = [params for kind in sorted(kinds, key=time) if (params := _params(domain, kind, many))]

@@ -97,8 +97,8 @@ class MatmulParams(TensorCoreParams):
         CTAs, 1..4, that an SM is to have registers for at once; with more than one ``registers`` is
         None, as roles that take registers from others ask for all of an SM.
     overlay : bool
-        What the epilogue needs of shared memory lies in the rings, where these are empty by then:
-        not where a load role already fills them for the next tile.
+        What the epilogue needs of shared memory lies in the rings, which are empty by then, where a
+        CTA has one tile (with several, loads of the next one would wait for stores of the last).
     registers : tuple of int, or None
         Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
         the equal shares of the launch.

@@ -142,7 +142,7 @@ def test_lives_that_are_apart_share_bytes(case: str) -> None:
 
 KINDS: dict[str, tuple[MatmulParams, int]] = {
     "a tile a CTA": (PIPELINED, 64 * 32 * 2),
-    "tiles in turn": (replace(PIPELINED, persistent=True, columns=16), 64 * 32 * 2),
+    "tiles in turn": (replace(PIPELINED, persistent=True, columns=16), 0),
     "a load role": (replace(COOPERATIVE, persistent=False), 128 * 32 * 2),
     "a load role that is ahead": (COOPERATIVE, 0),
     "roles in turn": (PING_PONG, 0),

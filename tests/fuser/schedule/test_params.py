@@ -19,6 +19,7 @@ GOOD: dict[str, object] = {
     "warp_specialized": False,
     "flat": False,
     "transpose": False,
+    "overlay": False,
 }
 
 
