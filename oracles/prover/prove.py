@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, lru_cache, partial
@@ -344,11 +345,14 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    whole, parts = partial(_judge, kernel, policy=policy), cache(partial(_by_cases, kernel, policy))
-    if repeats(kernel.body):  # fewer loops are told sooner
-        closed = parts()
-        if closed is not None and not closed.violations and not closed.reason:
-            return closed, None
+    whole = cache(partial(_judge, kernel, policy=policy))
+    parts = cache(partial(_by_cases, kernel, policy))
+    if repeats(kernel.body):  # what fewer loops show is found sooner than a launch that shows it
+        for judge in (whole, parts):
+            with suppress(UnsupportedError):
+                closed = judge()
+                if closed is not None and not closed.violations and not closed.reason:
+                    return closed, None
     for judge in (whole, parts):
         try:
             closed = judge()

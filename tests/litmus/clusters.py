@@ -113,6 +113,9 @@ def homely(sentence: str) -> kir.Kernel:
         "meet_w": kir.ClusterWait(),
         "arrive": kir.MBarrierArrive(bar, 0),
         "wait": wait(bar, 0, 0),
+        "sync": kir.BlockSync(0, 64),
+        "tells": kir.Role("tells", 0, 1, (kir.ClusterWait(), kir.MBarrierArrive(bar, 0, count=2))),
+        "is_told": kir.Role("is_told", 1, 1, (wait(bar, 0, 0), kir.ClusterWait())),
         "load": load(tile, box(x, kir.RANK)),
         "out": store(box(y, kir.RANK), tile),
     }
@@ -353,6 +356,22 @@ LITMUS: tuple[Litmus, ...] = (
         "H10",
         homely("init fence meet_relaxed meet_w arrive load wait out"),
         "The fence of initialisation makes a relaxed arrival enough.",
+        launches=(Run(2),),
+    ),
+    legal(
+        "a_wait_for_the_cluster_that_is_known_to_have_met",
+        "H60",
+        homely("init sync meet_a tells is_told load out"),
+        "Who has been told by others that all have arrived waits as well, and goes on at once.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "a_wait_for_the_cluster_without_an_arrival",
+        "H60",
+        homely("init sync tells is_told load out"),
+        "collective deadlock",
+        "a_wait_for_the_cluster_that_is_known_to_have_met",
+        "Nobody has arrived, so nobody has anything to wait for.",
         launches=(Run(2),),
     ),
     broken(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import NamedTuple
 
 from oracles.prover.reachability.canonical import Orbit
@@ -94,8 +95,10 @@ class Structures:
 
     def _shape(self, state: State, turns: tuple[int, ...]) -> Shape:
         last = self._last
-        if last is None or last[0] is not state or last[1] != turns:
+        if last is None or last[0] is not state:
             last = self._last = state, turns, Shape(self.world, self._turned(turns), state)
+        elif last[1] != turns:
+            last = self._last = state, turns, last[2].rotated(self._turned(turns))
         return last[2]
 
     def _turned(self, turns: tuple[int, ...]) -> Turned:
@@ -197,6 +200,12 @@ class Shape:
         }
         self._semaphores = {k: s for k, s in state.semaphores.items() if not self._left(s)}
         self._asked = self._askable()
+
+    def rotated(self, turned: Turned) -> Shape:
+        """Return the same state with its rings rotated otherwise."""
+        other = copy(self)
+        other._turned, other._event, other._slot = turned, turned.event, turned.slot
+        return other
 
     def _askable(self) -> int:
         """Return the facts that somebody may still ask about: of all that the state refers to."""

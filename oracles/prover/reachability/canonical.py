@@ -14,8 +14,8 @@ What is left out has to follow from what is left in, for whatever is asked later
   been compared with what they know before (`State.sweep`).
 * What is known is compared beside the form (`Form.known`): a state that knows more than another one
   can do all that this one can, since every rule asks only whether something is known.  So of two
-  that are equal otherwise only what both know is kept (`Form.forgetting`), and followed instead of
-  either.  What everybody knows whom somebody could tell it is known to that one, too.
+  that are equal otherwise only what both know is kept (`Form.meet`), and followed instead of
+  either.  What everybody knows, or those know who would be told, counts as known.
 * The end of a phase is asked about by who waits for the next or arrives in it.  If everybody knows
   it, the answer is yes until the event is taken again, by which time it is the end of a phase no
   more; so it is as if there were none.
@@ -114,15 +114,11 @@ Known = tuple[int, ...]
 """Sets of facts, of one part of a state after the other; a state that knows more has more."""
 
 
-def canonical(scene: Scene, abstraction: Abstraction) -> Form:
-    """Return the form of a state, forgetting in passing what is over."""
-    return Form(scene, abstraction)
-
-
 class Form:
     """What stands for each field of a state; its methods are what the fields declare.
 
-    `key` is equal for states that differ in what is known only, and `known` is that.
+    `key` is equal for states that differ in what is known only, and `known` is that.  What is over
+    is forgotten in passing.
     """
 
     def __init__(self, scene: Scene, abstraction: Abstraction) -> None:
@@ -192,15 +188,14 @@ class Form:
         self._live |= other._live
 
     def _meet_ends(self, state: State, other: Form) -> None:
-        """Have phases ended whose end may be asked about in another state of the same key."""
+        """Have phases end as in another state of the same key, where that may be asked about."""
         back = {to: event for event, to in self._to.moved.items()}
         both = map(and_, self._ends, other._ends)
         ends = iter(zip(self._ends, both, strict=True))
         self._ends = []
-        for (_, where), (_, there) in zip(
-            self._phases(state), other._phases(other._state), strict=True
-        ):
-            phase, like = state.phases[where], other._state.phases[there]
+        pairs = zip(self._phases(state), other._phases(other._state), strict=True)
+        for (_, here), (_, there) in pairs:
+            phase, like = state.phases[here], other._state.phases[there]
             for last in (True, False):
                 before, now = next(ends)
                 self._ends.append(now)
@@ -351,10 +346,10 @@ class Form:
         return self._together[agents]
 
     def _end(self, asked: tuple[int, ...] | None) -> int:
-        """Return how little it takes to know the end of a phase, as a set that is all for nothing.
+        """Return how easily the end of a phase is known, as a set: it has more where less will do.
 
-        Of what came in it, to know which is to know the end, the set has all but these; without any
-        nothing but the end itself does.
+        Whoever knows all that came in the phase does; so these are left out.  It is empty where
+        nothing came, and has everything where nobody asks.
         """
         if asked is None:
             return -1

@@ -5,6 +5,7 @@ is known which others precede it in *every* execution (`state`); what one execut
 have decided by chance is asked as an obligation (`sync`).  Before each iteration the whole
 state is compared with those seen before, with events named by their places, positions of rings
 modulo their use and counts relative to the iteration: when it repeats, so does all that follows.
+Of two states that differ in what is known only, one that knows what both do is followed instead.
 At each step the loops may end or go on, so all trip counts share their beginnings.
 
 No thread knows the trip counts.  Where one matters and is open, the state forks: `ForkError` asks
@@ -43,7 +44,7 @@ from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.clock import working
 from oracles.prover.launches import Launch
-from oracles.prover.reachability.canonical import Abstraction, Form, canonical
+from oracles.prover.reachability.canonical import Abstraction, Form
 from oracles.prover.reachability.code import (
     Asked,
     AtLeast,
@@ -688,20 +689,19 @@ class Exploration:
     def explore(self) -> tuple[int, str]:
         """Look at all states; return how many there are, and why some were left.
 
-        What is wrong, or open, where states were joined is looked at again without: it may be so
-        only of less than what is known.
+        What is wrong, or in doubt, where states were joined is looked at again without: it may be
+        so only where less is known than is.
         """
-        before = self.findings.copy()
+        before, single = self.findings.copy(), self.single_arrivals
         try:
             found = self._explore_by(before, joins=True)
-            sure = not (found[1] or self.findings.doubt or self.findings.more_than(before))
+            if not (self.joined and (self.findings.doubt or self.findings.more_than(before))):
+                return found
         except UnsupportedError:
-            sure = False
             if not self.joined:
                 raise
-        if sure or not self.joined:
-            return found
         self.findings.go_back(before)
+        self.single_arrivals = single
         return self._explore_by(before, joins=False)
 
     def _explore_by(self, before: Findings, *, joins: bool) -> tuple[int, str]:
@@ -748,7 +748,7 @@ class Exploration:
                     break
                 if not execution.counting():
                     whole = state.copy()
-                    form = canonical(execution, self.abstraction)
+                    form = Form(execution, self.abstraction)
                     key = form.key if joins else (form.key, form.known)
                     like = seen.get(key)
                     if like is not None and form.knows_all(like[1]):

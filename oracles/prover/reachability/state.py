@@ -43,14 +43,15 @@ _TAKES: dict[type, Callable[[Any, Iterator[tuple[int, int]]], None]] = {}
 _KEEPS: dict[type, Callable[[Iterable[Any], int], None]] = {}
 
 
-def facts(*, published: bool = False, exact: bool = False) -> Any:
+def facts(*, default: Any, published: bool = False, exact: bool = False) -> Any:
     """Declare a field that is a set of facts: what is known, which may be less in a like state.
 
     Of what is `published` it matters that it is told, even where everybody knows it; what is
     `exact` may not be less, and is in the key.
     """
     known = "" if exact else "it.{0}" if published else "it.{0} | told"
-    return _field("form.open(it.{0})" if exact else "", default=0, known=known, of_facts=True)
+    key = "form.open(it.{0})" if exact else ""
+    return _field(key, default=default, known=known, of_facts=True)
 
 
 def same(*, default: Any = MISSING) -> Any:
@@ -269,9 +270,9 @@ class Agent:
     kind: Kind = left_out("the place among the agents tells it")
     at: int = same()
     env: dict[str, int] = derived("environment", factory=dict)
-    mine: int = facts()
-    warp: int = facts()
-    all: int = facts()
+    mine: int = facts(default=0)
+    warp: int = facts(default=0)
+    all: int = facts(default=0)
     done: bool = same(default=False)
     waiting: str = same(default="")
     gate: tuple[int, ...] | None = mapped("closed", default=None)
@@ -279,15 +280,15 @@ class Agent:
     passed: tuple[tuple[int, int], ...] = derived("passed", default=())
     flights: dict[str, tuple[Group, ...]] = mapped("flights", factory=dict)
     clean: int = same(default=0)
-    own: int = facts()
-    fenced: int = facts(published=True)
+    own: int = facts(default=0)
+    fenced: int = facts(default=0, published=True)
     registers: int = same(default=0)
     arrived: bool = same(default=False)
     met: bool = same(default=False)
     unmet: bool = same(default=False)
     first: bool = same(default=False)
-    cumulative: int = facts()
-    copied: int = facts()
+    cumulative: int = facts(default=0)
+    copied: int = facts(default=0)
 
     @property
     def k(self) -> int:
@@ -501,13 +502,13 @@ class Phase:
     parity: int = mapped("parity", default=0)
     count: int = left_out("the number of a phase is for words only", default=0)
     nbytes: int = same(default=0)
-    before: int = facts()
-    last: int = facts()
+    before: int = facts(default=0)
+    last: int = facts(default=0)
     end: int = left_out("`Form.ends` has it", default=-1)
     previous: int = left_out("`Form.ends` has it", default=-1)
     waiters: tuple[int, ...] = mapped("event_set", default=())
-    far: int = facts()
-    last_far: int = facts()
+    far: int = facts(default=0)
+    last_far: int = facts(default=0)
     site: int = left_out("who came last is for words only", default=-1)
     alive: bool = same(default=True)
     earlier: tuple[int, ...] = left_out("`Form.ends` has it", default=())
@@ -545,7 +546,7 @@ class Generation:
 
     threads: int = same(default=0)
     count: int = same(default=0)
-    before: int = facts()
+    before: int = facts(default=0)
     waiting: tuple[int, ...] = same(default=())
     last: int = mapped("event", default=-1)
 
@@ -580,7 +581,7 @@ class Semaphore:
 
     value: int = same(default=0)
     owner: int = same(default=-1)
-    before: int = facts(exact=True)
+    before: int = facts(default=0, exact=True)
     end: int = same(default=-1)
     again: int = same(default=-1)
     site: int = left_out("the last release is for words only", default=-1)
@@ -613,7 +614,7 @@ class Semaphore:
 class Product:
     """What preceded one of the latest products of a warpgroup."""
 
-    before: int = facts()
+    before: int = facts(default=0)
 
 
 @declared

@@ -8,7 +8,7 @@ import pytest
 
 from fuser.cookbook import recipes
 from fuser.kernel import ir as kir
-from oracles.prover.inductive.structure import Structures
+from oracles.prover.inductive.structure import Known, Structures
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.state import FACTS, State
@@ -123,6 +123,38 @@ def test_whatever_is_changed_is_seen(change: Callable[[State], None]) -> None:
     assert _structures(RING).difference(other, 0, kept, (0,)) == ""
     change(other)
     assert _structures(RING).difference(other, 0, kept, (0,)) != ""
+
+
+def test_a_state_stands_for_those_that_know_as_much_or_more() -> None:
+    """Whoever knows less may find something wrong that the kept one does not."""
+    more, less = _middle(), _middle()
+    where = next(w for w in less.memory if _unknown(less, w))
+    for entry in less.memory[where]:
+        less.agents[0].mine &= ~(1 << FACTS * entry.event)
+    assert less.agents[0].mine != more.agents[0].mine
+    assert _structures(RING).difference(more, 0, less, (0,)) == ""
+    assert "knowledge of threads" in _structures(RING).difference(less, 0, more, (0,))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "covers"),
+    [
+        (Known((0b11,)), Known((0b01,)), True),
+        (Known((0b01,)), Known((0b11,)), False),
+        (Known((), (None,)), Known((), ((1, frozenset({2})),)), True),
+        (Known((), ((1, frozenset({2})),)), Known((), (None,)), False),
+        (Known((), ((1, frozenset({2})),)), Known((), ((1, frozenset({2, 3})),)), True),
+        (Known((), ((1, frozenset({2, 3})),)), Known((), ((1, frozenset({2})),)), False),
+        (Known((), ((1, frozenset({2})),)), Known((), ((1, frozenset()),)), True),
+        (Known((), ((1, frozenset()),)), Known((), ((1, frozenset({2})),)), False),
+        (Known((), ((1, frozenset({2})),)), Known((), ((4, frozenset({2})),)), False),
+    ],
+)
+def test_the_end_of_a_phase_is_known_by_all_that_came(
+    one: Known, other: Known, *, covers: bool
+) -> None:
+    """The fewer came, the easier; without any it is known by itself alone, if it is asked about."""
+    assert one.covers(other) is covers
 
 
 def test_a_rotated_state_is_the_same_only_by_as_many_slots() -> None:

@@ -13,7 +13,7 @@ import pytest
 from fuser.cookbook import recipes
 from oracles.prover import reachability
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.canonical import Abstraction, canonical
+from oracles.prover.reachability.canonical import Abstraction, Form
 from oracles.prover.reachability.ctas import readings
 from oracles.prover.reachability.fixpoint import Exploration, ForkError
 from oracles.prover.reachability.state import (
@@ -161,7 +161,7 @@ def test_each_set_of_facts_is_known(part: type, name: str) -> None:
 
 def _compared(one: Exploration, state: State) -> object:
     """Return all that a state is told by: its key, and what is known."""
-    form = canonical(one.execution(state), Abstraction(one.world))
+    form = Form(one.execution(state), Abstraction(one.world))
     return form.key, form.known
 
 
