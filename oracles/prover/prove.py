@@ -527,13 +527,16 @@ def _confirmed(
     reason = ""
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
-    if first.status is Status.UNKNOWN and any(
+    if first.status is not Status.PASS and any(
         e.world.kernel is kernel for e in closed.explorations
     ):
         parts = _by_cases(kernel, policy)
         if parts is not None and not parts.violations and not parts.reason:
-            first = inductive.check(parts.explorations, rlimit=rlimit)
-            checked += first.checked
+            again = inductive.check(parts.explorations, rlimit=rlimit)
+            checked += again.checked
+            first = (
+                again if Status.PASS is again.status or Status.UNKNOWN is first.status else first
+            )
     if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
