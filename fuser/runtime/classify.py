@@ -236,7 +236,8 @@ class _Call:
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             alone = not domain.products and not domain.rows
-            if whole < common and alone and tiles.unit(access, axes[-1]):
+            one = bool(domain.rows) and not steps and access in domain.reads
+            if whole < common and (alone or one) and tiles.unit(access, axes[-1]):
                 ragged.add(access.name)
                 whole = common
             aligned[access.name] = max(1, whole // nbytes)
