@@ -191,10 +191,12 @@ template <class R, class T, int WIDTH> __device__ __forceinline__ R element(cons
 template <class L> struct Joins { static constexpr bool value = false; };
 template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS>
 struct Joins<Rows<ROWS, COLS, VEC, THREADS, ACROSS, 1>> { static constexpr bool value = true; };
+// So is the end of a ragged input.
 template <class L, int WIDTH, class B> struct Shifted { static constexpr bool value = false; };
-template <class L, int WIDTH, class T> struct Shifted<L, WIDTH, Box<T, true, false>> {
+template <class L, int WIDTH, class T, bool RAGGED> struct Shifted<L, WIDTH, Box<T, true, RAGGED>> {
   static constexpr int kSize = sizeof(T), kBytes = L::kVec * kSize;
-  static constexpr bool value = Joins<L>::value && WIDTH < L::kVec && (kSize == 2 || kSize == 4) && kBytes <= 16;
+  static constexpr bool kAny = RAGGED ? types::IsConst<T>::value : WIDTH < L::kVec;
+  static constexpr bool value = Joins<L>::value && kAny && (kSize == 2 || kSize == 4) && kBytes <= 16;
 };
 
 // Bytes FROM, FROM + 1, ... of twice as many words; FROM is less than the bytes of the result.
@@ -209,8 +211,8 @@ template <int WORDS> __device__ __forceinline__ void shift(uint32 (&dst)[WORDS],
 
 // Words of all vectors, `none` past the limit.  What else lies in aligned words that have an element is read and
 // dropped: they are of the same page.
-template <class L, bool ROWS, int N, class T>
-__device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true> src, uint32 none, int tid) {
+template <class L, int WIDTH, bool ROWS, int N, class T, bool RAGGED>
+__device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true, RAGGED> src, uint32 none, int tid) {
   typedef typename types::Plain<T>::type M;
   constexpr int kSize = sizeof(M), kBytes = L::kVec * kSize, kWords = kBytes / 4;
   Word<M, L::kVec> words[L::kVectors][2];
@@ -218,7 +220,8 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int r = ROWS ? src.row + L::row(v, tid) : 0, c = src.col + L::col(v, tid);
-    over[v] = int(reinterpret_cast<uint64>(src.at(r, src.col)) % kBytes);  // c is whole vectors further
+    // c is whole vectors further
+    over[v] = WIDTH == L::kVec ? 0 : int(reinterpret_cast<uint64>(src.at(r, src.col)) % kBytes);
     left[v] = r < src.row_limit ? src.col_limit - c : 0;
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
@@ -303,7 +306,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
     Word<T, kMany> none;
 #pragma unroll
     for (int e = 0; e < kMany; ++e) types::to_memory(none.element[e], decltype(types::to_register(none.element[e]))(fill));
-    load_shifted<L, ROWS>(words, src, none.raw, tid);
+    load_shifted<L, WIDTH, ROWS>(words, src, none.raw, tid);
 #pragma unroll
     for (int i = 0; i < L::kRegisters; ++i) {
       Word<T, kMany> word;
@@ -514,7 +517,7 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
       }
     }
   } else if constexpr (types::Same<T, M>::value && COLS && kShifted) {
-    load_shifted<L, ROWS>(dst, src, types::Packs<T>::pack(fill, fill), tid);
+    load_shifted<L, WIDTH, ROWS>(dst, src, types::Packs<T>::pack(fill, fill), tid);
   } else {
     float wide[L::kRegisters];
     load<L, WIDTH, ROWS, COLS>(wide, src, fill, tid);

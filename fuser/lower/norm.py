@@ -325,11 +325,10 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         inside = math.fragment("inside", DType.BOOL, columns)
         if any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
             return inside
-        along = (access for access in self.tiling.domain.reads if self.tiling.unit(access, axis))
-        even = gcd(
-            self.params.vector,
-            max((self.tensors[access.name].aligned for access in along), default=1),
+        reads = (
+            self.tensors[a.name] for a in self.tiling.domain.reads if self.tiling.unit(a, axis)
         )
+        even = gcd(self.params.vector, max((t.aligned for t in reads if not t.ragged), default=1))
         at, end = (
             math.fragment(*pair)
             for pair in (("column", DType.I32, columns), ("end", DType.I32, one))

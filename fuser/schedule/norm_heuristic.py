@@ -13,7 +13,7 @@ from math import log, prod
 
 from fuser.arch import SM_90A
 from fuser.schedule.domain import Access, Domain
-from fuser.schedule.params import NormParams
+from fuser.schedule.params import MAX_HELD, NormParams
 from fuser.schedule.shape_class import ShapeClass
 
 SATURATED = 64 << 10
@@ -25,8 +25,9 @@ Softmax of 8192 x 32768: 330, as with 27 kB."""
 RING, RING_ALONE = 0.45, 0.35
 """The same of rings, whose CTAs load each row twice, from memory and from its slot: layer norm of
 16384 x 4096, 96 kB: 74.4, as with 38 kB; softmax of 8192 x 32768, 192 kB in one CTA: 272."""
-HELD = 64
-"""Elements of a row that a thread has, at most, unless the row is too long."""
+HELD, SHARED = 80, 64
+"""Elements of a row that a thread has, at most, unless the row is too long; and where a CTA has
+several rows."""
 EARLY = 32
 """And up to which it loads weights before it reduces rows.  Layer norm of 32768 x 1024: 34.1, with
 weights loaded behind 35.6; of 16384 x 8192, 64 elements: 141.7 and 140.7."""
@@ -46,8 +47,9 @@ MOST_CTAS = 8
 """CTAs of a cluster.  Source: CUDA C++ Programming Guide, "thread block clusters"."""
 STAGES = 3
 """Slots of a ring, at most, where a CTA has its SM for itself; else two."""
-ENOUGH = 128
-"""Threads of every SM that rows are to be dealt to, should there be few."""
+ENOUGH, FEW = 128, 16
+"""Threads of every SM that rows are to be dealt to, should there be few, while each thread has more
+elements than so many."""
 BASE, MORE, STEP = 24, 16, 8
 """Registers that a thread takes beside those for its elements, more for several inputs, and what
 they are dealt out by.  Source: the assembler's log."""
@@ -55,7 +57,7 @@ PACKED = 0.15
 """Registers for an element that is computed anew, beside what holds it packed."""
 WEIGHT = 0.375
 """Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
-MASKED = 1.4
+MASKED = 1.2
 """Times as many where elements are masked one by one."""
 FILE = 65_536
 """Registers of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
@@ -136,25 +138,30 @@ class _Rows:
             held = wide // lanes
             last = lanes == MOST or lanes * self.vector >= self.columns
             few = self.tiles * self.cluster * lanes < SM_90A.sms * ENOUGH
+            few = few and held > FEW and lanes < MOST // 2
             near = lanes * self.vector < min(SECTOR // self.widest, self.columns // 5)
-            if not last and (held > HELD or few or near):
+            much = held > (HELD if lanes >= THREADS else SHARED)
+            if not last and (much or few or near or (self.apart and lanes < THREADS)):
                 continue
             if found and lanes * self.vector > self.columns:
                 break
             for recompute in (False, True):
                 found |= self.resident(lanes, held, recompute=recompute) > 0
                 yield from self._dealt(lanes, wide, recompute=recompute, ring=ring)
+            if found and self.apart:
+                return
 
     def _dealt(self, lanes: int, wide: int, *, recompute: bool, ring: bool) -> Iterator[NormParams]:
         """Yield schedules by which so many threads have a row."""
         threads, held = max(lanes, THREADS), wide // lanes
         many = self.resident(lanes, held, recompute=recompute)
         alone = self.resident(lanes, held, recompute=False) < 2
-        # What is computed anew costs time; only a CTA that would else be alone on its SM gains.
-        if recompute and not (alone and many > 1) and not (self.cluster > 1 and self.weights):
+        # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
+        # that waits for weights.
+        if recompute != self.apart and not (recompute and alone and many > 1):
             return
         many = max(many, 1)
-        rows = threads // lanes
+        rows = threads // lanes * self.deep(held)
         tile, warps = (rows, wide), threads // 32
         hold = bool(self.weights) and held <= EARLY and not (recompute or self.masked)
         yield NormParams(
@@ -171,12 +178,25 @@ class _Rows:
                     lanes=lanes, recompute=recompute, resident=many, hold=hold,
                 )  # fmt: skip
 
+    @property
+    def apart(self) -> bool:
+        """Whether CTAs find no weights in the L1 that others have loaded: each has its own columns.
+
+        Layer norm of 1500 x 43000: 135, by threads that have two rows, computed anew, 101; of 4096
+        x 65536: 402 and 350; of 1092 x 76024: by 256 threads a row 179, by 128 161.
+        """
+        return self.cluster > 1 and self.weights > 0
+
+    def deep(self, held: int) -> int:
+        """Return how many rows a thread has at once."""
+        return 2 if self.apart and 2 * held <= MAX_HELD else 1
+
     def resident(self, lanes: int, held: int, *, recompute: bool) -> int:
         """Return how many CTAs an SM has registers for; 0 if the assembler would spill."""
         threads = max(lanes, THREADS)
-        each = self.words + PACKED if recompute else max(self.words, 1)
+        each = (self.words + PACKED if recompute else max(self.words, 1)) * self.deep(held)
         registers = BASE + MORE * (self.inputs > 1) + held * (each + self.weights * WEIGHT)
-        registers += STEP * (self.weights > 0 and held * lanes > self.columns)
+        registers += STEP * (self.weights > 0 and held * lanes > self.columns and not recompute)
         registers *= MASKED if self.masked else 1
         registers = -(-int(registers) // STEP) * STEP
         most = min(FILE // threads // STEP * STEP, 255)

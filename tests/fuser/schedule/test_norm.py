@@ -276,6 +276,7 @@ def test_rows_that_no_cta_holds_have_a_cluster() -> None:
     """Of as many CTAs as there can be, so that an SM has some of several rows."""
     assert [default(softmax(), 4096, n).cluster for n in (4096, 32768, 65536)] == [1, 1, 8]
     assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 1, 8]
+    assert default(layer_norm(), 4096, 65536).tile[0] == 2  # for which weights are loaded once
 
 
 DEFAULTS = [
