@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.fusion.ir import Symbol, TensorView
-from fuser.runtime.classify import classify
 from fuser.pipeline import tiled
+from fuser.runtime.classify import classify
 from fuser.schedule.norm import copied
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
@@ -193,10 +193,13 @@ def gaps() -> st.SearchStrategy[list[bool]]:
 
 
 def sliding(fusion: Fusion, params: NormParams) -> NormParams:
-    """Return params whose rows slide, if they can."""
-    wide = params.vector * _first(fusion).dtype.nbytes == 16
-    able_to = wide and params.load == "direct" and params.cluster == 1
-    return replace(params, slide=able_to)
+    """Return params whose rows slide, by vectors of 16 bytes, if they are loaded by one CTA."""
+    if params.load != "direct" or params.cluster > 1:
+        return params
+    (rows, cols), wide = params.tile, 16 // _first(fusion).dtype.nbytes
+    cols += -cols % (params.lanes * wide)
+    rows = rows if rows * cols <= HELD * 32 * params.warps else 32 * params.warps // params.lanes
+    return replace(params, tile=(rows, cols), vector=wide, slide=True)
 
 
 @st.composite
