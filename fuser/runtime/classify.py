@@ -38,6 +38,9 @@ from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 
+A_WARP_A_ROW = NormParams((1, 32), 1, 1, None, "direct", "direct")
+"""To see how rows lie in memory."""
+
 
 def classify(
     fusion: Fusion,
@@ -100,7 +103,7 @@ class _Call:
             whole = self._by_rows(segment)
             if whole is not None:
                 return whole
-        if not asked and not segment.domain.reductions:
+        elif not asked:
             schedule = self.chosen(segment, by_tma=True)
             if isinstance(schedule, PointwiseParams) and schedule.transpose:
                 return self._transposing(segment, schedule)
@@ -132,16 +135,9 @@ class _Call:
             shapes, tiles = self.shapes(segment, self.params), norm_tiling(domain, self.params)
             direct = self.params.load == "direct"
             return (self.params, shapes) if direct or copied(tiles, self.params, shapes) else None
-        aligned = 16
-        while True:
-            schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)
-            if schedule is None:
-                return None
-            shapes = self.shapes(segment, schedule)
-            least = row_alignment(domain, shapes)
-            if least == aligned:
-                return schedule, shapes
-            aligned = least
+        aligned = row_alignment(domain, self.shapes(segment, A_WARP_A_ROW))
+        schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)
+        return None if schedule is None else (schedule, self.shapes(segment, schedule))
 
     def _transposing(
         self, segment: Segment, schedule: PointwiseParams
