@@ -161,7 +161,7 @@ def _whole_rows(
         rows = threads // lanes
         work = _Work(
             nbytes=_nbytes(domain, loops),
-            tiles=ceil(tiles / rows) * cluster,
+            tiles=max(ceil(tiles / rows), 1) * cluster,
             steps=1,
             threads=threads,
             accesses=held * len(leaves) / vector * (EDGES if slide else 1),
