@@ -170,7 +170,7 @@ def chosen(
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
     `loops` are the extents of the loop axes of its domain; with `by_tma` TMA can move all that is
-    reduced or transposed, should the heuristic ask it to.
+    transposed, should the heuristic ask it to.
     """
     if segment.domain.products:
         if not isinstance(params, MatmulParams | AmpereParams):

@@ -42,6 +42,9 @@ from fuser.schedule.segment import Segment, begun_by_products, intermediates, se
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed
 
+A_WARP_A_ROW = NormParams((1, 32), 1, 1, None, "direct", "direct")
+"""To see how rows lie in memory."""
+
 
 def classify(
     fusion: Fusion,
@@ -149,7 +152,7 @@ class _Call:
             whole = self._by_rows(segment)
             if whole is not None:
                 return whole
-        if not asked and not segment.domain.reductions:
+        elif not asked:
             schedule = self.chosen(segment, by_tma=True)
             assert isinstance(schedule, PointwiseParams), "a domain without products"
             return self._pointwise(segment, schedule)
@@ -181,16 +184,9 @@ class _Call:
             shapes, tiles = self.shapes(segment, self.params), norm_tiling(domain, self.params)
             direct = self.params.load == "direct"
             return (self.params, shapes) if direct or copied(tiles, self.params, shapes) else None
-        aligned = 16
-        while True:
-            schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)
-            if schedule is None:
-                return None
-            shapes = self.shapes(segment, schedule)
-            least = row_alignment(domain, shapes)
-            if least == aligned:
-                return schedule, shapes
-            aligned = least
+        aligned = row_alignment(domain, self.shapes(segment, A_WARP_A_ROW))
+        schedule = default_row_params(segment.fusion, domain, loops, aligned=aligned)
+        return None if schedule is None else (schedule, self.shapes(segment, schedule))
 
     def _pointwise(self, segment: Segment, schedule: PointwiseParams) -> tuple[Params, ShapeClass]:
         """Return a default schedule as the tensors suit it, direct if TMA cannot move all of it."""

@@ -56,8 +56,12 @@ ACCESS_US, SHUFFLE_US = 0.0015, 0.0008
 """What an access of a warp costs its SM, and a shuffle with the addition behind it."""
 BEGIN_US, STEP_US, OWN_US = 1.44, 0.18, 0.015
 """What a CTA takes, more for each of its steps, and for each access of a thread in these."""
-EDGES = 2
-"""How much more accesses of rows that slide take: those of their ends are of single elements."""
+EDGES, SLIDE_US = 2, 0.3
+"""How much more accesses of rows that slide take, and all of them: those of their ends are of
+single elements.  Measured on an H200: sums of 17 x 523 1.8 us, element by element 1.5."""
+WHOLE = 1.04
+"""How much longer whole rows may take by the model, which does not see that loads of a next step
+wait for this one.  Measured on an H200: sums of rows of 15312 x 26080 176 us, by parts 182."""
 PUT_US = 0.05
 """What putting together the parts of warps takes, for twice as many of them."""
 LAST_US, EACH_US, ROW_US = 0.65, 0.012, 0.02
@@ -122,9 +126,9 @@ def default_row_params(
     *_, found = _fastest(fusion, domain, loops)
     best: NormParams | None = None
     for params, work in _whole_rows(domain, loops, aligned):
-        time = work.time_us(1, "last")
-        if time < found:
-            found, best = time, params
+        time = work.time_us(1, "last") + (SLIDE_US if params.slide else 0)
+        if time < found * WHOLE:
+            found, best = time / WHOLE, params
     return best
 
 
@@ -157,7 +161,7 @@ def _whole_rows(
         rows = threads // lanes
         work = _Work(
             nbytes=_nbytes(domain, loops),
-            tiles=ceil(tiles / rows) * cluster,
+            tiles=max(ceil(tiles / rows), 1) * cluster,
             steps=1,
             threads=threads,
             accesses=held * len(leaves) / vector * (EDGES if slide else 1),
@@ -187,7 +191,7 @@ def _fastest(
     """Return the params that are fastest, how many CTAs share a tile, and how long it takes."""
     plain, along, meet = default_params(fusion), reduces_rows(domain), _meet(domain)
     given = _rows(domain, loops, plain) if along else _columns(domain, loops, plain, meet)
-    found = []
+    found: list[tuple[float, int, PointwiseParams, int]] = []
     for params in given:
         chunked = _chunked(params) if meet == "tma" and along else params
         work = _work(domain, loops, chunked)

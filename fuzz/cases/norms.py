@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.fusion.ir import Symbol, TensorView
+from fuser.pipeline import tiled
 from fuser.runtime.classify import classify
-from fuser.schedule.norm import copied, norm_tiling
+from fuser.schedule.norm import copied
 from fuser.schedule.params import NormParams
+from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs, symbols
 
@@ -175,6 +177,32 @@ def norm_fusions(draw: st.DrawFn, *, exact: bool = False) -> Fusion:
 
 
 @st.composite
+def plain_rows(draw: st.DrawFn, *, exact: bool = False) -> Fusion:
+    """Fusions that add rows up and do nothing else.  Shrinks towards a sum in bf16."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], draw(st.sampled_from(["bf16", "f16", "f32"])), draw(gaps()))
+    source = fd.ops.abs(x) if draw(st.booleans()) else x
+    made = "sum" if exact or draw(st.booleans()) else "mean"
+    fd.add_output(getattr(fd.ops, made)(source, [1]))
+    return fd.fusion()
+
+
+def gaps() -> st.SearchStrategy[list[bool]]:
+    """Whether rows lie one behind the other."""
+    return st.sampled_from([[True, True], [False, True]])
+
+
+def sliding(fusion: Fusion, params: NormParams) -> NormParams:
+    """Return params whose rows slide, by vectors of 16 bytes, if they are loaded by one CTA."""
+    if params.load != "direct" or params.cluster > 1:
+        return params
+    (rows, cols), wide = params.tile, 16 // _first(fusion).dtype.nbytes
+    cols += -cols % (params.lanes * wide)
+    rows = rows if rows * cols <= HELD * 32 * params.warps else 32 * params.warps // params.lanes
+    return replace(params, tile=(rows, cols), vector=wide, slide=True)
+
+
+@st.composite
 def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -> NormParams:
     """Schedules of kernels that have whole rows.  Shrinks towards a warp a row, one of them."""
     family = draw(st.sampled_from(families))
@@ -246,7 +274,8 @@ def able(case: Case) -> Case:
         segments(case.fusion, made.choices), made.kernels, made.schedules, strict=True
     ):
         if isinstance(schedule, NormParams):
-            tiles = norm_tiling(segment.domain, schedule)
+            tiles = tiled(segment.domain, schedule)
+            assert isinstance(tiles, ReductionTiling), "a kernel that has whole rows"
             if not copied(tiles, schedule, shapes):
                 return replace(case, params=direct)
     return case

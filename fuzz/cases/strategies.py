@@ -12,7 +12,15 @@ from fuzz.cases.case import Case, Kind
 from fuzz.cases.draft import rarely
 from fuzz.cases.extents import matmul_extents
 from fuzz.cases.fusions import fusions, single_op_fusions
-from fuzz.cases.norms import NORM_FAMILIES, able, norm_extents, norm_fusions, norm_params
+from fuzz.cases.norms import (
+    NORM_FAMILIES,
+    able,
+    norm_extents,
+    norm_fusions,
+    norm_params,
+    plain_rows,
+    sliding,
+)
 from fuzz.cases.params import (
     FAMILIES,
     POINTWISE_FAMILIES,
@@ -96,10 +104,16 @@ def row_cases(
     families: tuple[str, ...] = NORM_FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
 ) -> Case:
-    """Cases whose kernels have whole rows.  Shrinks towards x - max(x) in f32, of one row of 1."""
+    """Cases whose kernels have whole rows; one in four adds them up and does nothing else.
+
+    Shrinks towards x - max(x) in f32, of one row of 1.
+    """
     kind: Kind = draw(st.sampled_from(kinds))
-    fusion = draw(norm_fusions(exact=kind == "integers"))
+    plain = draw(st.sampled_from([False, False, False, True]))
+    fusion = draw((plain_rows if plain else norm_fusions)(exact=kind == "integers"))
     schedule = draw(norm_params(families=families))
+    if plain and draw(st.booleans()):
+        schedule = sliding(fusion, schedule)
     values = draw(norm_extents(fusion, schedule))
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))

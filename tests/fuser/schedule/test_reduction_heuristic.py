@@ -54,6 +54,13 @@ def test_odd_rows_slide(shape: tuple[int, int]) -> None:
     assert not getattr(chosen(shape, (1,), "min"), "slide", False)
 
 
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("shape", [(0, 64), (1, 1), (0, 183), (1, 183)])
+def test_nothing_has_a_schedule_as_well(shape: tuple[int, int], dims: tuple[int, ...]) -> None:
+    """No rows, or one."""
+    assert chosen(shape, dims).warps > 0
+
+
 @pytest.mark.parametrize("shape", [(818, 95_317), (3000, 50_000), (16, 1 << 22)])
 def test_long_rows_are_walked_by_parts(shape: tuple[int, int]) -> None:
     """By as many CTAs as SMs have room for."""
