@@ -534,9 +534,8 @@ def _confirmed(
         if parts is not None and not parts.violations and not parts.reason:
             again = inductive.check(parts.explorations, rlimit=rlimit)
             checked += again.checked
-            first = (
-                again if Status.PASS is again.status or Status.UNKNOWN is first.status else first
-            )
+            if again.status is Status.PASS or first.status is Status.UNKNOWN:
+                first = again
     if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
