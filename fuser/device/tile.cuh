@@ -96,14 +96,14 @@ template <class L> struct First : L {
 // Where the vectors of a thread lie beside its first one, if that is the same for all threads: so
 // many rows below and columns to the right.  In BITS they have none in common with the first's.
 template <class L> struct Beside {
-  static constexpr bool kAffine = false, kBits = false, kBelow = false;
+  static constexpr bool kAffine = false, kBits = false, kBelow = false, kExact = false;
   static constexpr int kTall = 0, kWide = 0;
 };
 template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, COLS, VEC, THREADS>> {
   typedef Layout<ROWS, COLS, VEC, THREADS> L;
   static constexpr int kTall = ROWS, kWide = COLS;
   static constexpr bool kBelow = ROWS > 1 && L::kRows;
-  static constexpr bool kAffine = ROWS == 1 || L::kRows || L::kPart;
+  static constexpr bool kAffine = ROWS == 1 || L::kRows || L::kPart, kExact = kAffine && L::kExact;
   static constexpr bool kBits = kAffine && !(L::kRound & (L::kRound - 1)) && (ROWS == 1 || !(COLS & (COLS - 1)));
   __device__ static __forceinline__ constexpr int down(int v) {
     return ROWS == 1 ? 0 : L::kRows ? v * (L::kRound / COLS) : v / (COLS / L::kRound);
@@ -127,7 +127,7 @@ template <class L, bool ROWS, class S> struct Walk {
     else return s.at(row(v), col(v) + e);
   }
   // Whether one test does for a tile, all of which is inside: of many accesses, with so many elements each.
-  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kAffine && L::kExact && L::kRegisters >= 8 * WIDTH;
+  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kExact && L::kRegisters >= 8 * WIDTH;
   __device__ __forceinline__ bool whole() const {
     return s.inside((ROWS ? s.row + B::kTall : 1) - 1, s.col + B::kWide - 1);
   }
