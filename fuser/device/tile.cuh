@@ -102,8 +102,8 @@ template <class L> struct Beside {
 template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, COLS, VEC, THREADS>> {
   typedef Layout<ROWS, COLS, VEC, THREADS> L;
   static constexpr int kTall = ROWS, kWide = COLS;
-  static constexpr bool kBelow = ROWS > 1 && L::kRows, kExact = L::kExact;
-  static constexpr bool kAffine = ROWS == 1 || L::kRows || L::kPart;
+  static constexpr bool kBelow = ROWS > 1 && L::kRows;
+  static constexpr bool kAffine = ROWS == 1 || L::kRows || L::kPart, kExact = kAffine && L::kExact;
   static constexpr bool kBits = kAffine && !(L::kRound & (L::kRound - 1)) && (ROWS == 1 || !(COLS & (COLS - 1)));
   __device__ static __forceinline__ constexpr int down(int v) {
     return ROWS == 1 ? 0 : L::kRows ? v * (L::kRound / COLS) : v / (COLS / L::kRound);
@@ -127,7 +127,7 @@ template <class L, bool ROWS, class S> struct Walk {
     else return s.at(row(v), col(v) + e);
   }
   // Whether one test does for a tile, all of which is inside: of many accesses, with so many elements each.
-  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kAffine && B::kExact && L::kRegisters >= 8 * WIDTH;
+  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kExact && L::kRegisters >= 8 * WIDTH;
   __device__ __forceinline__ bool whole() const {
     return s.inside((ROWS ? s.row + B::kTall : 1) - 1, s.col + B::kWide - 1);
   }

@@ -221,9 +221,9 @@ def _spans(tiles: Tiling, access: Access) -> bool:
 def suited(params: PointwiseParams, tiles: Tiling, shapes: ShapeClass) -> PointwiseParams:
     """Return params with vectors as wide as tensors that are not transposed are aligned.
 
-    Where that is less, lanes still have neighbours, and threads no more than eight vectors.  Large
-    transposed tiles of less than 4 bytes an element are computed by pairs: half the instructions,
-    which are what takes the time then.
+    Where that is less, lanes still have neighbours, and threads no more than eight vectors.  Tiles
+    of lines are transposed by threads then, 16 elements each, and have longer rows: these begin
+    within a line of memory, so that each has a part of one at either end.
     """
     vector, (rows, cols) = params.vector, params.tile
     for access in (*tiles.domain.reads, *tiles.domain.writes):
@@ -231,11 +231,13 @@ def suited(params: PointwiseParams, tiles: Tiling, shapes: ShapeClass) -> Pointw
         narrow = aligned * access.tv.dtype.nbytes < VECTOR_BYTES and not tiles.cycles(access)
         if narrow and _spans(tiles, access) and not tiles.turned(access):
             vector = min(vector, aligned)
-    pairs = params.transpose and rows * cols == SIDE * SIDE
-    if pairs and all(a.tv.dtype.nbytes < 4 for a in (*tiles.domain.reads, *tiles.domain.writes)):
-        vector = max(vector, 2)
+    if vector == params.vector:
+        return params
+    if params.transpose and rows == cols == SIDE:
+        warps, params = rows * cols // (16 * WARP), replace(params, load="direct")
+        return replace(params, tile=(rows // 2, 2 * cols), vector=vector, warps=warps)
     most = 8 * vector * WARP
-    while vector < params.vector and rows * cols > most * params.warps:
+    while rows * cols > most * params.warps:
         if params.transpose:
             params = replace(params, warps=2 * params.warps)
         else:

@@ -14,6 +14,9 @@ from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.runtime.nvrtc import compile_cubin
+from fuzz.campaign.mutants import representative
+from fuzz.cases import case
+from fuzz.cases.norms import NORM_FAMILIES
 from oracles.assembler import judge_log
 from oracles.verdict import Status
 
@@ -117,3 +120,10 @@ def test_a_stride_that_is_also_an_extent_is_an_int() -> None:
     """Extents fit 32 bits; remainders of 64 bits are slow."""
     kernel = RECIPES["wgmma_ring"]()
     assert not any(cuda.is_wide(kernel, param) for param in kernel.params)
+
+
+@pytest.mark.parametrize("family", NORM_FAMILIES)
+def test_kernels_of_whole_rows_assemble_too(family: str) -> None:
+    """A device function that lacks what their layouts have is seen by NVRTC alone."""
+    for launch in case.compiled(representative(family)).launches:
+        assert judge_log(compile_cubin(launch.source).log).status is Status.PASS
