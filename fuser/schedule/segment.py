@@ -154,7 +154,14 @@ class _Cutting:
         if not mine:
             return
         part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
-        (domain,) = domains(part, self.choices.rows, self.choices.spread)
+        domain, *others = domains(part, self.choices.rows, self.choices.spread)
+        if others:  # what they shared is stored now
+            by = {tv.name: tv for tv in before}
+            split = [tuple(by[a.tv.name] for a in one.writes) for one in (domain, *others)]
+            self.left = [*split, *self.left]
+            for first, *_ in split:
+                self._make(first)
+            return
         assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
@@ -231,7 +238,7 @@ class _Cutting:
         self._compute(tuple(early))
 
     def _waits(self, tv: TensorView, target: TensorView) -> bool:
-        """Tell whether one result of a kernel needs another from memory."""
+        """Tell whether one result of a kernel needs another from memory, or what it begins."""
         if target.name in self.asked:
             return tv.name != target.name
 
@@ -240,7 +247,8 @@ class _Cutting:
             inside = self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
             return [*tensor_args(one), *inside]
 
-        return target in reached(following(tv), following)
+        name = target.held if target.parts else target.name
+        return any(one.name == name for one in reached(following(tv), following))
 
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
@@ -256,6 +264,9 @@ class _Cutting:
 
     def _begin(self, target: TensorView) -> None:
         """Compute parts of reductions, with results of the same products that are still to do."""
+        if any(tv.name == target.name for mine in self.open for tv in mine):
+            self._make(target)
+            return
         self.why[target.name] = "the kernel of the product leaves a part of each tile, another ends"
         axes, mine = frame(self.fusion, target), set(under(target, self.choices.empty))
         alike = {
