@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import blocks
+import graphs
 import pytest
+import torch
 from hypothesis import Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from sample import often
@@ -19,8 +22,11 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.segment import segments
 from fuzz.campaign.judge import judge
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.strategies import default_cases, product_cases
+from oracles.differential import compare
+from oracles.reference.evaluate import evaluate
+from oracles.verdict import Status
 
 PARAMS = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=16)
 
@@ -154,3 +160,17 @@ def test_no_product_is_computed_by_two_kernels(drawn: SearchStrategy[Case]) -> N
 
     draw()
     assert multiplied > 20
+
+
+@pytest.mark.parametrize("number", range(often(600, 24)))
+def test_kernels_of_any_graph_compute_it(number: int) -> None:
+    """In the simulator: no product twice, and every value within its bound."""
+    fusion = graphs.graph(number)
+    case, given = Case(fusion, blocks.PARAMS, {}, "reals", 0), graphs.inputs(fusion)
+    program = compiled(case)
+    cut = segments(fusion, program.shapes.choices)
+    made = Counter(tv.held for one in cut for tv in one.fusion.tensors if tv.op == "mma")
+    assert all(many == 1 for many in made.values()), made
+    memory = blocks.ran(case, program, given)
+    got = [torch.as_tensor(memory[tv.name]) for tv in fusion.outputs]
+    assert compare(evaluate(fusion, given), got, exact=False).status is Status.PASS
