@@ -196,7 +196,16 @@ class _Call:
             along = {a.name for a in domain.writes if not {*domain.rows}.isdisjoint(a.coords)}
             if along:
                 return replace(choices, spread=choices.spread | along)
-            return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
+            partly = {
+                one.tv.held
+                for one in domain.reductions
+                if any(
+                    0 < len({*domain.rows} & {*leaf.coords}) < len(domain.rows)
+                    for leaf in one.leaves
+                )
+            }
+            refused = partly or {one.tv.held for one in domain.reductions}
+            return replace(choices, rows=choices.rows - refused)
         if not domain.products:
             return choices
         apart = frozenset(product.tv.name for product in strangers(domain))
