@@ -166,6 +166,10 @@ class _Cutting:
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
         )
+        for tv in part.inputs:
+            inside = self.rooms.get(self.views[tv.name].whole, ()) if tv.name in self.views else ()
+            needed = {one.name for one in inside} | ({tv.name} & self.asked.keys())
+            assert needed <= self.made, f"{outputs} read {tv} before it is stored"
         self.done.append(Segment(part, domain, said))
         self.made |= {tv.name for tv in outputs}
 
@@ -240,6 +244,7 @@ class _Cutting:
             if any(tv.name == target.name for tv in group):
                 self.left = [other for other in self.left if other is not group]
                 self._compute(group)
+                self._make(target)  # it may have been put off
                 return
         early = [target]
         for mine in self.open:

@@ -174,3 +174,16 @@ def test_kernels_of_any_graph_compute_it(number: int) -> None:
     memory = blocks.ran(case, program, given)
     got = [torch.as_tensor(memory[tv.name]) for tv in fusion.outputs]
     assert compare(evaluate(fusion, given), got, exact=False).status is Status.PASS
+
+
+def test_what_is_read_is_stored_before() -> None:
+    """Found by random graphs: a maximum was put off, and the kernel that reads it came first."""
+    fd = FusionDefinition()
+    x, z = (fd.define_tensor([40, 48], "bf16") for _ in range(2))
+    y = fd.ops.linear(fd.define_tensor([40, 16], "bf16"), fd.define_tensor([48, 16], "bf16"))
+    flat = fd.ops.flatten(fd.ops.relu(fd.ops.unflatten(y, 0, [2, 20])), 0, 1)
+    fd.add_output(fd.ops.softmax(x, [1]))
+    fd.add_output(fd.ops.sum(flat, [0], dtype="f32"))
+    fd.add_output(fd.ops.mul(z, fd.ops.max(y, [0], keepdim=True)))
+    records = judge(Case(fd.fusion(), blocks.PARAMS, {}, "reals", 0), ("differential",))
+    assert {record.status for record in records} == {"pass"}, records
