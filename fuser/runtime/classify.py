@@ -117,6 +117,7 @@ class _Call:
     def cut(self, fusion: Fusion, choices: Choices) -> _Cut:
         """Cut a fusion so that its kernels can be, and no product is computed twice."""
         while True:
+            choices = replace(choices, parts=choices.parts & begun_by_products(fusion, choices))
             found, values = segments(fusion, choices), self.values
             for segment in found:
                 schedule = replace(self, values=values).chosen(segment)
@@ -131,7 +132,6 @@ class _Call:
                 asked = call.asked(segment, asked, choices.copied)
             if asked == choices:
                 asked = replace(choices, kept=choices.kept | _kept(fusion, found))
-            asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
             if asked == choices:
                 return _Cut(found, choices, call)
             choices = asked
@@ -196,16 +196,7 @@ class _Call:
             along = {a.name for a in domain.writes if not {*domain.rows}.isdisjoint(a.coords)}
             if along:
                 return replace(choices, spread=choices.spread | along)
-            partly = {
-                one.tv.held
-                for one in domain.reductions
-                if any(
-                    0 < len({*domain.rows} & {*leaf.coords}) < len(domain.rows)
-                    for leaf in one.leaves
-                )
-            }
-            refused = partly or {one.tv.held for one in domain.reductions}
-            return replace(choices, rows=choices.rows - refused)
+            return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
         if not domain.products:
             return choices
         apart = frozenset(product.tv.name for product in strangers(domain))

@@ -179,8 +179,6 @@ class _Cutting:
         """Compute what some outputs need; return what reads it, and reductions that it ends."""
         given: dict[TensorView, TensorView] = {}
         stored, begun = apart(self.fusion, outputs, self.choices)
-        if self._put_off(stored):
-            return {}, {}
         ended = {tv: self._ended(tv) for tv in begun}
         for tv in stored:
             held = accumulator(tv) if tv.op == "mma" else arithmetic(tv.dtype)
@@ -204,26 +202,10 @@ class _Cutting:
                 given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
         return given, ended
 
-    def _put_off(self, stored: list[TensorView]) -> bool:
-        """Leave results of the kernel in work to a later one, if only they need what is apart."""
-        mine, names = self.open[-1], {tv.name for tv in stored}
-        late = [tv for tv in mine if tv.name in names or self._source(tv).name in names]
-        rest = [tv for tv in mine if tv not in late]
-        needed = {self._source(tv) for tv in late}
-        if not late or not rest or any(arg in needed for tv in rest for arg in ancestry(tv)):
-            return False
-        mine[:] = rest
-        self.left.insert(0, tuple(late))
-        return True
-
-    def _source(self, tv: TensorView) -> TensorView:
-        """Return what is stored under another name, or a result itself."""
-        wanted = tv.name in self.wanted or tv.name in self.asked
-        return tensor_args(tv)[0] if wanted else tv
-
     def _alone(self, tv: TensorView, outputs: tuple[TensorView, ...]) -> TensorView:
         """Return what is stored for others as the operation itself, where nothing else needs it."""
-        source = self._source(tv)
+        wanted = tv.name in self.wanted or tv.name in self.asked
+        (source,) = tensor_args(tv) if wanted else [tv]
         others = (arg for out in outputs if out is not tv for arg in ancestry(out))
         if source is tv or not _is_renamed(source, self.choices) or source in (*outputs, *others):
             return tv
@@ -244,7 +226,7 @@ class _Cutting:
             if any(tv.name == target.name for tv in group):
                 self.left = [other for other in self.left if other is not group]
                 self._compute(group)
-                self._make(target)  # it may have been put off
+                self._make(target)  # what it shared may have been split
                 return
         early = [target]
         for mine in self.open:
@@ -394,15 +376,8 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
 
 
 def _groups(fusion: Fusion, choices: Choices) -> list[tuple[TensorView, ...]]:
-    """Return the results of each kernel; those that rows are reduced for multiply nothing."""
-    out = []
-    for _, writes in groups(fusion, choices.rows, choices.spread):
-        below = {one.tv: sources([(one.tv, one.coords)]) for one in writes}
-        apart = [tv for tv, (_, products, sums) in below.items() if sums and not products]
-        rest = [tv for tv in below if tv not in apart]
-        multiplies = any(products for _, products, _ in below.values())
-        out += [tuple(rest), tuple(apart)] if apart and multiplies else [tuple(below)]
-    return out
+    found = groups(fusion, choices.rows, choices.spread)
+    return [tuple(access.tv for access in writes) for _, writes in found]
 
 
 def _products(
