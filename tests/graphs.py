@@ -58,8 +58,8 @@ def graph(seed: int) -> Fusion:
         for _ in range(rng.randint(1, 3))
     ]
     for _ in range(rng.choice([0, 1, 1, 2])):
-        operands = (fd.define_tensor([rows, k], "bf16") for rows in (m, n))
-        known.append(o.linear(*operands))
+        x, w = (fd.define_tensor([rows, k], "bf16") for rows in (m, n))
+        known.append(o.linear(x, w))
     ends, given = [], len(known)
     for _ in range(rng.randint(3, 9)):
         x, y = rng.choice(known[-4:]), rng.choice(known)
@@ -79,5 +79,5 @@ def graph(seed: int) -> Fusion:
 def inputs(fusion: Fusion) -> list[torch.Tensor]:
     """Return normal numbers for a graph."""
     made = torch.Generator().manual_seed(1)
-    shapes = [(tuple(map(int, tv.shape)), TORCH[tv.dtype]) for tv in fusion.inputs]  # type: ignore[union-attr,arg-type]
+    shapes = [(tuple(map(int, tv.shape)), TORCH[tv.dtype]) for tv in fusion.inputs]  # type: ignore[union-attr]
     return [torch.randn(shape, generator=made).to(dtype) for shape, dtype in shapes]
