@@ -253,13 +253,14 @@ class _Cutting:
         if target.name in self.asked:
             return tv.name != target.name
 
-        def following(one: TensorView) -> list[TensorView]:
+        def inside(one: TensorView) -> tuple[TensorView, ...]:
             seen = self.views.get(one.name)
-            inside = self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
-            return [*tensor_args(one), *inside]
+            return self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
 
-        name = target.held if target.parts else target.name
-        return any(one.name == name for one in reached(following(tv), following))
+        every = reached([tv], lambda one: [*tensor_args(one), *inside(one)])
+        if target.parts:
+            return tv.name != target.name and any(one.name == target.held for one in every)
+        return any(one.name == target.name for read in every for one in inside(read))
 
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
