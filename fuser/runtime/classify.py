@@ -121,6 +121,7 @@ class _Call:
     def cut(self, fusion: Fusion, choices: Choices) -> _Cut:
         """Cut a fusion so that its kernels can be, and no product is computed twice."""
         while True:
+            choices = replace(choices, parts=choices.parts & begun_by_products(fusion, choices))
             found, values = segments(fusion, choices), self.values
             for segment in found:
                 schedule = replace(self, values=values).chosen(segment)
@@ -135,7 +136,6 @@ class _Call:
                 asked = call.asked(segment, asked, choices.copied)
             if asked == choices:
                 asked = replace(choices, kept=choices.kept | _kept(fusion, found))
-            asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
             if asked == choices:
                 return _Cut(found, choices, call)
             choices = asked

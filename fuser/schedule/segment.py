@@ -154,11 +154,22 @@ class _Cutting:
         if not mine:
             return
         part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
-        (domain,) = domains(part, self.choices.rows, self.choices.spread)
+        domain, *others = domains(part, self.choices.rows, self.choices.spread)
+        if others:  # what they shared is stored now
+            by = {tv.name: tv for tv in before}
+            split = [tuple(by[a.tv.name] for a in one.writes) for one in (domain, *others)]
+            self.left = [*split, *self.left]
+            for first, *_ in split:
+                self._make(first)
+            return
         assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
         )
+        for tv in part.inputs:
+            inside = self.rooms.get(self.views[tv.name].whole, ()) if tv.name in self.views else ()
+            needed = {one.name for one in inside} | ({tv.name} & self.asked.keys())
+            assert needed <= self.made, f"{outputs} read {tv} before it is stored"
         self.done.append(Segment(part, domain, said))
         self.made |= {tv.name for tv in outputs}
 
@@ -215,32 +226,41 @@ class _Cutting:
             if any(tv.name == target.name for tv in group):
                 self.left = [other for other in self.left if other is not group]
                 self._compute(group)
+                self._make(target)  # what it shared may have been split
                 return
         early = [target]
         for mine in self.open:
             if any(tv.name == target.name for tv in mine):
-                with_it = {*_products((target,), self.choices.empty, {})}
-                early += [
-                    tv
-                    for tv in mine
-                    if not with_it.isdisjoint(_products((tv,), self.choices.empty, {}))
-                    and not self._waits(tv, target)
-                    and tv.name != target.name
-                ]
+                early = self._together(target, mine)
                 mine[:] = [tv for tv in mine if tv.name not in {one.name for one in early}]
         self._compute(tuple(early))
 
+    def _together(self, target: TensorView, mine: list[TensorView]) -> list[TensorView]:
+        """Return a result and those of its kernel that share products and do not wait for it."""
+        found, products = [target], {*_products((target,), self.choices.empty, {})}
+        left = [tv for tv in mine if tv.name != target.name and not self._waits(tv, target)]
+        while True:
+            made = {tv: _products((tv,), self.choices.empty, {}) for tv in left}
+            more = [tv for tv, its in made.items() if not products.isdisjoint(its)]
+            if not more:
+                return found
+            found += more
+            products.update(product for tv in more for product in made[tv])
+            left = [tv for tv in left if tv not in more]
+
     def _waits(self, tv: TensorView, target: TensorView) -> bool:
-        """Tell whether one result of a kernel needs another from memory."""
+        """Tell whether one result of a kernel needs another from memory, or what it begins."""
         if target.name in self.asked:
             return tv.name != target.name
 
-        def following(one: TensorView) -> list[TensorView]:
+        def inside(one: TensorView) -> tuple[TensorView, ...]:
             seen = self.views.get(one.name)
-            inside = self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
-            return [*tensor_args(one), *inside]
+            return self.rooms.get(seen.whole, ()) if seen and one.op == "input" else ()
 
-        return target in reached(following(tv), following)
+        every = reached([tv], lambda one: [*tensor_args(one), *inside(one)])
+        if target.parts:
+            return tv.name != target.name and any(one.name == target.held for one in every)
+        return any(one.name == target.name for read in every for one in inside(read))
 
     def _ended(self, reduction: TensorView) -> TensorView:
         """Return a reduction of the parts that the kernel of its products leaves."""
@@ -256,6 +276,9 @@ class _Cutting:
 
     def _begin(self, target: TensorView) -> None:
         """Compute parts of reductions, with results of the same products that are still to do."""
+        if any(tv.name == target.name for mine in self.open for tv in mine):
+            self._make(target)
+            return
         self.why[target.name] = "the kernel of the product leaves a part of each tile, another ends"
         axes, mine = frame(self.fusion, target), set(under(target, self.choices.empty))
         alike = {

@@ -34,10 +34,12 @@ class Epilogues:
             for arg in args:
                 self.users[arg].append(tv)
         self._leaks = cache(self._is_read_beyond)
+        self._from_memory = cache(self._is_from_memory)
 
     def follows(self, tv: TensorView, arg: TensorView) -> bool:
         """Tell whether an operation takes its argument from the registers of the same kernel."""
-        return self._inside(tv, arg) and not self._leaks(tv)
+        alike = self._inside(tv, arg) and not self._leaks(tv)
+        return alike and not any(map(self._from_memory, tensor_args(tv)))
 
     def boundary(self, product: TensorView) -> list[TensorView]:
         """Return what others than the epilogue of a product read of it."""
@@ -52,6 +54,14 @@ class Epilogues:
     def _inside(self, tv: TensorView, arg: TensorView) -> bool:
         alike = tv.shape == arg.shape and self.depth[tv] == self.depth[arg]
         return _elementwise(tv) and alike
+
+    def _is_from_memory(self, tv: TensorView) -> bool:
+        """Tell whether a tensor is computed, element by element, from one that is read again."""
+        return any(
+            not self.follows(tv, arg) if arg.name in self.kept else self._from_memory(arg)
+            for arg in tensor_args(tv)
+            if tv.name not in self.kept and self.depth[arg] == self.depth[tv]
+        )
 
     def _is_read_beyond(self, tv: TensorView) -> bool:
         """Tell whether one that needs a tensor that is not kept would compute the product again."""

@@ -68,11 +68,12 @@ def rearranged(fusion: Fusion) -> Fusion:
 
 
 def _shared(fusion: Fusion) -> Fusion:
-    """Return a fusion in which equal operations are one; results keep one of their own."""
+    """Return a fusion in which equal operations are one, the first; results keep their own."""
     new: dict[TensorView, TensorView] = {}
     known: dict[object, TensorView] = {}
     kept = []
-    for tv in fusion.tensors:
+    # Kernels compute in the order of numbers; of one number are a whole and the parts before it.
+    for tv in sorted(fusion.tensors, key=lambda tv: tv.number):
         args = tuple(new[arg] if isinstance(arg, TensorView) else arg for arg in tv.args)
         same = all(a is b for a, b in zip(args, tv.args, strict=True))
         made = tv if same else replace(tv, args=args)

@@ -83,6 +83,6 @@ def test_torch_draws_the_same(many: int) -> None:
         x = torch.randn(many, device="cuda").to(kind)
         offset = before.get_offset()
         want, mask = torch.native_dropout(x, 0.25, True)
-        got, kept = Executable(dropout([many], dtype))(x, 77, offset)
+        got, kept = Executable(dropout([many], dtype))(77, offset, x)
         assert torch.equal(kept, mask)
         assert torch.equal(got, want)

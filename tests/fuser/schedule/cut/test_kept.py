@@ -55,6 +55,20 @@ def test_the_fewest_bytes_are_kept(define: Define, kept: set[str]) -> None:
     assert keep(fusion, [product]) == kept
 
 
+def test_who_computes_with_what_was_read_reads_all() -> None:
+    """Else its kernel would multiply, and wait for the one that does."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    y = fd.ops.matmul(x, w)
+    z = fd.ops.exp(y)
+    fd.add_output(fd.ops.mul(z, y))
+    fd.add_output(fd.ops.sum(z, [0]))
+    fusion = fd.fusion()
+    by = {tv.name: tv for tv in fusion.tensors}
+    assert not Epilogues(fusion, {"T2"}).follows(by["T4"], by["T2"])
+    assert Epilogues(fusion, {"T3"}).follows(by["T4"], by["T2"])
+
+
 def test_sixteen_bits_are_kept_where_they_are_all() -> None:
     """What is selected from inputs or rounded on the way is as short in memory."""
     fd = FusionDefinition()

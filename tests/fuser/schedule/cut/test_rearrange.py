@@ -101,3 +101,15 @@ def test_equal_operations_are_one() -> None:
     made = rearranged(of(twice))
     assert [tv.op for tv in made.tensors] == ["input", "input", "exp", "mul", "sub", "exp"]
     assert [tv.name for tv in made.outputs] == ["T3", "T5", "T6"]
+
+
+def test_what_is_one_stands_where_it_is_first_needed() -> None:
+    """Kernels compute in the order of numbers."""
+
+    def again(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:
+        flat = [fd.ops.flatten(fd.ops.relu(fd.ops.unflatten(x, 0, [2, 2])), 0, 1) for _ in range(2)]
+        made = fd.ops.sub(y, flat[0])
+        return [made, fd.ops.slice(fd.ops.add(flat[1], made), 1, 0, 3)]
+
+    for tv in rearranged(of(again)).tensors:
+        assert all(arg.number <= tv.number for arg in tensor_args(tv))
