@@ -27,13 +27,16 @@ RESERVED = 1024
 guide, "compute capabilities"."""
 COLUMNS = (64, 48, 32, 16)
 """Columns of the epilogue at a time."""
-UNHIDDEN = 300.0
-"""Steps of a tile's loop, times 64 elements, that its epilogue takes behind it for every costly
-operation, where each thread has 128 elements.  Measured on an H200, 18 shapes of one wave: gelu
-takes 2.2 us longer with 64 elements a thread, 5.4 us with 192."""
+UNHIDDEN = 400.0
+"""Steps of a cooperative tile's loop, times 64 elements, that its epilogue takes at the tensor
+cores' expense for every costly operation."""
+BEHIND = 300.0
+"""The same for the last tile of a CTA, of any kind, where each thread has 128 elements.  Measured
+on an H200, 18 shapes of one wave: gelu takes 2.2 us longer with 64 elements a thread, 5.4 us with
+192."""
 READ = 450.0
-"""The same for every tensor of whole tiles that it reads: 2.0 us with 64 elements a thread, 5 us
-with 128, 11 us with 192."""
+"""And for every tensor of whole tiles that it reads: 2.0 us with 64 elements a thread, 5 us with
+128, 11 us with 192."""
 WIDEST = 256
 """Columns of the widest tile."""
 STEP_US = 0.56
@@ -109,13 +112,13 @@ first operands or stores its results, and threads have half of the elements each
 H200, 792 x 4664 x 320: 7.9 us, where one CTA an SM takes 9.8; plus a tensor, 9.9 and 13.9."""
 
 
-def _in_pairs(around: int, m: int, n: int, sms: int) -> list[TileKind]:
-    """Return the kind of tile of which all run at once, two an SM, if they do.
+def _in_pairs(around: int, m: int, n: int, sms: int) -> bool:
+    """Tell whether all tiles run at once, two an SM.
 
-    With fewer tiles some SMs have one alone, and with more the last of them run alone.
+    With fewer tiles SMs have one alone, and with more the last of them run alone.
     """
     tiles = around * ceil(m / PAIR.rows) * ceil(n / PAIR.cols)
-    return [PAIR] if sms < tiles <= 2 * sms else []
+    return sms < tiles <= 2 * sms
 
 
 SHARED_KINDS = (
@@ -159,7 +162,8 @@ def default_matmul_params(
     rows, cols = ({*axes} for axes in sides(domain))
     read = sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs)
 
-    def time(kind: TileKind) -> float:
+    def loop(kind: TileKind) -> tuple[int, float]:
+        """Return the waves, and the steps that a wave takes at the tensor cores' rate."""
         wide = max(kind.cols // many // 16 * 16, 16)
         tiles = around * ceil(m / kind.rows) * ceil(n / wide)
         at_once = 2 if kind == PAIR else 1
@@ -170,10 +174,20 @@ def default_matmul_params(
             rate *= ALONE
         if parts and kind.split == "ping_pong":
             rate *= EMPTY_HANDED
+        return waves, steps / rate
+
+    def time(kind: TileKind) -> float:
+        waves, steps = loop(kind)
+        exposed = UNHIDDEN / 64 * costly * kind.rows * kind.cols / (128 * 256)
+        return waves * (steps + (exposed if kind.split == "cooperative" else 0.0))
+
+    def to_the_end(kind: TileKind) -> float:
+        """Return the steps until the last tile is stored, of few waves."""
+        waves, steps = loop(kind)
         turns = kind.split == "ping_pong"
         each = kind.rows * kind.cols / (128 if turns else 128 * kind.warpgroups)
-        exposed = (UNHIDDEN * costly + READ * read) / 64 * each / 128
-        return waves * steps / rate + exposed * (1 if turns else waves)
+        behind = (BEHIND * costly + READ * read) / 64 * each / 128
+        return waves * steps + behind * (1 if turns else waves)
 
     meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
     if meets:
@@ -186,11 +200,14 @@ def default_matmul_params(
     # What computes A in registers does so once for every column of tiles.
     computed = any(product.leaves for product in domain.products)
     of_one_wave = _of_one_wave(around, m, n, sms) if many == 1 else []
-    in_pairs = _in_pairs(around, m, n, sms) if many == 1 and not (computed or parts) else []
-    every = (*KINDS, *of_one_wave, *in_pairs)
+    every = (*KINDS, *of_one_wave)
     kinds = [kind for kind in every if not computed or kind.cols >= min(n, WIDEST)]
-    found = [params for kind in sorted(kinds, key=time) if (params := _params(domain, kind, many))]
-    return found[0]
+    able = [kind for kind in sorted(kinds, key=time) if _params(domain, kind, many)]
+    if many == 1 and not (computed or parts) and _in_pairs(around, m, n, sms):
+        able = sorted([able[0], *([PAIR] if _params(domain, PAIR, 1) else [])], key=to_the_end)
+    best = _params(domain, able[0], many)
+    assert best is not None, "these fit"
+    return best
 
 
 def _scattered(
