@@ -158,7 +158,8 @@ class _Rows:
         alone = self.resident(lanes, held, recompute=False) < 2
         # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
         # that waits for weights.
-        if recompute != self.apart and not (recompute and alone and many > 1):
+        gains = recompute and alone and many > 1 and not self.masked
+        if recompute != self.apart and not gains:
             return
         many = max(many, 1)
         rows = threads // lanes * self.deep(held)
