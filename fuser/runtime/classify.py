@@ -301,9 +301,7 @@ class _Call:
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             alone = not domain.products and not domain.rows
-            weights = bool(domain.rows) and access in domain.reads
-            weights &= not any(tiles.varies(access, axis) for axis in axes[:-1])
-            if whole < common and (alone or weights) and tiles.unit(access, axes[-1]):
+            if whole < common and alone and tiles.unit(access, axes[-1]):
                 ragged.add(access.name)
                 whole = common
             aligned[access.name] = max(1, whole // nbytes)

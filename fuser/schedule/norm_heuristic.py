@@ -57,7 +57,7 @@ PACKED = 0.15
 """Registers for an element that is computed anew, beside what holds it packed."""
 WEIGHT = 0.375
 """Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
-MASKED = 1.2
+MASKED = 1.4
 """Times as many where elements are masked one by one."""
 FILE = 65_536
 """Registers of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
@@ -158,7 +158,8 @@ class _Rows:
         alone = self.resident(lanes, held, recompute=False) < 2
         # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
         # that waits for weights.
-        if recompute != self.apart and not (recompute and alone and many > 1):
+        gains = recompute and alone and many > 1 and not self.masked
+        if recompute != self.apart and not gains:
             return
         many = max(many, 1)
         rows = threads // lanes * self.deep(held)

@@ -224,17 +224,6 @@ def test_clusters_that_take_several_rows_join_before_a_slot_is_stored_again(
     assert sum(isinstance(s, kir.ClusterWait) for s in kir.walk(loop.body)) == joins
 
 
-def test_weights_of_odd_rows_are_read_by_vectors() -> None:
-    """Their first element is aligned; that of a row is not."""
-    made = kernel(layer_norm(), WARP_A_ROW, 131)
-    widths = {
-        s.src.tensor.name: (s.width, s.src.tensor.ragged)
-        for s in made.walk()
-        if isinstance(s, kir.Load) and isinstance(s.src, kir.Box)
-    }
-    assert widths == {"T0": (1, False), "T1": (8, True), "T3": (8, True)}
-
-
 def test_sixteen_bits_are_computed_for_sixteen_bits() -> None:
     """Maxima of two elements at a time; powers and quotients that are rounded for them."""
     fd = FusionDefinition()
