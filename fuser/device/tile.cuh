@@ -126,8 +126,9 @@ template <class L, bool ROWS, class S> struct Walk {
     if constexpr (S::template kSteps<B>) return s.from(first, ROWS ? B::down(v) : 0, B::across(v) + e);
     else return s.at(row(v), col(v) + e);
   }
-  // Whether one test does for a tile, all of which is inside: of many accesses, with so many elements each.
-  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kExact && L::kRegisters >= 8 * WIDTH;
+  // Whether one test does for a tile, all of which is inside: of many narrow accesses of WIDTH elements.  (Of wide
+  // ones it gains nothing, and costs registers that the partial sums of a product do not leave.)
+  template <int WIDTH> static constexpr bool kOnce = S::kLimited && B::kExact && WIDTH * sizeof(*S::base) < 16 && L::kRegisters >= 8 * WIDTH;
   __device__ __forceinline__ bool whole() const {
     return s.inside((ROWS ? s.row + B::kTall : 1) - 1, s.col + B::kWide - 1);
   }

@@ -191,13 +191,14 @@ def _fastest(
     """Return the params that are fastest, how many CTAs share a tile, and how long it takes."""
     plain, along, meet = default_params(fusion), reduces_rows(domain), _meet(domain)
     given = _rows(domain, loops, plain) if along else _columns(domain, loops, plain, meet)
-    found: list[tuple[float, int, PointwiseParams, int]] = []
+    found: list[tuple[bool, float, int, PointwiseParams, int]] = []
     for params in given:
         chunked = _chunked(params) if meet == "tma" and along else params
         work = _work(domain, loops, chunked)
         for splits in work.counts(1 if meet == "last" else 2):
-            found.append((work.time_us(splits, meet), len(found), chunked, splits))
-    time, _, params, splits = min(found)
+            alone = splits == 1 and meet != "last"  # though it was asked for more
+            found.append((alone, work.time_us(splits, meet), len(found), chunked, splits))
+    _, time, _, params, splits = min(found)
     return params, splits, time
 
 
