@@ -196,7 +196,10 @@ def test_the_order_of_ctas_makes_bits_repeat(params: MatmulParams | AmpereParams
 @pytest.mark.parametrize("dims", DIMS)
 @pytest.mark.parametrize("splits", [2, 7, 33, 256])
 def test_the_gpu_puts_reductions_together(splits: int, dims: str, op: str) -> None:
-    """By direct loads and a ring, captured too; the same bits as in turns."""
+    """By direct loads and a ring, captured too, always the same bits; of rows those as in turns.
+
+    Sums of columns are put together by groups of threads, each some of the CTAs' results.
+    """
     ring = replace(DIRECT, tile=(16, 256), load="tma", stages=4, prefetch=3)
     for wide in (replace(DIRECT, tile=(2, 1024)), ring):
         turns = Executable(reduced(op, DIMS[dims]), replace(wide, splits=splits), poison=True)
@@ -205,4 +208,7 @@ def test_the_gpu_puts_reductions_together(splits: int, dims: str, op: str) -> No
         for shape in ((300, 8200), (3000, 264), (2, 40_000), (1, 8)):
             x = torch.randn(shape, device="cuda").bfloat16()
             first = turns(x)[0]
-            assert all(torch.equal(one, first) for one in repeated(run, x))
+            one, *others = repeated(run, x)
+            assert all(torch.equal(one, other) for other in others)
+            close = 0.0 if dims == "rows" or op == "max" else 2**-7
+            torch.testing.assert_close(one, first, rtol=close, atol=close)

@@ -60,7 +60,7 @@ def test_every_family_computes_what_torch_computes(family: str, shape: tuple[int
 def test_one_kernel_serves_every_shape_of_its_class() -> None:
     """Three shapes, one program."""
     run = Executable(bias_gelu())
-    for rows in (3, 64, 1000):
+    for rows in (3, 17, 64):
         run(
             torch.randn(rows, 512, device="cuda").bfloat16(),
             torch.randn(512, device="cuda").bfloat16(),
