@@ -29,3 +29,19 @@ def uniform(many: int, seed: int, offset: int, streams: int) -> torch.Tensor:
     bits = philox(torch.full([many], seed), index % streams, offset + index // streams)
     made = bits.float() * 2**-32 + 2**-33
     return torch.where(made == 1, 0.0, made)
+
+
+def kept(many: int, nbytes: int, p: float, seed: int, streams: int) -> list[bool]:
+    """Return which elements of so many bytes `torch.native_dropout` keeps, thread by thread.
+
+    Each takes 16 bytes, and as many words as it then has elements, but blocks of four.
+    """
+    found, each = [False] * many, 16 // nbytes
+    for thread in range(streams):
+        block = 0
+        for first in range(each * thread, many, each * streams):
+            drawn = [w for n in range(-(-each // 4)) for w in words(seed, thread, block + n)]
+            block += -(-each // 4)
+            for n in range(each):
+                found[first + n] = drawn[n] * 2.0**-32 + 2.0**-33 < 1 - p
+    return found

@@ -383,11 +383,12 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         """Return x, with probability p 0 and else divided by 1 - p; and where it is kept, as bool.
 
         Of floats of known extents, four of which are neighbours in memory, the choice is that of
-        torch.native_dropout; arguments are those of `rand`.
+        torch.native_dropout, a thread of which has 16 bytes at a time (of 16 bits 8 in older
+        versions); arguments are those of `rand`.
 
         Notes
         -----
-        Source: ATen/native/cuda/Dropout.cu, fused_dropout_kernel_vec.
+        Source: ATen/native/cuda/Dropout.cu, fused_dropout_kernel_vec and get_vector_size.
         """
         extents = [self._recorder.extents.find(n) for n in _floats(x).shape]
         if not isinstance(p, int | float) or not 0 <= p < 1:
@@ -396,9 +397,10 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         if many % 4:
             raise FusionError(f"{x} has {many} elements, four are drawn at once; use a multiple")
         index = self._element(extents)
-        vector, streams = self.floor_div(index, 4), _streams(many, sms)
-        turn = self.mul(self.floor_div(vector, streams), 4)
-        place = self.add(self.add(turn, self.bitwise_and(index, 3)), offset)
+        each = 16 // x.dtype.nbytes if many % 8 == 0 else min(16 // x.dtype.nbytes, 4)
+        vector, streams = self.floor_div(index, each), _streams(many, sms)
+        turn = self.mul(self.floor_div(vector, streams), max(each, 4))
+        place = self.add(self.add(turn, self.bitwise_and(index, each - 1)), offset)
         bits = self.philox(seed, self.remainder(vector, streams), place)
         kept = self.lt(self._uniform(bits), 1 - p)
         scale = self.reciprocal(self.full([1] * x.rank, 1 - p, DType.F32))

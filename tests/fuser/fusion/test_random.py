@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_words import uniform, words
+from random_words import kept, uniform, words
 
 from fuser.errors import FusionError
 from fuser.fusion.definition import Fusion, FusionDefinition
@@ -46,6 +46,17 @@ def test_streams_are_dealt_as_torch_does(shape: list[int], sms: int) -> None:
     (got,) = evaluate(rand(shape, sms), [2**40 + 3, 8])
     off = (got.value.flatten() - uniform(many, 2**40 + 3, 8, streams)).abs()
     assert bool((off <= got.bound.flatten()).all())
+
+
+@pytest.mark.parametrize(("dtype", "nbytes"), [("float32", 4), ("bfloat16", 2), ("float64", 8)])
+def test_threads_drop_as_those_of_torch(dtype: str, nbytes: int) -> None:
+    """By 16 bytes, each several times."""
+    fd = FusionDefinition()
+    ones = torch.ones(8, 3000, dtype=getattr(torch, dtype))
+    x = fd.define_tensor([8, 3000], ones.dtype)
+    fd.add_output(fd.ops.dropout(x, 0.25, 77, 0, sms=1)[1])
+    (got,) = evaluate(fd.fusion(), [ones])
+    assert got.value.flatten().bool().tolist() == kept(24_000, nbytes, 0.25, 77, 2048)
 
 
 @pytest.mark.parametrize("fusion", [rand([3, 50]), dropout([5, 24], "bf16")])
