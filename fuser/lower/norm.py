@@ -76,7 +76,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         ctas = self.params.cluster
         mine, all_ = kir.BLOCK // ctas, kir.GRID // ctas
         fits: tuple[Expr, ...] = (self.extents[-1] >= 1, self._fits(self.extents[-1]))
-        if ctas > 1 and self.params.ctas_per_sm is None:
+        if ctas > 1 and self.params.ctas_per_sm is None and not self.copies:
             origins = self._numbered(TILE, mine, self.tiling.walked)
             made = replace(self._kernel((), self._tiles()), body=(*origins, *math.math))
             fits = (*fits, eq(kir.GRID, self._grid()))
