@@ -1,4 +1,4 @@
-"""Whole rows: where a cluster has one tile, what cp.async brings was waited for and never copied."""
+"""Whole rows: where a cluster has one tile, what cp.async brings was never copied."""
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import NormParams
