@@ -48,12 +48,12 @@ def test_streams_are_dealt_as_torch_does(shape: list[int], sms: int) -> None:
     assert bool((off <= got.bound.flatten()).all())
 
 
-@pytest.mark.parametrize(("dtype", "nbytes"), [("float32", 4), ("bfloat16", 2), ("float64", 8)])
+@pytest.mark.parametrize(("dtype", "nbytes"), [("f32", 4), ("bf16", 2), ("f64", 8)])
 def test_threads_drop_as_those_of_torch(dtype: str, nbytes: int) -> None:
     """By 16 bytes, each several times."""
     fd = FusionDefinition()
-    ones = torch.ones(8, 3000, dtype=getattr(torch, dtype))
-    x = fd.define_tensor([8, 3000], ones.dtype)
+    x = fd.define_tensor([8, 3000], dtype)
+    ones = torch.ones(8, 3000, dtype=getattr(torch, x.dtype.torch_name))
     fd.add_output(fd.ops.dropout(x, 0.25, 77, 0, sms=1)[1])
     (got,) = evaluate(fd.fusion(), [ones])
     assert got.value.flatten().bool().tolist() == kept(24_000, nbytes, 0.25, 77, 2048)
