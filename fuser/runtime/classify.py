@@ -301,6 +301,8 @@ class _Call:
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             alone = not domain.products and not domain.rows
+            # cp.async copies whole vectors: one that a row ends in would be read beyond it
+            alone = alone and not (schedule.load == "cp_async" and access in domain.reads)
             if whole < common and alone and tiles.unit(access, axes[-1]):
                 ragged.add(access.name)
                 whole = common
