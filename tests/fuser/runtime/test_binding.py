@@ -161,13 +161,12 @@ def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
     for binding in bind(program, given, sms=2):
         copied = {m.tensor.name for m in maps_of(binding.launch.kernel)}
         for tensor in binding.launch.kernel.tensors:
-            if tensor.name in binding.launch.kernel.workspaces:
-                assert isinstance(tensor.extents[-1], int)
-                unit = 1 if tensor.extents[-1] > 1 else 0
-                assert tensor.strides[-2:] == (tensor.extents[-1], unit)
-                assert tensor.extents[-1] % tensor.aligned == 0
-                continue
             extents, strides = binding.view(tensor.name)
+            if tensor.name in binding.launch.kernel.workspaces:
+                *pitches, last = strides
+                assert last == (1 if tensor.extents[-1] != 1 else 0)
+                assert all(n % tensor.aligned == 0 for n in (*pitches, extents[-1]))
+                continue
             steps = [s for e, s in zip(tensor.strides, strides, strict=True) if e != 1]
             assert all(s % tensor.aligned == 0 for s in steps)
             whole = extents[-1] % tensor.aligned == 0
