@@ -59,6 +59,15 @@ class Barriers:
     """The event of the completion of each phase, meeting of CTAs, or arrival of a last CTA."""
     chosen: dict[tuple[int, int], int] = field(default_factory=dict)
     """The only CTA that may be the last to arrive at an integer (`search`, 5)."""
+    _waits: dict[tuple[str, int, int], dict[int, int]] = field(default_factory=dict)
+    """The last wait for each number of an integer: agent to position."""
+
+    def __post_init__(self) -> None:
+        for n, agent in enumerate(self.plan.agents):
+            for pc, step in enumerate(agent.steps):
+                if isinstance(step.stmt, kir.BlockSerializeWait):
+                    key = (step.stmt.semaphore.name, step.slot, step.number)
+                    self._waits.setdefault(key, {})[n] = pc
 
     def _end(self, *key: object) -> int:
         if key not in self.ends:
@@ -300,19 +309,46 @@ class Barriers:
         key = (step.stmt.semaphore.name, step.slot)
         number, by, far, s, known, event, waits = self.turn(st, step)
         cta = self.plan.agents[i].cta
-        if by >= 0 and by != cta:
-            self._resident(by, cta, step)
         if not st.loose and any(
-            old == step.number and not end & st.s[i] for old, end in st.past.get(key, ())
+            old[0] == step.number and not end & st.s[i] for old, end in st.past.get(key, ())
         ):
             st.loose = f"{step.where}: it may see an earlier turn of that number"
+        st.turns[key] = (number, by, far, s, known, event, waits | step.bit)
+        by, far, known, event = self._oldest(st, i, step, (by, far, known, event))
+        if by >= 0 and by != cta:
+            self._resident(by, cta, step)
         st.g[i] |= max(event, 0)
         if by == cta:
             st.g[i] |= known
         elif step.reach is kir.Scope.GPU:
             st.g[i] |= far
         st.s[i] |= s
-        st.turns[key] = (number, by, far, s, known, event, waits | step.bit)
+
+    def _oldest(
+        self, st: State, i: int, step: Step, now: tuple[int, int, int, int]
+    ) -> tuple[int, int, int, int]:
+        """Return the first release of a turn's number that a wait may see, and learns least from.
+
+        An earlier one may be seen until what ended it happened before the wait, though that has
+        been executed: the later release may not have become visible yet.
+        """
+        assert isinstance(step.stmt, kir.BlockSerializeWait)
+        if Rule.SEEN in self.plan.without:
+            return now
+        before = st.g[i] | st.own[i]
+        for old, end in st.past.get((step.stmt.semaphore.name, step.slot), ()):
+            number, by, far, known, event = old
+            less = not (far & ~now[1] or known & ~now[2])
+            if number == step.number and not end & before and less:
+                return by, far, known, event
+        return now
+
+    def _may_be_seen(self, st: State, key: tuple[str, int], old: tuple[int, ...], end: int) -> bool:
+        """Whether some agent that does not know of a turn's end yet waits for its number."""
+        return any(
+            st.pcs[n] <= pc and not end & (st.g[n] | st.own[n])
+            for n, pc in self._waits.get((*key, old[0]), {}).items()
+        )
 
     def _resident(self, by: int, cta: int, step: Step) -> None:
         """Demand that a CTA may wait for another one."""
@@ -329,18 +365,20 @@ class Barriers:
         """Give the turn away."""
         assert isinstance(step.stmt, kir.BlockSerializeRelease)
         key = (step.stmt.semaphore.name, step.slot)
-        number, _, _, _, _, event, waits = self.turn(st, step)
+        number, by, far, _, known, event, waits = self.turn(st, step)
         if event > 0 and not event & (st.g[i] | st.own[i]):
             says = f"nothing orders it after the release of turn {number}"
             self.plan.refuse(Rule.TURNS, "semaphore", step.where, says)
         if waits & ~st.s[i] and not st.loose:
             st.loose = f"{step.where}: turn {number} may be over before a wait has seen it"
+        before = number, by, far, known, event
         known = st.g[i] | st.own[i]
         wide = step.reach is kir.Scope.GPU and not step.flag
         far = known if wide else st.far[i]
         if Rule.SEMAPHORE in self.plan.without:
             known = far = 0
-        st.past[key] = (*st.past.get(key, ()), (number, step.bit))
+        turns = (*st.past.get(key, ()), (before, step.bit))
+        st.past[key] = tuple(turn for turn in turns if self._may_be_seen(st, key, *turn))
         cta = self.plan.agents[i].cta
         st.turns[key] = (step.number, cta, far, st.s[i], known, step.bit, 0)
 

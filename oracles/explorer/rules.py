@@ -31,6 +31,7 @@ class Rule(Enum):
     INIT_FENCE = "an mbarrier init passes to other CTAs through its fence"
     CLUSTER_BARRIER = "the cluster barrier joins what the threads of a cluster knew"
     SEMAPHORE = "a turn hands over what the releasing thread knew"
+    SEEN = "a wait sees any release of its turn that is not over for sure"
     GRID_SYNC = "CTAs that meet know what each of them knew"
     ELECT_LAST = "the last-arriving CTA knows what each that came knew"
     GRID_DEPENDENCY = "a wait for the launches before knows that they have ended"

@@ -193,8 +193,11 @@ class State:
     """Arrived threads, generation, g, a, s given, g, a, s of the turn before, who arrived."""
     turns: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """Value, g, far g, s, event of the last release, its CTA, and waits that saw it."""
-    past: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """Values that a semaphore has had, each with the event that ended it."""
+    past: dict[tuple[str, int], tuple[tuple[tuple[int, ...], int], ...]] = field(
+        default_factory=dict
+    )
+    """Turns that a semaphore has had and a wait may see: value, CTA, far g, g, event of the release;
+    each with the event that ended it."""
     pool: dict[int, int] = field(default_factory=dict)
     taken: int = 0
     """Events of increases of registers."""
@@ -241,5 +244,5 @@ class State:
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
             self.asleep, tuple(self.near), tuple(self.far), frozenset(self.issues.items()),
             frozenset(self.arriving.items()), frozenset(self.elected.items()),
-            frozenset(self.maps.items()),
+            frozenset(self.maps.items()), frozenset(self.past.items()),
         )  # fmt: skip

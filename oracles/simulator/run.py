@@ -64,7 +64,7 @@ class Run:
         self.machine = machine = Machine(kernel, prepared.named, agents, self._warn)
         self.log = machine.log
         self.phases = Phases(machine)
-        self.joins = Joins(machine, prepared.counts)
+        self.joins = Joins(machine, prepared.counts, lambda: self.schedule.sees_earlier())
         self.memory = Memory(tensors, machine, self.phases, scalars, strict=strict)
         self.cores = Tensorcores(machine, self.joins, self.memory)
         self._multiplies = prepared.multiplies
@@ -403,8 +403,8 @@ def judge_end(run: Run) -> None:
         run.findings.append(Finding("unread", where, says, severity="warning"))
     for (name, index), counter in sorted(run.joins.counters.items()):
         run.checked += 1
-        if counter.value:
-            says = f"it is {counter.value} at the end; the next launch expects 0"
+        if counter.last.value:
+            says = f"it is {counter.last.value} at the end; the next launch expects 0"
             _error(run, run.blocks[0], "semaphore", f"{name}[{index}]", says)
     for (name, index), here in sorted(run.joins.rounds.items()):
         run.checked += 1

@@ -63,6 +63,10 @@ class Schedule:
         """Draw whether the next cluster starts now, though others could move."""
         return self._draw.random() < 0.3
 
+    def sees_earlier(self) -> bool:
+        """Draw whether a wait sees an earlier release of its turn, if it may."""
+        return self._draw.random() < 0.5
+
     def pick(self, machine: Machine) -> Agent | Flight | None:
         """Return who moves next; None where nobody can."""
         ready, flights = machine.ready, machine.able()
@@ -135,6 +139,10 @@ class Choices:
         """Start every cluster at once."""
         return True
 
+    def sees_earlier(self) -> bool:
+        """Read whether a wait sees an earlier release of its turn, if it may: an odd number."""
+        return bool(self._choices) and self._choices.pop() % 2 == 1
+
     def pick(self, machine: Machine) -> Agent | Flight | None:
         """Return who moves next; None where nobody can."""
         flights = machine.able()
@@ -182,6 +190,10 @@ class Following:
     def admits(self) -> bool:
         """Start every cluster at once."""
         return True
+
+    def sees_earlier(self) -> bool:
+        """See the last release of a turn: the order says nothing else."""
+        return False
 
     def pick(self, machine: Machine) -> Agent | Flight | None:
         """Return who moves next; None where nobody can."""

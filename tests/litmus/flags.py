@@ -270,6 +270,15 @@ LITMUS: tuple[Litmus, ...] = (
         launches=(Run(2),),
     ),
     broken(
+        "a_flag_cleared_behind_one_set_relaxed_that_is_seen_first",
+        "H81",
+        told_twice("get put join tell again end_weakly", "wait_end wait read out"),
+        "semaphore",
+        "a_flag_set_twice",
+        "The flag of the tile may be seen as set first, and be set again behind the clearing.",
+        launches=(Run(2),),
+    ),
+    broken(
         "a_flag_set_before_the_tile_and_behind_it",
         "H80",
         told_twice("get tell put join again end"),

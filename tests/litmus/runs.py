@@ -112,10 +112,12 @@ def clipped(
     ragged: bool = False,
     first: Expr = 0,
     by_engine: Expr | None = None,
+    early: bool = False,
 ) -> kir.Kernel:
     """Copy a row of up to 128 elements into a slot of 128, and from there, `read` of it.
 
-    Or `by_engine`: so many are copied on by a bulk copy.
+    Or `by_engine`: so many are copied on by a bulk copy.  `early`: the copy is issued first, its
+    bytes are expected behind it.
     """
     x, y, bar, slot = (
         row("X", ragged=ragged),
@@ -125,6 +127,7 @@ def clipped(
     )
     tile = kir.Fragment("x", DType.F32, kir.Layout((128,), 4, 32))
     copy = kir.TmaLoad(slot, kir.Box(x, (first,), (128,), (m,)), bar, 0, bulk=True)
+    expect = kir.MBarrierArriveExpectTx(bar, 0, nbytes)
     out = kir.Box(y, (0,), (128,), (m,))
     body: tuple[kir.Stmt, ...] = (
         kir.Load(tile, slot, 4, limit=None if read is None else (read,)),
@@ -137,7 +140,7 @@ def clipped(
         (
             init(bar),
             kir.BlockSync(0, 32),
-            elect(kir.MBarrierArriveExpectTx(bar, 0, nbytes), copy),
+            elect(*((copy, expect) if early else (expect, copy))),
             wait(bar, 0, 0),
             *body,
         ),
@@ -234,6 +237,22 @@ LITMUS: tuple[Litmus, ...] = (
         "H08 H40",
         clipped(by_engine=m),
         "What one bulk copy has left another one takes.",
+        launches=PART,
+    ),
+    legal(
+        "a_row_copied_before_its_bytes_are_expected",
+        "H08",
+        clipped(early=True),
+        "The phase cannot end before the arrival that expects them.",
+        launches=PART,
+    ),
+    broken(
+        "a_row_copied_before_more_bytes_are_expected",
+        "H08",
+        clipped(NBYTES, early=True),
+        "bytes",
+        "a_row_copied_before_its_bytes_are_expected",
+        "The bytes before the end arrive, and no more.",
         launches=PART,
     ),
     broken(

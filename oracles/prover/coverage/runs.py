@@ -1,8 +1,8 @@
 """Bulk copies without a tensor map: what they copy, what is expected of them, who reads it.
 
-The bytes of a clipped box are an expression.  An expectation is judged beside the copies right
-behind it, of the same phase, whatever the numbers are: if it expects their bytes, `reachability`
-may count whole boxes on both sides (`nominal`).  What nobody expects right before it is not known.
+The bytes of a clipped box are an expression.  An expectation is judged with the copies beside it,
+of the same phase, whatever the numbers are: if it expects their bytes, `reachability` may count
+whole boxes on both sides (`nominal`).  What nobody expects beside it is not known.
 
 Behind the clip nothing lies in a slot.  Who reads it has to stop there; that is shown where the
 clip is the same in every iteration.
@@ -10,6 +10,7 @@ clip is the same in every iteration.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
@@ -62,25 +63,44 @@ def _whole(load: kir.TmaLoad) -> int:
 
 
 def groups(kernel: kir.Kernel) -> list[tuple[Expects | None, list[kir.TmaLoad]]]:
-    """Return expectations, each with the loads of its phase right behind it; None: loads alone."""
+    """Return expectations, each with the loads of its phase beside it; None: loads alone.
+
+    Loads right behind an expectation are of its phase, which cannot end without them.  Loads right
+    before it are if nobody else expects bytes of the barrier: what they add to its phase has to be
+    expected before that ends.
+    """
     out: list[tuple[Expects | None, list[kir.TmaLoad]]] = []
+    expecting = Counter(
+        stmt.barrier
+        for stmt in kernel.walk()
+        if isinstance(stmt, kir.MBarrierArriveExpectTx | kir.MBarrierExpectTx)
+    )
 
     def body(stmts: tuple[kir.Stmt, ...]) -> None:
-        open_: tuple[Expects, list[kir.TmaLoad]] | None = None
+        beside: tuple[Expects | None, list[kir.TmaLoad]] = (None, [])
+        phase: tuple[kir.MBarrier, Expr] | None = None
         for stmt in stmts:
             match stmt:
-                case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
-                    open_ = stmt, []
-                    out.append(open_)
+                case kir.MBarrierArriveExpectTx(barrier) | kir.MBarrierExpectTx(barrier):
+                    early: list[kir.TmaLoad] = []
+                    if (
+                        beside[0] is None
+                        and phase == (barrier, stmt.slot)
+                        and expecting[barrier] == 1
+                    ):
+                        early = beside[1]
+                        out.pop()
+                    beside, phase = (stmt, early), (barrier, stmt.slot)
+                    out.append(beside)
                 case kir.TmaLoad(_, _, barrier, slot):
-                    if open_ is not None and (open_[0].barrier, open_[0].slot) == (barrier, slot):
-                        open_[1].append(stmt)
-                    else:
-                        out.append((None, [stmt]))
+                    if phase != (barrier, slot):
+                        beside, phase = (None, []), (barrier, slot)
+                        out.append(beside)
+                    beside[1].append(stmt)
                 case kir.Let():
                     pass
                 case _:
-                    open_ = None
+                    beside, phase = (None, []), None
                     for inner in kir.bodies(stmt):
                         body(inner)
 
@@ -215,11 +235,11 @@ def judge(kernel: kir.Kernel, found: tuple[Site, ...], known: Known) -> Judged:
             continue
         if expects is None or not loads or id(expects) not in by_stmt:
             names = ", ".join(load.dst.buffer.name for load in loads)
-            reasons.append(f"bytes of {names} are not counted right behind what expects them")
+            reasons.append(f"bytes of {names} are not counted beside what expects them")
             continue
         site = by_stmt[id(expects)]
         pair = site.plain(expects.nbytes), site.plain(_sum(loads))
-        says = f"{expects.nbytes} bytes are expected, the copies behind it are of {_sum(loads)}"
+        says = f"{expects.nbytes} bytes are expected, the copies beside it are of {_sum(loads)}"
         asked.append(_Question(site, *pair, equal=True, kind="bytes", says=says))
     for question in _reads(found, known, reasons):
         asked.append(question)

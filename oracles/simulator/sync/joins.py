@@ -6,7 +6,9 @@ consistency model" on the release and acquire patterns of semaphores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -98,8 +100,8 @@ class Round:
 
 
 @dataclass(eq=False, slots=True)
-class Counter:
-    """One integer of a semaphore, with what its last store, by `cta`, releases.
+class Released:
+    """What a store of a semaphore's integer, by `cta`, releases.
 
     `by` and `at` are who stored it and when, -1 before the first; `seen` is what the store makes
     known at `scope`, and `fences` what those of its thread do at theirs; `saw` are the CTAs that
@@ -115,7 +117,31 @@ class Counter:
     scope: kir.Scope = kir.Scope.CTA
     fences: dict[kir.Scope, Clock] = field(default_factory=dict)
     saw: set[int] = field(default_factory=set)
+
+    def precedes(self, cta: int, row: Clock) -> bool:
+        """Tell whether it comes before what a thread of a CTA does that knows this row.
+
+        Stores of one integer have an order, in which nobody who has seen one of them goes back.
+        """
+        return self.by < 0 or cta in self.saw or bool(row[self.by] >= self.at)
+
+
+@dataclass(eq=False, slots=True)
+class Counter:
+    """One integer of a semaphore: its last store, those before it, and who waits."""
+
+    last: Released = field(default_factory=Released)
+    before: list[Released] = field(default_factory=list)
     waiting: list[NamedBarrier] = field(default_factory=list)
+
+    def earlier(self, turn: int, cta: int, known: Clock) -> Released | None:
+        """Return the first store of a turn that a wait may see instead of the last one.
+
+        The next store after it may not be visible yet, unless it happened before the wait.
+        """
+        stores = pairwise([*self.before, self.last])
+        may = (a for a, b in stores if a.value == turn and not b.precedes(cta, known))
+        return next(may, None)
 
 
 TURN = "turn"
@@ -133,8 +159,11 @@ LEAST, MOST, UNIT = 24, 256, 8
 class Joins:
     """All barriers, semaphores and register pools of the CTAs that run together."""
 
-    def __init__(self, machine: Machine, counts: dict[str, int]) -> None:
+    def __init__(
+        self, machine: Machine, counts: dict[str, int], sees_earlier: Callable[[], bool]
+    ) -> None:
         self.machine = machine
+        self._sees_earlier = sees_earlier
         self.counts = counts
         self.counters: dict[tuple[str, int], Counter] = {}
         self.grids: dict[tuple[str, int], GridBarrier] = {}
@@ -284,29 +313,33 @@ class Joins:
         """Look at a semaphore for a CTA all of whose threads are waiting for its turn."""
         agents = b.waiting
         name, counter = self._integer(*gate.semaphore, elects=False)
-        other = counter.value != gate.turn or counter.cta not in (-1, agents[0].cta)
+        cta, store = agents[0].cta, counter.last
+        other = store.value != gate.turn or store.cta not in (-1, cta)
         if other and self.machine.kernel.residency == "any":
             says = f"CTA {agents[0].block} waits for turn {gate.turn} of {name}, which another CTA "
             says += 'gives; with residency "any" that CTA may never run'
             raise Violation("residency", says)
-        if counter.value != gate.turn:
+        if store.value != gate.turn:
             counter.waiting.append(b)
             for agent in agents:
-                agent.blocked = f"{TURN} {gate.turn} of {name} (now {counter.value})"
+                agent.blocked = f"{TURN} {gate.turn} of {name} (now {store.value})"
             return False
-        if counter.cause is None:
+        earlier = counter.earlier(gate.turn, cta, b.acc[ORDER])
+        if earlier is not None and self._sees_earlier():
+            store = earlier
+        if store.cause is None:
             return True
-        join_cause(b.acc, counter.cause)
-        counter.saw.add(agents[0].cta)
+        join_cause(b.acc, store.cause)
+        store.saw.add(cta)
         cluster = self.machine.kernel.cluster
         need = kir.Scope.GPU
-        if counter.cta == agents[0].cta:
+        if store.cta == cta:
             need = kir.Scope.CTA
-        elif counter.cta // cluster == agents[0].cta // cluster:
+        elif store.cta // cluster == cta // cluster:
             need = kir.Scope.CLUSTER
-        seen = counter.fences.get(need)
-        if counter.seen is not None and REACH[counter.scope] >= REACH[need]:
-            seen = counter.seen
+        seen = store.fences.get(need)
+        if store.seen is not None and REACH[store.scope] >= REACH[need]:
+            seen = store.seen
         if seen is not None and REACH[gate.scope] >= REACH[need]:
             join(b.acc, seen)
         elif seen is not None:
@@ -320,16 +353,24 @@ class Joins:
         if agent.mult > 1:
             raise Violation("collective", f"{agent.mult} threads release {name}; one has to")
         _, counter = self._integer(stmt.semaphore.name, event.slot, elects=False)
-        row = CAUSE if agent.cta in counter.saw else ORDER
-        if counter.by >= 0 and agent.clock[row, counter.by] < counter.at:
+        last = counter.last
+        row = CAUSE if agent.cta in last.saw else ORDER
+        if not last.precedes(-1, agent.clock[row]):
             says = f"nothing orders this release of {name} after the last one"
             raise Violation("semaphore", says)
-        counter.value, counter.scope = event.parity, stmt.scope
-        counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
-        counter.cause = agent.clock.copy()
-        counter.saw = {agent.cta}
-        counter.seen = None if stmt.relaxed else counter.cause
-        counter.fences = dict(agent.fences)
+        counter.before.append(last)
+        cause = agent.clock.copy()
+        counter.last = Released(
+            event.parity,
+            agent.by,
+            agent.now,
+            agent.cta,
+            cause,
+            None if stmt.relaxed else cause,
+            stmt.scope,
+            dict(agent.fences),
+            {agent.cta},
+        )
         agent.tick()
         waiting, counter.waiting = counter.waiting, []
         for b in waiting:
