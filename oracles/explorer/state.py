@@ -196,7 +196,7 @@ class State:
     past: dict[tuple[str, int], tuple[tuple[tuple[int, ...], int], ...]] = field(
         default_factory=dict
     )
-    """Turns that a semaphore has had and a wait may see: value, CTA, far g, g, event of the release;
+    """Turns that were given and may be seen yet: value, CTA, far g, g, event of its release;
     each with the event that ended it."""
     pool: dict[int, int] = field(default_factory=dict)
     taken: int = 0
