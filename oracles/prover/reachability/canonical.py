@@ -62,8 +62,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
+from functools import cached_property, partial
+from itertools import chain, product
 from math import lcm, prod
 from operator import and_
 from typing import NamedTuple
@@ -80,6 +80,7 @@ from oracles.prover.reachability.code import (
     Do,
     Enter,
     Instruction,
+    Program,
     Set,
     comparisons_of,
     leaves,
@@ -962,32 +963,62 @@ STILL = Rotated({}, {}, {}, (), -1)
 def rotation_of(world: World) -> Rotation:
     """Return the rotation symmetry of a kernel."""
     code, shared = world.code, world.layout.sharing
-    running = code.moving - numbers(code).keys()
+    running = code.moving.difference(numbers(code))
     used: dict[tuple[str, str], set[str]] = {}
     slots: dict[tuple[str, str], int] = {}
-    for i in code.instructions:
-        for one in _named(i) if isinstance(i, Do) else ():
-            found = _position(one.slot, one.slots, running)
-            if one.slots == 1 and one.parity is not None:
-                found = _phase(one.parity, 1, running)
-            if found is not None and one.ring not in shared:
-                used.setdefault(one.ring, set()).add(found.name)
-                slots[one.ring] = one.slots
+    mentioned: dict[frozenset[str], None] = {}
+    for program in code.programs:
+        for ring, many, name in program.once(
+            ("positions", running), partial(_turning, program, running)
+        ):
+            if ring not in shared:
+                used.setdefault(ring, set()).add(name)
+                slots[ring] = many
+        mentioned |= program.once("mentioned", partial(_together, program))
     positions = {n for names in used.values() for n in names}
-    mentioned = (names & positions for i in code.instructions for names in _mentioned(i))
+    met = ({*(names & positions)} for names in mentioned)
     orbits = []
-    for names in _joined([*used.values(), *mentioned]):
+    for names in _joined([*used.values(), *met]):
         rings = {ring: slots[ring] for ring, by in used.items() if by <= names}
         moving = frozenset(n for n in names if code.cycles.get(n, (0, 1))[0] == 0)
         if moving:
-            minds = tuple(_minds(p, moving, rings) for p in code.programs)
+            minds = tuple(_last_minding(p, moving, rings) for p in code.programs)
             orbits.append(Orbit(moving, rings, minds))
-    orbits += _by_parity(code, running, positions, shared)
+    orbits += _by_parity(code, running, positions, mentioned, shared)
     return Rotation(tuple(orbits))
 
 
+def _turning(
+    program: Program, running: frozenset[str]
+) -> dict[tuple[tuple[str, str], int, str], None]:
+    """Return the rings that a program uses by positions: their slots, and what runs on."""
+    out: dict[tuple[tuple[str, str], int, str], None] = {}
+    for one in _slots(program):
+        found = _position(one.slot, one.slots, running)
+        if one.slots == 1 and one.parity is not None:
+            found = _phase(one.parity, 1, running)
+        if found is not None:
+            out[one.ring, one.slots, found.name] = None
+    return out
+
+
+def _slots(program: Program) -> list[_Named]:
+    """Return the slots that statements of a program name."""
+    dos = (i for i in program if isinstance(i, Do))
+    return program.once("slots", lambda: [one for i in dos for one in _named(i)])
+
+
+def _together(program: Program) -> dict[frozenset[str], None]:
+    """Return which variables stand together in expressions of a program."""
+    return dict.fromkeys(frozenset(names) for i in program for names in _mentioned(i))
+
+
 def _by_parity(
-    code: Code, running: frozenset[str], positions: set[str], shared: Collection[tuple[str, str]]
+    code: Code,
+    running: frozenset[str],
+    positions: set[str],
+    mentioned: Collection[frozenset[str]],
+    shared: Collection[tuple[str, str]],
 ) -> Iterator[Orbit]:
     """Yield the orbits of rings whose slots are used by number, so that only parities go on.
 
@@ -996,25 +1027,24 @@ def _by_parity(
     """
     found: dict[tuple[str, str], set[str]] = {}
     slots: dict[tuple[str, str], int] = {}
-    for i in code.instructions:
-        for one in _named(i) if isinstance(i, Do) else ():
-            at = None if one.parity is None else _phase(one.parity, one.slots, running)
-            if one.slots > 1 and one.ring[0] == "phase":
-                names = {at.name} if at is not None else set()
-                plain = isinstance(one.slot, int) and (at is not None or one.parity is None)
-                found.setdefault(one.ring, set()).update(names if plain else {""})
-                slots[one.ring] = one.slots
+    for one in chain.from_iterable(map(_slots, code.programs)):
+        at = None if one.parity is None else _phase(one.parity, one.slots, running)
+        if one.slots > 1 and one.ring[0] == "phase":
+            names = {at.name} if at is not None else set()
+            plain = isinstance(one.slot, int) and (at is not None or one.parity is None)
+            found.setdefault(one.ring, set()).update(names if plain else {""})
+            slots[one.ring] = one.slots
     for name in sorted({n for names in found.values() for n in names} - positions - {""}):
         rings = {r: slots[r] for r, names in found.items() if names == {name} and r not in shared}
         beside = positions | {n for names in found.values() for n in names} - {name}
-        mixed = any(name in m and m & beside for i in code.instructions for m in _mentioned(i))
+        mixed = any(name in m and m & beside for m in mentioned)
         if not rings or mixed or code.cycles.get(name, (0, 1))[0] != 0:
             continue
         tests = [i.test for i in code.instructions if isinstance(i, Branch | Enter)]
         asked = (leaf.expr for test in tests for leaf in leaves(test))
         step = lcm(*rings.values(), *(by for expr in asked for by in _moduli(expr, name)))
         alone = frozenset({name})
-        minds = tuple(_minds(p, alone, rings, step) for p in code.programs)
+        minds = tuple(_last_minding(p, alone, rings, step) for p in code.programs)
         yield Orbit(alone, rings, minds, step)
 
 
@@ -1147,6 +1177,13 @@ def _phase(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
                     return None
         case _:
             return None
+
+
+def _last_minding(
+    program: Program, names: frozenset[str], rings: dict[tuple[str, str], int], step: int = 1
+) -> int:
+    question = "minds", names, tuple(rings.items()), step
+    return program.once(question, partial(_minds, program, names, rings, step))
 
 
 def _minds(

@@ -12,10 +12,11 @@ refused where it may change along a loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
 from math import gcd
+from typing import TypeVar, cast
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -424,6 +425,21 @@ class Jump:
 
 
 Instruction = Do | Set | Enter | Next | Branch | Jump
+T = TypeVar("T")
+
+
+class Program(list[Instruction]):
+    """The instructions of some threads, and what has been found out about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers: dict[Hashable, object] = {}
+
+    def once(self, question: Hashable, answer: Callable[[], T]) -> T:
+        """Return the answer to a question about the program, found out when first asked."""
+        if question not in self._answers:
+            self._answers[question] = answer()
+        return cast(T, self._answers[question])
 
 
 @dataclass(slots=True)
@@ -438,7 +454,7 @@ class Code:
     kinds: tuple[Threads, ...]
     fixed: tuple[Mapping[Expr, Expr], ...] = ()
     sites: tuple[Site, ...] = ()
-    programs: list[list[Instruction]] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
     cycles: dict[str, tuple[int, int]] = field(default_factory=dict)
     moving: frozenset[str] = frozenset()
     atoms: Atoms = field(default_factory=lambda: Atoms(frozenset(), {}))
@@ -447,8 +463,8 @@ class Code:
 
     @property
     def instructions(self) -> Iterator[Instruction]:
-        """All instructions of all programs."""
-        return chain.from_iterable(self.programs)
+        """All instructions of all programs, each once."""
+        return chain.from_iterable({id(program): program for program in self.programs}.values())
 
 
 CLUSTER = Var("number of the cluster")
@@ -463,25 +479,55 @@ POSITIONS = frozenset({"slot", "a", "bar", "parity", "map"})
 def assemble(
     kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]], facts: tuple[Expr, ...] = ()
 ) -> Code:
-    """Compile a kernel for every kind of threads.
+    """Compile a kernel for every kind of threads, in one reading (`Compiler.code`)."""
+    return Compiler(kernel).code(fixed, facts)
 
-    `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that are
-    known in this reading, such as the turn; `facts` are sums that are at least 0 in any launch.
-    """
-    code = Code(kernel, kinds(kernel, len(fixed)), tuple(fixed))
-    shared = shared_tensors(kernel)
-    unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
-    names = frozenset(v.name for v in unknown)
-    code.atoms = Atoms(names, {}, signed(kernel), _ends(kernel, names), facts=facts)
-    code.sites = every(kernel)
-    code.lengths = _lengths(kernel)
-    makers = [_Assembler(code, cta, shared) for cta in range(len(fixed))]
-    made: dict[tuple[int, tuple[bool, ...]], list[Instruction]] = {}
-    for kind in code.kinds:
-        mine = tuple(site.place.has(kind) for site in code.sites)
-        if (kind.cta, mine) not in made:
-            made[kind.cta, mine] = makers[kind.cta].program(mine)
-        code.programs.append(made[kind.cta, mine])
+
+class Compiler:
+    """Compiles a kernel in several readings; what is the same in two of them, once."""
+
+    def __init__(self, kernel: kir.Kernel) -> None:
+        self.kernel = kernel
+        unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
+        self._names = frozenset(v.name for v in unknown)
+        self._signed, self._ends = signed(kernel), _ends(kernel, self._names)
+        self._sites, self._lengths = every(kernel), _lengths(kernel)
+        self._shared = shared_tensors(kernel)
+        self._kinds: dict[int, tuple[Threads, ...]] = {}
+        self._atoms: dict[Hashable, Atoms] = {}
+        self._programs: dict[Hashable, Program] = {}
+
+    def code(self, fixed: Sequence[Mapping[Expr, Expr]], facts: tuple[Expr, ...] = ()) -> Code:
+        """Compile the kernel for every kind of threads.
+
+        `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that
+        are known in this reading, such as the turn; `facts` are sums that are at least 0 in any
+        launch.
+        """
+        many = len(fixed)
+        if many not in self._kinds:
+            self._kinds[many] = kinds(self.kernel, many)
+        atoms = self._atoms.setdefault(
+            (many, facts), Atoms(self._names, {}, self._signed, self._ends, facts=facts)
+        )
+        code = Code(self.kernel, self._kinds[many], tuple(fixed), self._sites, atoms=atoms)
+        code.lengths = self._lengths
+        known = [(many, facts, cta, *given.items()) for cta, given in enumerate(fixed)]
+        makers: dict[int, _Assembler] = {}
+        for kind in code.kinds:
+            mine = tuple(site.place.has(kind) for site in code.sites)
+            key = known[kind.cta], mine
+            if key not in self._programs:
+                if kind.cta not in makers:
+                    makers[kind.cta] = _Assembler(code, kind.cta, self._shared)
+                self._programs[key] = makers[kind.cta].program(mine)
+            code.programs.append(self._programs[key])
+        _follow(code)
+        return code
+
+
+def _follow(code: Code) -> None:
+    """Find what moves in the code, and in which cycles."""
     loops = [i for i in code.instructions if isinstance(i, Enter)]
     sets = [i for i in code.instructions if isinstance(i, Set)]
     code.moving = frozenset(i.name for i in loops) | frozenset(i.name for i in sets)
@@ -506,7 +552,6 @@ def assemble(
         if Var(i.name) not in variables(i.expr):
             _counted_out(code, i, [e.name for e in loops if e.atom in dict(i.terms)])
     carry(code.cycles, code.moving, given)
-    return code
 
 
 def _most(loops: Sequence[Enter]) -> dict[str, int]:
@@ -592,10 +637,10 @@ class _Assembler:
         self.elections = outcomes(code.kernel)
         self.moving = {s.var.name for s in code.kernel.walk() if isinstance(s, kir.Assign)}
 
-    def program(self, mine: Sequence[bool]) -> list[Instruction]:
+    def program(self, mine: Sequence[bool]) -> Program:
         """Return the code of those who execute the sites that are `mine`."""
         self.mine = mine
-        self.out: list[Instruction] = []
+        self.out = Program()
         self.here = 0
         self.given: set[str] = set()
         self.outcomes = iter(self.elections)

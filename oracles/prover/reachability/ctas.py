@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, combinations, islice, product
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
@@ -523,12 +524,18 @@ def private(code: Code) -> frozenset[int]:
     Where such a count is 0 or the least there is, less is done and less ordered than where it is
     more: loops run on with it, and a branch that asks for it does nothing where it is small.
     """
-    met = {n for program in code.programs for n in _met(program, code.counts)}
+    met: set[int] = set()
+    for program in code.programs:
+        met |= program.once(("met", code.counts), partial(_met, program, code.counts))
     return code.counts - met
 
 
-def _met(program: Sequence[Instruction], counts: Iterable[int]) -> Iterator[int]:
-    """Yield the counts on which it depends how CTAs meet."""
+def _met(program: Sequence[Instruction], counts: Iterable[int]) -> frozenset[int]:
+    """Return the counts on which it depends how CTAs meet."""
+    return frozenset(_counts_met(program, counts))
+
+
+def _counts_met(program: Sequence[Instruction], counts: Iterable[int]) -> Iterator[int]:
     loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
 
     def meets(start: int, end: int) -> bool:

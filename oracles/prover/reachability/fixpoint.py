@@ -50,6 +50,7 @@ from oracles.prover.reachability.code import (
     AtLeast,
     Branch,
     Code,
+    Compiler,
     Condition,
     Do,
     Enter,
@@ -569,6 +570,7 @@ def judge(
     checked = states = 0
     reason = ""
     explorations: list[Exploration] = []
+    compiler = Compiler(kernel)
     todo = list(readings(kernel, sizes))
     sizes = sizes or sorted({one.many for one in todo if one.together})
     whole, several = True, todo[0].together
@@ -578,7 +580,7 @@ def judge(
             break
         try:
             most = UNPLACED if alone and not reading.fixed[0] else STATES
-            one = opened(kernel, reading, policy=policy, without=without, states=most)
+            one = opened(compiler, reading, policy=policy, without=without, states=most)
             many, why = one.confirmed(reading, first=number == 0)
         except UnsupportedError:
             if not alone or reading.fixed[0]:
@@ -628,7 +630,7 @@ def _closed(
 
 
 def opened(
-    kernel: kir.Kernel,
+    kernel: kir.Kernel | Compiler,
     reading: Reading,
     *,
     policy: str,
@@ -638,10 +640,12 @@ def opened(
 ) -> Exploration:
     """Return the exploration of a kernel in a reading, before it has begun.
 
+    Who has several readings of it gives its compiler.
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
     are followed together go round as few times as there is.  It gives up after so many `states`.
     """
-    world = World(assemble(kernel, reading.fixed, reading.facts), policy)
+    compiler = kernel if isinstance(kernel, Compiler) else Compiler(kernel)
+    world = World(compiler.code(reading.fixed, reading.facts), policy)
     given: dict[int, int] = {}
     if reading.together:
         given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
