@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,20 @@ def owner(name: str) -> str:
     return max((top for top in MAY_IMPORT if below(name, {top})), key=len)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements below a node: expressions, by far the most, hold none."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for one in getattr(node, part, None) or ():
+            if isinstance(node, ast.expr):
+                return
+            yield one
+            yield from statements(one)
+
+
 def imports(text: str) -> set[str]:
     """Return the modules of ours that a text imports, however it spells it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         match node:
             case ast.Import(names):
                 found |= {alias.name for alias in names}

@@ -11,7 +11,7 @@ from conftest import Golden
 from device_checks import repeated
 from judged import complaints
 from reductions import DIMS, kernel, program, reduced, without
-from sample import covering
+from sample import covering, some
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -221,7 +221,10 @@ SYNCS = (
 )
 
 
-@pytest.mark.parametrize("name", [n for n in REDUCTIONS if n.startswith("added")])
+ADDED = [n for n in REDUCTIONS if n.startswith("added")]
+
+
+@pytest.mark.parametrize("name", some(tuple(ADDED), *ADDED[::3]))
 def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     """Without any one, commits, full awaits and fences too, both judges refuse the kernel."""
     pattern = REDUCTIONS[name].template()

@@ -180,7 +180,8 @@ def test_a_cta_has_one_part_of_k_for_all_its_tiles(params: MatmulParams | Ampere
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), covering(1, WALKS, [(2, 200, 40), (3, 72, 200), (5, 130, 8)])
+    ("name", "shape"),
+    covering(1, some(tuple(WALKS), *[*WALKS][::2]), [(2, 72, 40), (3, 72, 200), (5, 72, 8)]),
 )
 def test_all_judges_pass_groups_that_walk(name: str, shape: tuple[int, int, int]) -> None:
     """With several tiles for each group on a small device, and with fewer tiles than groups."""
@@ -208,7 +209,7 @@ def syncs(made: kir.Kernel) -> list[kir.Stmt]:
 NAMES = [n for n in MATMULS if n.startswith("split") and not {"cluster", "last"} & {*n.split("_")}]
 
 
-@pytest.mark.parametrize("name", some(tuple(NAMES), *NAMES[::4]))
+@pytest.mark.parametrize("name", some(tuple(NAMES), *NAMES[::8]))
 def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     """With all of them both judges pass the kernel; without any one they both refuse it."""
     pattern = MATMULS[name].template()
@@ -228,7 +229,7 @@ def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
     return lambda stmt: [] if stmt is one else None
 
 
-@pytest.mark.parametrize(("name", "splits", "k"), covering(2, ALL, [1, 2, 5], [8, 200]))
+@pytest.mark.parametrize(("name", "splits", "k"), covering(1, ALL, [1, 2, 5], [8, 200]))
 def test_all_judges_pass_every_count_of_ctas(name: str, splits: int, k: int) -> None:
     """On integers the sums are exact, so all counts give equal bits; K may have fewer steps."""
     extents = {"i0": 72, "i1": k, "i2": 24}
