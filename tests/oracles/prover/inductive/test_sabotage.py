@@ -75,14 +75,14 @@ def cycles(make: Callable[[int, int], tuple[int, int]]) -> Breaks:
     """Let values repeat otherwise: from a threshold on, with a period."""
 
     def maker(right: Callable[..., Code]) -> Callable[..., Code]:
-        def assemble(*given: object) -> Code:
+        def compiled(*given: object) -> Code:
             made = right(*given)
             made.cycles = {name: make(*one) for name, one in made.cycles.items()}
             return made
 
-        return assemble
+        return compiled
 
-    return instead(fixpoint, "assemble", maker)
+    return instead(code.Compiler, "code", maker)
 
 
 def first_ways(many: int) -> Breaks:

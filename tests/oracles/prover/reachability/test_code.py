@@ -1,4 +1,4 @@
-"""Conditions on what no thread knows: a difference may be negative, a count is not."""
+"""Conditions on what no thread knows, and what two readings of a kernel share."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from litmus.parts import X1, Y1, box, fragment, kernel, load, m, n, slots, store
 
 from fuser.expr import Expr, Kind, Var, both, ceildiv, eq, fold, maximum, minimum
 from fuser.kernel import ir as kir
+from fuzz.kernels.matmul import COMPILED
 from oracles.prover import prove
 from oracles.prover.arithmetic import function
 from oracles.prover.reachability.code import (
     Asked,
     AtLeast,
     Atoms,
+    Code,
+    Compiler,
     Condition,
+    Do,
+    Enter,
     Known,
+    Set,
     Several,
+    assemble,
 )
+from oracles.prover.reachability.ctas import readings
 from oracles.verdict import Status
 
 i = Var("i")
@@ -140,3 +148,36 @@ def test_a_variable_that_may_be_negative_is_none_that_counts() -> None:
     """Below 0 a difference of unknowns is not followed."""
     assert isinstance(Atoms(NAMES, {}).condition(i < n - m), AtLeast)
     assert isinstance(Atoms(NAMES, {}, frozenset({"i"})).condition(i < n - m), Asked)
+
+
+def listing(code: Code) -> list[list[object]]:
+    """Return what each kind of threads executes, in which unknowns go by their meaning."""
+    meant = {number: atom for atom, number in code.atoms.found.items()}
+
+    def shown(one: object) -> object:
+        match one:
+            case Do(site, _, exprs, index, origin, limit, says):
+                return site.index, exprs, index, origin, limit, says
+            case Set(name, expr, _, terms):
+                return name, expr, [(meant[atom], times) for atom, times in terms]
+            case Enter(_, name, stop, expr, _, atom):
+                return name, stop, expr, meant.get(atom), one.depth, one.end
+            case _:
+                return [
+                    getattr(one, name, None) for name in ("enter", "name", "expr", "orelse", "to")
+                ]
+
+    return [[shown(one) for one in program] for program in code.programs]
+
+
+@pytest.mark.parametrize("name", ["split_pipelined", "split_last", "last_columns", "added_rows"])
+def test_what_readings_share_is_what_each_compiles_alone(name: str) -> None:
+    """A program kept from another reading would say of a CTA what only another one knows."""
+    made = COMPILED[name].template().kernel
+    compiler, several = Compiler(made), list(readings(made))
+    assert len(several) > 2
+    for one in several:
+        shared = compiler.code(one.fixed, one.facts)
+        alone = assemble(made, one.fixed, one.facts)
+        assert listing(shared) == listing(alone)
+        assert (shared.moving, shared.cycles) == (alone.moving, alone.cycles)

@@ -36,7 +36,7 @@ from oracles.prover.reachability.state import (
 ROOT = Path(reachability.__path__[0])
 OWNERS = {
     "canonical": {"ranges", "most", "lead"},
-    "code": {"atoms", "counts", "end", "lengths", "moving", "orelse", "sites", "to"},
+    "code": {"counts", "end", "lengths", "moving", "orelse", "to"},
     "fixpoint": {"at", "chosen", "ranges"},
     "rules": {"_value_", "kind"},
     "state": {"all", "first", "gate", "loops", "mine", "unmet", "warp"},
