@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"fuser.fusion", "fuser.schedule", "fuser.lower", "fuser.passes", "fuser.codegen"},
     "fuser.runtime": KERNEL
     | {"fuser.fusion", "fuser.schedule", "fuser.lower", "fuser.codegen", "fuser.pipeline"},
+    "fuser.__main__": {"fuser"},
     # The judges: each sees the Kernel IR and its own folder; the reference sees the Fusion IR.
     "oracles.verdict": set(),
     "oracles.witness": set(),
