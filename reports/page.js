@@ -24,6 +24,22 @@ for (const input of document.querySelectorAll(".find input")) {
   });
 }
 
+for (const box of document.querySelectorAll(".chart")) {
+  const [menu, place] = [box.querySelector(".menu"), box.querySelector("[role=img]")];
+  vegaEmbed(place, JSON.parse(box.querySelector("script").textContent),
+    { actions: false, renderer: "svg", ...(menu ? { bind: menu } : {}) })
+    .then(() => place.querySelector("svg").setAttribute("aria-hidden", "true"));  // the box has a name
+}
+
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.onclick = async () => {
+    const command = document.getElementById(button.dataset.copy);
+    try { await navigator.clipboard.writeText(command.textContent); button.textContent = "Copied"; }
+    catch { getSelection().selectAllChildren(command); button.textContent = "Press Ctrl-C"; }  // opened from a file
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  };
+}
+
 for (const button of document.querySelectorAll(".matrix button")) {
   button.onclick = () => {
     const fold = button.closest("tr").nextElementSibling;

@@ -66,6 +66,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fuzz.mutation": KERNEL,
     "fuzz.kernels": {"fuser", "oracles", "fuzz.mutation"},
     "reports": {
+        "fuser.dtype",
+        "fuser.fusion.ops",  # what there is to cover
         "fuzz.campaign.record",
         "fuzz.exit_code",
         "fuzz.semaphores.record",
