@@ -180,7 +180,8 @@ def blocks(section: Section) -> list[list[list[Cell]]]:
     cells = rows(section)
     if len(cells) <= HEAT_ROWS:
         return [cells]
-    size = -(-len(cells) // max(1, HEAT_CELLS // len(cells[0])))
+    beside = min(-(-len(cells) // HEAT_ROWS), max(1, HEAT_CELLS // len(cells[0])))
+    size = -(-len(cells) // beside)
     return [cells[start : start + size] for start in range(0, len(cells), size)]
 
 

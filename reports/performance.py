@@ -6,6 +6,7 @@ Every function is pure: a table of timings (`reports.read.Book.timings`) in, a S
 from __future__ import annotations
 
 import math
+from statistics import geometric_mean
 
 import pandas as pd
 
@@ -245,6 +246,7 @@ def compilation(timings: pd.DataFrame, speed: pd.DataFrame) -> Section:
     if len(called):
         parts.append(called.assign(what="first call", seconds=called["first_s"]))
     every = pd.concat(parts, ignore_index=True)
+    every["seconds"] = every["seconds"].astype(float)
     if every.empty:
         return Section("Compile and proof times", "Nothing was compiled.", pd.DataFrame())
     groups = every.groupby(["run", "started", "revision", "what"], as_index=False)["seconds"]
@@ -322,4 +324,4 @@ def _points(samples: list[float]) -> tuple[float, float, float]:
 def _mean(ratios: pd.Series[float]) -> float:
     """Return the geometric mean of those that there are; NaN of none."""
     there = ratios.dropna()
-    return math.exp(sum(map(math.log, there)) / len(there)) if len(there) else math.nan
+    return geometric_mean(map(float, there)) if len(there) else math.nan

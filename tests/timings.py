@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 from fuzz.campaign.record import DEFAULT, ROOF, Timing
 
-FACTS = {"device": "synthetic", "flops_per_s": 790e12, "bytes_per_s": 4.3e12}
+FACTS: dict[str, str | float] = {
+    "device": "synthetic",
+    "flops_per_s": 790e12,
+    "bytes_per_s": 4.3e12,
+}
 """Of a run on a device that does not exist."""
 SAMPLES = 15
 
@@ -22,7 +26,7 @@ def synthetic(rows: int, seed: int = 0, slower: dict[str, float] | None = None) 
         product = n % 2 == 1
         name, size = f"{'GX'[not product]}{n}", 2 ** (n % 5 + 26)
         flops = 2 ** (n % 7 + 8) * size if product else 0
-        roof = max(flops / FACTS["flops_per_s"], size / FACTS["bytes_per_s"]) * 1e6
+        roof = max(flops / 790e12, size / 4.3e12) * 1e6
         made = random.Random(n)
         us = {
             "torch": roof * made.uniform(1.2, 2.5),
