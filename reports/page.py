@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -129,14 +130,18 @@ def save(path: Path, text: str) -> None:
 
 def template(name: str, *, escape: bool = True) -> Template:
     """Return a template of this folder; what it is given is escaped for HTML."""
-    environment = Environment(
+    return _environment(escape).get_template(name)
+
+
+@cache
+def _environment(escape: bool) -> Environment:
+    return Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name)
 
 
 def render(title: str, headline: Headline, sections: list[Section], *links: Link) -> str:

@@ -14,8 +14,18 @@ def ordinary(records: pd.DataFrame) -> pd.DataFrame:
     return records[(records["mutant"] == "") & (records["phase"] != "shrink")]
 
 
+_last: list[pd.DataFrame] = []
+"""Records and their verdicts: all sections of a page ask for the same."""
+
+
 def verdicts(records: pd.DataFrame) -> pd.DataFrame:
     """Return one row per case and oracle, with the worst status that it got."""
+    if not _last or _last[0] is not records:
+        _last[:] = [records, _verdicts(records)]
+    return _last[1]
+
+
+def _verdicts(records: pd.DataFrame) -> pd.DataFrame:
     ranked = ordinary(records).assign(
         rank=lambda rows: rows["status"].map(_ORDER), runs=1, milliseconds=milliseconds
     )
