@@ -122,8 +122,8 @@ class Failure:
         Text of the kernel and the execution that refutes it, where there are such.
     lines : frozenset of int
         Of the kernel's text that the execution passes through.
-    command : str
-        Replays it; empty where there is no script.
+    script : str
+        Path of the script that replays it; empty where there is none.
     new : bool
         Whether no older run of the ledger has met it.
     """
@@ -140,8 +140,13 @@ class Failure:
     kernel: str
     drawing: Markup
     lines: frozenset[int]
-    command: str
+    script: str
     new: bool
+
+    @property
+    def command(self) -> str:
+        """What replays it."""
+        return f"nox -s repro -- {self.script}" if self.script else ""
 
 
 def found(book: Book) -> list[Failure]:
@@ -180,7 +185,7 @@ def _failure(name: str, rows: pd.DataFrame, scripts: pd.DataFrame, book: Book) -
         kernel=row["kernel"],
         drawing=svg(witness) if witness else Markup(),
         lines=frozenset(event.line for event in witness.rows) if witness else frozenset(),
-        command="" if script is None else f"nox -s repro -- {script['path']}",
+        script="" if script is None else str(script["path"]),
         new=name not in book.before,
     )
 
@@ -193,7 +198,8 @@ def failures(shown: list[Failure], older: int) -> Section:
     fresh = sum(failure.new for failure in shown)
     says = f"{many(len(shown), 'kind')} of failure"
     if shown:
-        says += f", {fresh} new: {many(older, 'older run')} of this ledger met the others"
+        says += f", {fresh} new: "
+        says += f"{many(older, 'older run')} met the others" if older else "there is no older run"
     body = template("failures.html.j2").render(failures=shown[:SHOWN], more=len(shown) - SHOWN)
     return Section("Failures", f"{says}.", pd.DataFrame(), body=Markup(body) if shown else None)
 

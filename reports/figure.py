@@ -29,7 +29,6 @@ _FONT = "Inter, 'Segoe UI', system-ui, 'Helvetica Neue', 'DejaVu Sans', sans-ser
 _TEXT = {"labelFont": _FONT, "titleFont": _FONT, "labelFontSize": 12, "titleFontSize": 12}
 _CONFIG = {
     "background": "transparent",
-    "autosize": {"type": "fit-x", "contains": "padding"},
     "view": {"stroke": None},
     "aria": False,  # the box around it is one picture with a name; its table is near
     "font": _FONT,
@@ -84,7 +83,8 @@ def embed(chart: Chart, says: str, *, chooses: bool = False) -> Markup:
 
     `says` is what a screen reader reads in its place; with `chooses` it has a menu of its own.
     """
-    text = json.dumps(chart.properties(width="container").to_dict() | {"config": _CONFIG})
+    sized = chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x"))
+    text = json.dumps(sized.to_dict() | {"config": _CONFIG})
     return Markup(
         '<div class="chart">{menu}<div role="img" aria-label="{says}"></div>'
         '<script type="application/json">{spec}</script></div>'
@@ -231,12 +231,12 @@ def ratios(table: pd.DataFrame) -> Chart:
 def schedules(table: pd.DataFrame) -> Chart:
     """Draw the ``us`` of all ``peer``s of a row that the reader chooses; ``whose`` colours them.
 
-    Columns besides: ``row``, ``low``, ``high``, ``roof``.
+    Columns besides: ``row``, ``low``, ``high``, ``roof``.  Peers stand in the order of the table.
     """
-    names = list(dict.fromkeys(table["row"]))
+    names = sorted(set(table["row"]))
     menu = alt.binding_select(options=names, name="row ")
     chosen = alt.selection_point(fields=["row"], bind=menu, value=names[0])
-    base = alt.Chart(table).encode(y=alt.Y("peer:N", title=None, sort="x"))
+    base = alt.Chart(table).encode(y=alt.Y("peer:N", title=None, sort=None))
     bars = (
         base.mark_bar(cornerRadius=2)
         .encode(

@@ -4,6 +4,12 @@ const dark = () => getComputedStyle(root).colorScheme === "dark" ||
 document.getElementById("theme").onclick = () => { root.style.colorScheme = dark() ? "light" : "dark"; };
 if (location.hash === "#dark" || location.hash === "#light") root.style.colorScheme = location.hash.slice(1);
 
+const toc = document.querySelector(".toc");
+document.addEventListener("click", event => {
+  if (event.target.closest(".toc nav a") || !event.target.closest(".toc")) toc.open = false;
+});
+document.addEventListener("keydown", event => { if (event.key === "Escape") toc.open = false; });
+
 for (const table of document.querySelectorAll("table.plain")) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => head.firstElementChild.onclick = () => {

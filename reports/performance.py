@@ -154,7 +154,7 @@ def bars(rows: pd.DataFrame) -> Section:
     """Let the reader choose a row, and show all its schedules and peers."""
     whose = rows["ours"].map({True: "ours", False: "peer"}).where(~rows["roof"], "copy kernel")
     shown = rows.assign(whose=whose, roof=rows["roof_us"])
-    shown = shown[["row", "peer", "us", "low", "high", "roof", "whose"]]
+    shown = shown[["row", "peer", "us", "low", "high", "roof", "whose"]].sort_values("us")
     many_ = rows[rows["ours"]].groupby("row").size()
     says = f"{int(many_.sum()):,} schedules of {many(len(many_), 'row')}, beside their peers."
     figure = embed(

@@ -80,7 +80,7 @@ def test_a_failure_is_shown_once_with_its_command_and_fusion() -> None:
     assert failure.fusion == "case = Case(...)"
     assert not known["simulator race direct/tma"].new
     section = correctness.failures(list(known.values()), 1)
-    assert section.says.startswith("2 kinds of failure, 1 new: 1 older run")
+    assert section.says.startswith("2 kinds of failure, 1 new: 1 older run met the others.")
     assert section.body is not None
     assert section.body.count("data-copy") == 1
     assert "There is no script" in section.body
