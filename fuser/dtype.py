@@ -5,7 +5,7 @@ It does not know how types combine; `promotion` does.
 
 from enum import Enum
 
-from fuser.errors import FusionError
+from fuser.errors import FusionError, meant
 
 
 class DType(Enum):
@@ -67,8 +67,8 @@ class DType(Enum):
             return name
         found = _ALIASES.get(str(name).removeprefix("torch."))
         if found is None:
-            known = ", ".join(dtype.name for dtype in DType)
-            raise FusionError(f"DType.of({name!r}): unknown dtype; use one of {known}")
+            known = meant(name, [dtype.name for dtype in DType])
+            raise FusionError(f"DType.of({name!r}): unknown dtype; {known}")
         return found
 
     def __str__(self) -> str:

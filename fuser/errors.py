@@ -4,6 +4,16 @@ Every message has one form: the call as the user wrote it: what is wrong, with n
 units; the way out.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def meant(word: object, known: Iterable[str]) -> str:
+    """Return the way out of a name that does not exist: what is spelled nearly so, else all."""
+    names = [name for name in known if not name.startswith("_")]
+    near = get_close_matches(word.lower(), names, cutoff=0.7) if isinstance(word, str) else []
+    return f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(names)}"
+
 
 class FusionError(Exception):
     """The definition of a fusion is wrong; the user fixes the definition."""

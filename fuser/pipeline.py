@@ -72,6 +72,11 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
 )
 """Every pass, in order: each takes a valid Kernel and gives a valid Kernel."""
 
+STAGES = ("fusion", "lower", *(run_pass.__name__ for run_pass in PASSES), "cuda")
+"""What `build` makes on its way, in order; all but the fusion once for each kernel."""
+
+Watch = Callable[[str, Callable[[], str]], None]
+"""Is told each of `STAGES` as it is made, with a function that writes it as text."""
 
 Loops = Tiling | MatmulTiling
 """The axes of a kernel."""
@@ -110,11 +115,13 @@ def build(
     shapes: CallClass,
     *,
     arch: Arch = SM_90A,
+    watch: Watch | None = None,
 ) -> Program:
     """Compile a fusion to CUDA C++.
 
     `shapes` is from `fuser.runtime.classify.classify`.  Kernels of another kind than `params` take
-    the default heuristics, and all do if these are None.
+    the default heuristics, and all do if these are None.  `watch` is shown every stage; without it,
+    those that `FUSER_DUMP` names are printed.
 
     Raises
     ------
@@ -124,7 +131,8 @@ def build(
     CompileError
         If a pass made an invalid kernel, which no params may ask for.
     """
-    _dump("fusion", partial(str, fusion))
+    watch = watch or dump
+    watch("fusion", partial(str, fusion))
     launches = []
     cut = segments(fusion, shapes.choices)
     for n, (segment, shape_class, schedule) in enumerate(
@@ -148,10 +156,10 @@ def build(
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
         lowered = lowering.lowered()
-        kernel = run(lowered.kernel)
+        kernel = run(lowered.kernel, watch)
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)
-        _dump("cuda", partial(str, source))
+        watch("cuda", partial(str, source))
         arguments = {access.name: access.tv.name for access in domain.accesses}
         launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
     return Program(
@@ -203,13 +211,13 @@ def tiled(domain: Domain, params: Params) -> Loops:
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 
-def run(kernel: kir.Kernel) -> kir.Kernel:
-    """Apply PASSES in order; maybe print, and validate what changed, after each."""
-    _dump("lower", partial(text, kernel))
+def run(kernel: kir.Kernel, watch: Watch) -> kir.Kernel:
+    """Apply PASSES in order; show the kernel, and validate what changed, after each."""
+    watch("lower", partial(text, kernel))
     validate(kernel, after="lower")
     for run_pass in PASSES:
         before, kernel = kernel, run_pass(kernel)
-        _dump(run_pass.__name__, partial(text, kernel))
+        watch(run_pass.__name__, partial(text, kernel))
         final = run_pass is PASSES[-1]
         if final or kernel != before:
             validate(kernel, after=run_pass.__name__, final=final)
@@ -256,7 +264,7 @@ def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
     )
 
 
-def _dump(name: str, content: Callable[[], str]) -> None:
+def dump(name: str, content: Callable[[], str]) -> None:
     """Print a stage that `FUSER_DUMP` names (a comma list, or `all`) to stderr."""
     wanted = os.environ.get("FUSER_DUMP", "")
     if wanted and (wanted == "all" or name in wanted.split(",")):

@@ -1,64 +1,40 @@
-"""Write the report of a ledger: `python -m reports [LEDGER] [--run RUN] [--out FILE]`."""
+"""Write the pages of a ledger: `python -m reports [LEDGER] [--run RUN] [--out FILE]`."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import click
-import pandas as pd
 
-from fuzz.campaign.record import VERSION
 from fuzz.exit_code import Command
 from fuzz.semaphores.record import NAME, Row, load
-from reports import correctness, page, semaphores
+from reports import (
+    ci,
+    correctness,
+    coverage,
+    history,
+    kills,
+    page,
+    performance,
+    semaphores,
+    times,
+)
+from reports.read import read
 
 DEFAULT = Path("reports", "out", "ledger.sqlite")
+CORRECTNESS, PERFORMANCE = "fuser correctness", "fuser performance"
+SPEED = "performance"
+"""Name of the second page beside the first."""
 SHIPPED = Path(__file__).with_name(NAME)
 """The semaphore mutants as last measured, for who has no GPU; the section says when and where."""
 
 
-def read(ledger: Path, runs: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return records, runs (facts as dicts) and repros; of all runs where none is named.
-
-    Raises
-    ------
-    click.UsageError
-        If the file is no ledger of this version, or lacks a run.
-    """
-    try:
-        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version != VERSION:
-                raise click.UsageError(
-                    f"{ledger}: version {version} of a ledger, this program reads {VERSION}; "
-                    "write a new one with `python -m fuzz`"
-                )
-            records, found, repros = (
-                pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
-                for name in ("records", "runs", "repros")
-            )
-    except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
-        raise click.UsageError(f"{ledger}: {error}; name a ledger of `python -m fuzz`") from error
-    known = list(found["run"])
-    for run in runs:
-        if run not in known:
-            raise click.UsageError(
-                f"--run {run}: not among the {len(known)} runs of {ledger}; "
-                f"pick from {', '.join(known)}"
-            )
-    if runs:
-        records, found, repros = (
-            table[table["run"].isin(runs)] for table in (records, found, repros)
-        )
-    return records, found.assign(facts=found["facts"].map(json.loads)), repros
-
-
 def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
-    """Write the page of these runs, and of the semaphore mutants as measured beside or shipped."""
+    """Write both pages of these runs, and of the semaphore mutants as measured beside or shipped.
+
+    Beside them `junit.xml` and `summary.md`.
+    """
     beside = ledger.parent / NAME
     mutants: list[page.Section] = []
     rows: list[Row] = []
@@ -69,28 +45,47 @@ def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
             raise click.UsageError(str(error)) from error
         mutants = [semaphores.section(rows, facts)]
         if not ledger.is_file():
-            page.write(out, "fuser correctness", semaphores.headline(rows), mutants)
+            page.write(out, CORRECTNESS, semaphores.headline(rows), mutants)
             return
     elif SHIPPED.is_file():
         mutants = [semaphores.section(*load(SHIPPED))]
-    records, found, repros = read(ledger, runs)
+    book = read(ledger, runs)
+    records, shown = book.records, correctness.found(book)
+    totals = correctness.totals(records, book.runs)
     sections = [
-        correctness.totals(records, found),
-        correctness.failures(records, repros),
+        correctness.failures(shown, book.older),
+        totals,
+        correctness.gone(book, shown),
         correctness.disagreements(records),
         correctness.unanswered(records),
+        correctness.device(records),
+        kills.matrix(records),
+        kills.mutants(records),
+        times.proofs(records),
+        times.times(records),
+        coverage.mechanisms(records),
+        coverage.operations(records),
+        coverage.families(records),
         correctness.warnings(records),
-        correctness.mutants(records),
-        correctness.times(records),
-        correctness.mechanisms(records),
-        correctness.operations(records),
-        correctness.families(records),
-        correctness.kills(records),
+        times.spent(records, book.runs),
+        history.trends(book.history),
+        history.total(book.history),
+        kills.kills(records),
         *mutants,
-        correctness.environment(found),
+        correctness.environment(book.runs),
     ]
-    head = semaphores.joined(correctness.headline(records, found), rows)
-    page.write(out, "fuser correctness", head, sections)
+    fresh = sum(failure.new for failure in shown)
+    head = semaphores.joined(correctness.headline(records, book.runs, fresh), rows)
+    speed = out.with_name(
+        f"{SPEED}{out.suffix}" if out.stem == "index" else f"{out.stem}-{SPEED}{out.suffix}"
+    )
+    page.write(out, CORRECTNESS, head, sections, page.Link("Performance", speed.name))
+    page.write(speed, PERFORMANCE, *performance.sections(book), page.Link("Correctness", out.name))
+    ci.write(
+        out.parent,
+        ci.junit(records, shown),
+        ci.summary(CORRECTNESS, head, totals.table, shown),
+    )
 
 
 @click.command(cls=Command)
@@ -102,7 +97,10 @@ def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
 )
 def main(ledger: Path, runs: tuple[str, ...], out: Path | None) -> None:
-    """Write the report of LEDGER; 0 says that it is written, not that nothing failed."""
+    """Write the pages of LEDGER: what is wrong, and how fast it is.
+
+    Exit code 0 says that they are written, not that nothing failed.
+    """
     if not ledger.is_file() and (runs or not (ledger.parent / NAME).is_file()):
         raise click.UsageError(
             f"{ledger} does not exist; make one with `python -m fuzz`, or the table of "

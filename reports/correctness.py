@@ -1,20 +1,21 @@
-"""Sections about verdicts: totals, disagreements, failures, coverage, mutants, times.
+"""Sections about verdicts: totals, failures, disagreements, the GPU, what has no answer.
 
 Every function is pure: a table of records in, a Section out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pandas as pd
 from markupsafe import Markup
 
-from fuzz.campaign.record import ORACLES, ORDER, SHORT, STATUSES, WORST_FIRST
+from fuzz.campaign.record import ORACLES, SHORT, STATUSES, TITLES
 from oracles.witness import loads
-from reports.figure import Panel, Spread, spreads
 from reports.lanes import svg
-from reports.page import Headline, Section
+from reports.page import Headline, Section, many, template
+from reports.read import Book, signatures
+from reports.verdicts import ordinary, verdicts
 
 ABOUT = {
     "build": "Lowering, passes and CUDA text",
@@ -28,42 +29,26 @@ ABOUT = {
 }
 """What an oracle does, in a few words."""
 
-GOALS_MS = {"prover": 100.0, "simulator": 50.0}
-"""Median times in milliseconds that a judge should keep."""
-
 COMPARABLE = ("prover", "simulator", "agreement", "differential", "gpu")
 """Oracles of which two can contradict each other: the first pair on syncs, the last on values."""
 
-DRAWN = 4
-"""Failures whose execution is drawn, at most."""
-
-_ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
-
-
-def ordinary(records: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that count in totals: no mutants, nothing from shrinking."""
-    return records[(records["mutant"] == "") & (records["phase"] != "shrink")]
+SHOWN = 30
+"""Kinds of failure that are shown in full, at most."""
+LAST = 8
+"""Runs whose environment is shown, the newest first."""
+DETAIL = 4000
+"""Characters of what a judge says that are shown."""
 
 
-def verdicts(records: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per case and oracle, with the worst status that it got."""
-    ranked = ordinary(records).assign(
-        rank=lambda rows: rows["status"].map(_ORDER), runs=1, milliseconds=_milliseconds
-    )
-    worst = ranked.sort_values("rank", kind="stable").drop_duplicates(["case", "oracle"])
-    sums = ranked.groupby(["case", "oracle"], as_index=False)[["checked", "runs"]].sum()
-    return worst.drop(columns=["checked", "runs"]).merge(sums, on=["case", "oracle"])
-
-
-def headline(records: pd.DataFrame, runs: pd.DataFrame) -> Headline:
-    """Say what a reader must know first."""
+def headline(records: pd.DataFrame, runs: pd.DataFrame, fresh: int = 0) -> Headline:
+    """Say what a reader must know first; `fresh` kinds of failure are new."""
     cases = verdicts(records)
     bad = cases[cases["status"].isin(["fail", "error"])]
     blind = records[(records["oracle"] == "mutant") & (records["status"] == "fail")]
     judged = cases["case"].nunique()
     short = [text for facts in runs["facts"] if (text := str(facts.get(SHORT, "")))]
     if bad.empty and blind.empty and judged:
-        status, says = "pass", f"{_many(judged, 'case')}, no failure"
+        status, says = "pass", f"{many(judged, 'case')}, no failure"
         if short:
             status, says = "unknown", f"{says}, but {SHORT}: {'; '.join(short)}"
     elif not judged and blind.empty:
@@ -71,7 +56,8 @@ def headline(records: pd.DataFrame, runs: pd.DataFrame) -> Headline:
     else:
         status = "fail"
         says = f"{bad['case'].nunique():,} of {judged:,} cases failed"
-        says += f", {_many(len(blind), 'mutant')} survived a blind judge" if len(blind) else ""
+        says += f", {many(fresh, 'new kind')} of failure" if fresh else ""
+        says += f", {many(len(blind), 'mutant')} survived a blind judge" if len(blind) else ""
     chosen = cases[cases["phase"] == "generate"]
     drawn = chosen["case"].nunique()
     valid = chosen[chosen["oracle"] == "build"]["status"].ne("invalid")
@@ -118,87 +104,135 @@ def totals(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
     return Section("Oracles", says, table, look="tiles")
 
 
-def families(records: pd.DataFrame) -> Section:
-    """Count, per schedule family and oracle, in which bucket every case ended."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """All that a reader needs of one kind of failure.
+
+    Parameters
+    ----------
+    signature : str
+        What it is, alike for all cases of one cause.
+    status, oracle, family, subject, reason : str
+        Of the record that stands for it: that of the smallest case, if it was shrunk.
+    cases : int
+        That show it, shrinking included.
+    case, fusion : str
+        Id and text of that case.
+    kernel, drawing : str
+        Text of the kernel and the execution that refutes it, where there are such.
+    lines : frozenset of int
+        Of the kernel's text that the execution passes through.
+    script : str
+        Path of the script that replays it; empty where there is none.
+    new : bool
+        Whether no older run of the ledger has met it.
+    """
+
+    signature: str
+    status: str
+    oracle: str
+    family: str
+    subject: str
+    reason: str
+    cases: int
+    case: str
+    fusion: str
+    kernel: str
+    drawing: Markup
+    lines: frozenset[int]
+    script: str
+    new: bool
+
+    @property
+    def command(self) -> str:
+        """What replays it."""
+        return f"nox -s repro -- {self.script}" if self.script else ""
+
+
+def found(book: Book) -> list[Failure]:
+    """Return the failures of a book: new ones first, then those nearest to their causes."""
+    records = book.records
+    rows = records[(records["mutant"] == "") & records["status"].isin(["fail", "error"])]
+    rows = rows.assign(signature=signatures(rows))
+    scripts = book.repros.drop_duplicates("signature", keep="last").set_index("signature")
+    shown = [_failure(str(name), part, scripts, book) for name, part in rows.groupby("signature")]
+    return sorted(shown, key=lambda f: (not f.new, TITLES.index(f.oracle), f.signature))
+
+
+def _failure(name: str, rows: pd.DataFrame, scripts: pd.DataFrame, book: Book) -> Failure:
+    script = scripts.loc[name] if name in scripts.index else None
+    kernels = rows["kernel"] if "kernel" in rows else pd.Series("", index=rows.index)
+    least = "" if script is None else script["case"]
+    best = rows.assign(
+        kernel=kernels.fillna(""),
+        least=rows["case"] == least,
+        told=kernels.fillna("").ne(""),
+        drawn=rows["witness"].ne(""),
+    )
+    best = best.sort_values(["told", "least", "drawn"], ascending=False, kind="stable")
+    row = best.iloc[0]
+    witness = loads(row["witness"]) if row["witness"] else None
+    return Failure(
+        signature=name,
+        status=row["status"],
+        oracle=row["oracle"],
+        family=row["family"],
+        subject=row["subject"],
+        reason=row["reason"][:DETAIL],
+        cases=rows["case"].nunique(),
+        case=row["case"],
+        fusion=book.texts.get(row["case"], ""),
+        kernel=row["kernel"],
+        drawing=svg(witness) if witness else Markup(),
+        lines=frozenset(event.line for event in witness.rows) if witness else frozenset(),
+        script="" if script is None else str(script["path"]),
+        new=name not in book.before,
+    )
+
+
+def failures(shown: list[Failure], older: int) -> Section:
+    """Show each kind of failure: the fusion, the kernel, an execution, and how to replay it.
+
+    `older` counts the runs that could have met it before.
+    """
+    fresh = sum(failure.new for failure in shown)
+    says = f"{many(len(shown), 'kind')} of failure"
+    if shown:
+        says += f", {fresh} new: "
+        says += f"{many(older, 'older run')} met the others" if older else "there is no older run"
+    body = template("failures.html.j2").render(failures=shown[:SHOWN], more=len(shown) - SHOWN)
+    return Section("Failures", f"{says}.", pd.DataFrame(), body=Markup(body) if shown else None)
+
+
+def gone(book: Book, shown: list[Failure]) -> Section:
+    """List what older runs met and these did not; not drawn again, or mended."""
+    left = sorted(book.before - {failure.signature for failure in shown})
+    says = f"{many(len(left), 'kind')} of failure in older runs, not met by these."
+    return Section("Not met again", says, pd.DataFrame({"failure": left}))
+
+
+def device(records: pd.DataFrame) -> Section:
+    """Set the answers of the GPU against those of the judges, case by case."""
     cases = verdicts(records)
-    counts = cases.groupby(["family", "oracle", "status"]).size().unstack(fill_value=0)
-    table = counts.reindex(columns=list(STATUSES), fill_value=0).reset_index()
-    place = {name: position for position, name in enumerate(ORACLES)}
-    table = table.sort_values(
-        ["family", "oracle"],
-        key=lambda names: names.map(place).fillna(0) if names.name == "oracle" else names,
-    )
-    table.insert(2, "cases", table[list(STATUSES)].sum(axis=1))
-    table = table.loc[:, [*table.columns[:3], *(s for s in STATUSES if table[s].any())]]
-    many = table["family"].nunique()
-    says = f"{many} schedule families were met; every row adds up to its cases."
-    return Section("Families", says, table)
-
-
-def times(records: pd.DataFrame) -> Section:
-    """Give the median times of the two judges per schedule family, with what they checked."""
-    rows = ordinary(records)
-    rows = rows[rows["oracle"].isin(GOALS_MS)].assign(milliseconds=_milliseconds)
-    table: list[dict[str, object]] = []
-    panels = []
-    for oracle, goal in GOALS_MS.items():
-        parts = {str(name): part for name, part in rows[rows["oracle"] == oracle].groupby("family")}
-        drawn = tuple(_spread(name, part["milliseconds"]) for name, part in parts.items())
-        table += [
-            {
-                "family": spread.name,
-                "oracle": oracle,
-                "runs": len(part),
-                "median ms": spread.p50,
-                "95 % ms": spread.p95,
-                "goal ms": goal,
-                "claims": int(part["checked"].sum()),
-                "claims per run": float(part["checked"].median()),
-                "confirmed in full": _confirmed(part) if oracle == "prover" else "",
-            }
-            for spread, part in zip(drawn, parts.values(), strict=True)
-        ]
-        if len(parts) == rows["family"].nunique():
-            panels.append(Panel(f"{oracle} time per run", "ms", goal, drawn))
-    proofs = rows[(rows["oracle"] == "prover") & (rows["status"] == "pass")]
-    late = sum(row["median ms"] > row["goal ms"] for row in table)  # type: ignore[operator]
+    wide = cases.pivot(index="case", columns="oracle", values="status")
+    wide = wide.reindex(columns=list(COMPARABLE)).dropna(subset="gpu")
+    if wide.empty:
+        return Section("GPU and judges", "No case ran on a GPU.", pd.DataFrame())
+    judges = [name for name in COMPARABLE if name not in ("gpu", "agreement")]
+    rows = [
+        {"gpu": status, "judge": judge} | {s: int((part[judge] == s).sum()) for s in STATUSES}
+        for status, part in wide.groupby("gpu")
+        for judge in judges
+    ]
+    table = pd.DataFrame(rows)
+    table = table.loc[:, [n for n in table if n not in STATUSES or table[n].any()]]
+    alone = int(((wide["gpu"] == "fail") & ~(wide[judges] == "fail").any(axis=1)).sum())
+    silent = int(((wide["gpu"] == "pass") & (wide[judges] == "fail").any(axis=1)).sum())
     says = (
-        f"{late} of {len(table)} medians are above their goal. Lines show 5 to 95 %, boxes 25 to "
-        f"75 %, ticks the median. z3 confirms all of the order in {_confirmed(proofs)} of "
-        f"{len(proofs)} proofs."
+        f"{many(len(wide), 'case')} ran on a GPU; {alone} failed there alone, {silent} only before "
+        "the judges, who see what a run may hide."
     )
-    return Section("Times", says, pd.DataFrame(table), figure=spreads(tuple(panels)))
-
-
-def operations(records: pd.DataFrame) -> Section:
-    """Count the judged cases per operation and operand type."""
-    built = _judged(records)
-    facts = built["ops"].str.split().explode().dropna()
-    pairs = facts[facts.str.contains("/")].str.split("/", n=1, expand=True)
-    if pairs.empty:
-        return Section("Operations", "No operation was met.", pd.DataFrame(), look="heat")
-    counts = pairs.groupby([0, 1]).size().unstack(fill_value=0)
-    order = [name for name in ("f64", "f32", "f16", "bf16", "i32", "i64", "bool") if name in counts]
-    table = counts[order].rename_axis(index="op", columns=None).reset_index()
-    met = int((counts > 0).sum().sum())
-    says = (
-        f"{len(table)} operations met {met} pairs of operation and operand type; counts are cases."
-    )
-    return Section("Operations", says, table, look="heat")
-
-
-def mechanisms(records: pd.DataFrame) -> Section:
-    """Count the judged cases per load and store mechanism and stages."""
-    built = _judged(records)
-    if built.empty:
-        return Section("Mechanisms", "No schedule was met.", pd.DataFrame(), look="heat")
-    counts = built.groupby(["family", "stages"]).size().unstack(fill_value=0)
-    table = counts.rename_axis(index="load / store", columns=None).reset_index()
-    first, *counted = table.columns
-    table.columns = pd.Index([first, *(_many(int(name), "stage") for name in counted)])
-    met = int((counts > 0).sum().sum())
-    says = f"{met} pairs of mechanism and number of stages were met; counts are cases."
-    return Section("Mechanisms", says, table, look="heat")
+    return Section("GPU and judges", says, table)
 
 
 def disagreements(records: pd.DataFrame) -> Section:
@@ -213,31 +247,6 @@ def disagreements(records: pd.DataFrame) -> Section:
     split = wide[opposite].astype(object).fillna("").rename_axis(columns=None).reset_index()
     says = f"{len(split)} of {len(wide):,} cases split the oracles; each is a bug in one of them."
     return Section("Disagreements", says, split)
-
-
-def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
-    """List the failures, one row per signature, with the script that shows each."""
-    rows = records[(records["mutant"] == "") & records["status"].isin(["fail", "error"])]
-    kind = rows["kind"].where(rows["kind"] != "", rows["status"])
-    rows = rows.assign(signature=rows["oracle"] + " " + kind + " " + rows["family"])
-    first = rows.drop_duplicates("signature")
-    counts = rows.groupby("signature")["case"].nunique()
-    table = first.assign(cases=first["signature"].map(counts)).merge(
-        repros[["signature", "path"]].rename(columns={"path": "repro"}), on="signature", how="left"
-    )
-    table["reason"] = table["reason"].str.slice(0, 600)
-    table = table[
-        ["status", "oracle", "kind", "family", "cases", "case", "reason", "repro"]
-    ].fillna("")
-    kinds, cases = _many(len(table), "kind"), _many(rows["case"].nunique(), "case")
-    says = f"{kinds} of failure in {cases} (shrinking included); python FILE replays one alone."
-    return Section("Failures", says, table, figure=drawings(first["witness"]))
-
-
-def drawings(witnesses: Iterable[str]) -> Markup | None:
-    """Draw the first few executions of those that a ledger holds as JSON; None without any."""
-    found = [loads(text) for text in witnesses if text]
-    return Markup("").join(svg(witness) for witness in found[:DRAWN]) if found else None
 
 
 def unanswered(records: pd.DataFrame) -> Section:
@@ -266,81 +275,15 @@ def warnings(records: pd.DataFrame) -> Section:
         cases=("case", "nunique"), example=("warning", "first"), case=("case", "first")
     )
     table = table.reset_index().sort_values("cases", ascending=False)
-    many = table["cases"].sum()
-    says = f"{many:,} times an oracle passed a case with a remark; none is a failure."
+    times = table["cases"].sum()
+    says = f"{times:,} times an oracle passed a case with a remark; none is a failure."
     return Section("Warnings", says, table)
-
-
-def mutants(records: pd.DataFrame) -> Section:
-    """Count, per schedule family, what became of the kernels with one sync broken."""
-    rows = records[records["oracle"] == "mutant"]
-    if rows.empty:
-        return Section("Mutants", "No mutant was judged.", pd.DataFrame())
-    fate = rows["reason"].str.extract(r"^(killed by both|redundant)", expand=False)
-    fate = fate.where(rows["status"] == "pass", rows["status"]).fillna("other")
-    fate = fate.replace({"fail": "blind judge", "unknown": "undecided"})
-    order = ["killed by both", "redundant", "blind judge", "undecided", "other", "error"]
-    counts = rows.assign(fate=fate).groupby(["family", "fate"]).size().unstack(fill_value=0)
-    shown = [name for name in order if name in counts or name in order[:3]]
-    counts = counts.reindex(columns=shown, fill_value=0)
-    table = counts.rename_axis(columns=None).reset_index()
-    table.insert(1, "mutants", counts.sum(axis=1).to_numpy())
-    killed, redundant, blind = (int(counts[name].sum()) for name in order[:3])
-    says = (
-        f"{_many(len(rows), 'mutant')}: {killed} killed by both judges, "
-        f"{_many(redundant, 'redundant sync')}, "
-        f"{blind} past a blind judge. A family without a row has no sync to break."
-    )
-    return Section("Mutants", says, table)
-
-
-def kills(records: pd.DataFrame) -> Section:
-    """List what each judge said of every mutant, those that were not killed by both first."""
-    rows = records[records["mutant"] != ""]
-    if rows.empty:
-        return Section("Kills", "No mutant was judged.", pd.DataFrame())
-    keys = ["family", "mutant"]
-    wide = rows.pivot_table(index=keys, columns="oracle", values="status", aggfunc="first")
-    wide = wide.map(lambda status: {"fail": "killed", "pass": "survived"}.get(status, status))
-    final = rows[rows["oracle"] == "mutant"].drop_duplicates(keys).set_index(keys)
-    table = wide.drop(columns="mutant", errors="ignore").join(final[["status", "reason"]])
-    table = table.reset_index().rename(columns={"mutant": "mutation", "reason": "conclusion"})
-    rank = table["status"].map(_ORDER) + (table["conclusion"] == "killed by both")
-    table = table.assign(rank=rank).sort_values("rank", kind="stable")
-    judges = [name for name in ("prover", "simulator") if name in table]
-    table = table[["family", "mutation", *judges, "status", "conclusion"]].fillna("")
-    return Section("Kills", "Every mutant, those that were not killed by both judges first.", table)
 
 
 def environment(runs: pd.DataFrame) -> Section:
     """Show what each run was made with."""
-    facts = pd.DataFrame(list(runs["facts"]), index=runs["run"]).T if len(runs) else pd.DataFrame()
+    last = runs.iloc[: -1 - LAST : -1]
+    facts = pd.DataFrame(list(last["facts"]), index=last["run"]).T if len(runs) else pd.DataFrame()
     table = facts.rename_axis(index="fact", columns=None).reset_index()
     table = table.astype(object).fillna("").astype(str)
-    return Section("Environment", f"{_many(len(runs), 'run')} in this report.", table)
-
-
-def _judged(records: pd.DataFrame) -> pd.DataFrame:
-    cases = verdicts(records)
-    judged = cases[~cases["status"].isin(["invalid", "error"]) & (cases["oracle"] != "build")]
-    return judged.drop_duplicates("case")
-
-
-def _confirmed(rows: pd.DataFrame) -> int:
-    """Count the proofs of which z3 has decided all of the order."""
-    names = rows[rows["status"] == "pass"]["confirmed"].str.split()
-    return int(names.map(lambda found: ORDER in found).sum())
-
-
-def _milliseconds(rows: pd.DataFrame) -> pd.Series[float]:
-    return rows["seconds"] * 1e3
-
-
-def _spread(name: str, values: pd.Series[float]) -> Spread:
-    quantiles = values.clip(lower=1e-3).quantile([0.05, 0.25, 0.5, 0.75, 0.95])
-    return Spread(name, *(float(value) for value in quantiles))
-
-
-def _many(count: int, what: str) -> str:
-    """Count things: `1 case`, `2 cases`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    return Section("Environment", f"{many(len(runs), 'run')} in this report.", table)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
+from fuser.errors import FusionError, meant
 from fuser.fusion.compositions import Compositions
 from fuser.fusion.ir import *
 from fuser.fusion.mma_ops import MmaOps
@@ -36,7 +36,7 @@ class Ops(Compositions, MmaOps):
         def __getattr__(self, name: str) -> None:
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise FusionError(f"ops.{name}: no such operation; use one of {', '.join(METHODS)}")
+            raise FusionError(f"ops.{name}: no such operation; {meant(name, METHODS)}")
 
 
 class FusionDefinition:
@@ -44,7 +44,14 @@ class FusionDefinition:
 
     def __init__(self) -> None:
         self._recorder = Recorder()
-        self.ops = Ops(self._recorder)
+        self.ops = self._recorder.ops = Ops(self._recorder)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> None:
+            if name in METHODS:
+                raise FusionError(f"fd.{name}: operations are methods of ops; use fd.ops.{name}")
+            raise AttributeError(f"a FusionDefinition has no {name}; {meant(name, dir(self))}")
 
     def __enter__(self) -> "FusionDefinition":
         return self

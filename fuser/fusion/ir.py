@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeVar
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
+from fuser.fusion.operators import Operators, Recorded
 
 T = TypeVar("T", bound=Hashable)
 
@@ -79,7 +80,7 @@ reductions of the TMA engine; or all store theirs, in memory or, as a cluster, i
 memory, wait for each other, and each adds up some columns of all; or the last-arriving one all."""
 
 
-class Requests(Protocol):
+class Requests(Recorded, Protocol):
     """Takes what is asked of the tensors of a definition under construction."""
 
     def meet(self, tv: "TensorView", method: str) -> None:
@@ -87,8 +88,10 @@ class Requests(Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class TensorView:
+class TensorView(Operators):
     """One tensor of a fusion, and the operation that defines it.
+
+    Python's operators record operations, but `==` is identity (`fuser.fusion.operators`).
 
     Parameters
     ----------
@@ -149,6 +152,11 @@ class TensorView:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.logical)
+
+    @property
+    def recorded(self) -> Recorded | None:
+        """The definition under construction, for operators."""
+        return self.requests
 
     @property
     def held(self) -> str:

@@ -145,6 +145,7 @@ class Recorder:
         self.outputs: list[TensorView] = []
         self.extents = Extents()
         self.meets: dict[TensorView, Meet] = {}
+        self.ops: object = None
         self._own: set[int] = set()
         self._reduced: dict[TensorView, TensorView] = {}
 
@@ -304,6 +305,12 @@ class Recorder:
             refuse(call, "sums of f16 would be rounded in every turn; leave accumulate out")
         self.meets[reduced] = known[0]
 
+    def operate(self, op: str, *args: object, **options: object) -> TensorView:
+        """Record what an operator of a tensor stands for: the method of `ops` of that name."""
+        made = getattr(self.ops, op)(*args, **options)
+        assert isinstance(made, TensorView), f"{op} gives one tensor"
+        return made
+
     def pointwise(self, op: str, *operands: object) -> TensorView:
         """Check and record a pointwise operation of the table, other than `cast`."""
         spec = OPS[op]
@@ -350,7 +357,10 @@ class Recorder:
         shapes = [tuple(map(self.extents.find, tv.shape)) for tv in tensors]
         shown = " and ".join(map(show_shape, shapes))
         if len({len(shape) for shape in shapes}) > 1:
-            refuse(call, f"shapes {shown} differ in rank; broadcast the smaller one first")
+            least = min(tensors, key=lambda tv: tv.rank)
+            new = [True] * (max(map(len, shapes)) - least.rank) + [False] * least.rank
+            how = f"broadcast({least}, is_broadcast_dim={new})"
+            refuse(call, f"shapes {shown} differ in rank; broadcast the smaller one first: {how}")
         pairs: list[tuple[Extent, Extent]] = []
         logical: list[IterDomain] = []
         for extents in zip(*shapes, strict=True):

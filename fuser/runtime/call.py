@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
+from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Expr, Var, substitute
 from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
+from fuser.schedule.params import NormParams, ReductionParams
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import Layout, Viewed
 
 ONE_ELEMENT = 16
 """Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
+_SPECIAL = (NormParams, ReductionParams)
+"""Params that are PointwiseParams with more to say."""
 NO_ADDRESS = 0
 """Address of a tensor that does not exist yet; allocators give multiples of 256 bytes."""
 
@@ -49,6 +52,30 @@ class Spec:
         """Bytes of the elements that lie at places of their own."""
         places = (n for n, s in zip(self.shape, self.strides, strict=True) if s)
         return prod(places) * self.dtype.nbytes
+
+
+def asked(call: str, fusion: object, params: object) -> None:
+    """Refuse what is no Fusion, or no params, of a call such as ``Executable``.
+
+    FusionError or ScheduleError, with what to pass instead.
+    """
+    kind = type(fusion).__name__
+    if not isinstance(fusion, Fusion):
+        way_out = "a FusionDefinition gives one by fusion()"
+        if hasattr(fusion, "define_tensor"):
+            way_out = f"pass the finished definition: {call}(fd.fusion())"
+        raise FusionError(f"{call}(<{kind}>): {kind} is no Fusion; {way_out}")
+    if params is None or isinstance(params, Params):
+        return
+    known = ", ".join(sorted(one.__name__ for one in (*get_args(Params), *_SPECIAL)))
+    if isinstance(params, type):
+        why = f"{params.__name__} is a class; make one with {params.__name__}(tile, ...)"
+        raise ScheduleError(f"{call}(fusion, {params.__name__}): {why}")
+    kind = type(params).__name__
+    raise ScheduleError(
+        f"{call}(fusion, <{kind}>): {kind} is no schedule; pass one of {known}, or leave it out "
+        "and the heuristic chooses"
+    )
 
 
 def number(expr: Expr, values: Mapping[Var, Expr]) -> int:

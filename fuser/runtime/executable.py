@@ -18,7 +18,15 @@ from fuser.errors import FusionError
 from fuser.fusion.ir import Fusion, Scalar, TensorView
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import Binding, bind
-from fuser.runtime.call import Spec, extents_of, intermediate_spec, refuse, shape_of, with_parts
+from fuser.runtime.call import (
+    Spec,
+    asked,
+    extents_of,
+    intermediate_spec,
+    refuse,
+    shape_of,
+    with_parts,
+)
 from fuser.runtime.classify import classify
 from fuser.runtime.explain import Explanation, explain
 from fuser.runtime.launch import Argument, BoundKernel, load_function
@@ -63,6 +71,7 @@ class Executable:
     def __init__(
         self, fusion: Fusion, params: Params | None = None, *, poison: bool = False
     ) -> None:
+        asked("Executable", fusion, params)
         self.fusion = fusion
         self.params = params
         self._defines = ("FUSER_POISON_SMEM",) if poison else ()

@@ -15,7 +15,7 @@ from fuser.errors import FusionError
 from fuser.fusion.ir import Fusion, Symbol, TensorView, call, show_shape
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form
-from fuser.runtime.call import Spec, extents_of, output_spec, shape_of, with_parts
+from fuser.runtime.call import Spec, asked, extents_of, output_spec, shape_of, with_parts
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import Access
 from fuser.schedule.segment import Segment, segments
@@ -131,6 +131,7 @@ def explain(
     ScheduleError
         If the params cannot serve them.
     """
+    asked("explain", fusion, params)
     specs = _specs(fusion, shapes)
     cut = classify(fusion, params, specs, extents, sms)
     found = segments(fusion, cut.choices)
@@ -240,12 +241,12 @@ def _specs(fusion: Fusion, shapes: Sequence[Shape]) -> dict[str, Spec]:
         if given is None:
             raise FusionError(f"explain({arg}): it is a tensor; give its shape")
         if not isinstance(given, Spec):
-            given = _dense(arg, tuple(given), n << 32)
+            given = dense(arg, tuple(given), n << 32)
         out[arg.name] = given
     return out
 
 
-def _dense(tv: TensorView, shape: tuple[int, ...], address: int) -> Spec:
+def dense(tv: TensorView, shape: tuple[int, ...], address: int) -> Spec:
     """Return the spec of an input without gaps, in its stride order."""
     strides = [0] * len(shape)
     span = 1

@@ -56,9 +56,14 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     found = _read(path)
     if found is not None:
         return Cubin(found[0], found[1], key, cached=True)
-    image, log = _compile(source, options)
+    image, log, _ = _compile(source, options)
     _write(path, image, log)
     return Cubin(image, log, key, cached=False)
+
+
+def compile_ptx(source: str) -> str:
+    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; it is not cached."""
+    return _compile(source, OPTIONS)[2]
 
 
 def cache_dir() -> Path:
@@ -86,7 +91,8 @@ def _key(source: str, options: tuple[str, ...]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
+def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+    """Return cubin, log and PTX."""
     headers = _headers()
     error, program = nvrtc.nvrtcCreateProgram(
         source.encode(),
@@ -116,7 +122,10 @@ def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         image = bytearray(size)
         nvrtc.nvrtcGetCUBIN(program, image)
-        return bytes(image), log
+        _, size = nvrtc.nvrtcGetPTXSize(program)
+        ptx = bytearray(size)
+        nvrtc.nvrtcGetPTX(program, ptx)
+        return bytes(image), log, ptx.rstrip(b"\0").decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

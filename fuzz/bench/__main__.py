@@ -12,8 +12,11 @@ from rich.console import Console
 
 from fuser.runtime.executable import device_present
 from fuzz.bench import pointwise, shapes
-from fuzz.bench.row import measure, table
+from fuzz.bench.row import PRACTICAL_BYTES, PRACTICAL_FLOPS, measure, medians, table
 from fuzz.bench.rows import compile_ahead, rows
+from fuzz.campaign.environment import machine, versions
+from fuzz.campaign.ledger import Ledger
+from fuzz.campaign.record import BENCH
 from fuzz.exit_code import FAILED, HARNESS, Command
 
 
@@ -24,6 +27,12 @@ from fuzz.exit_code import FAILED, HARNESS, Command
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
 @click.option("--random", "drawn", type=click.IntRange(min=1), help="Draw so many shapes a kind.")
 @click.option("--seed", default=0, help="Seed of the shapes that are drawn.")
+@click.option(
+    "--ledger",
+    default=Path("reports", "out", "ledger.sqlite"),
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+)
 @click.option("--workers", default=1, help="Processes that compile before anything is timed.")
 def main(
     out: Path | None,
@@ -33,9 +42,13 @@ def main(
     no_compile: bool,
     drawn: int | None,
     seed: int,
+    ledger: Path,
     workers: int,
 ) -> None:
-    """Time our kernels against torch, torch.compile, Triton, Liger and a copy kernel."""
+    """Time our kernels against torch, torch.compile, Triton, Liger and a copy kernel.
+
+    All samples go into the ledger, of which `python -m reports` makes a page.
+    """
     if not device_present():
         click.echo("bench: no CUDA device; nothing was measured", err=True)
         sys.exit(HARNESS)
@@ -52,17 +65,21 @@ def main(
             console.print(complaint)
     measured: dict[str, dict[str, float]] = {}
     off = 0
-    for row in chosen:
-        try:
-            measured[row.name] = measure(row, tune=tune, compiled=not no_compile)
-        except click.ClickException as error:
-            off += 1
-            console.print(error.message, style="red")
-            continue
-        console.print(row.name, row.says, measured[row.name])
-        torch.cuda.empty_cache()
-        if out is not None:
-            out.write_text(json.dumps(measured, indent=1))
+    with Ledger(ledger) as book:
+        run = book.start(BENCH, facts())
+        for row in chosen:
+            try:
+                timings = measure(row, tune=tune, compiled=not no_compile)
+            except click.ClickException as error:
+                off += 1
+                console.print(error.message, style="red")
+                continue
+            book.add_timings(run, timings)
+            measured[row.name] = medians(timings)
+            console.print(row.name, row.says, measured[row.name])
+            torch.cuda.empty_cache()
+            if out is not None:
+                out.write_text(json.dumps(measured, indent=1))
     console.print(table(chosen, measured))
     if drawn is not None:
         console.print(shapes.summary(measured, chosen))
@@ -71,6 +88,12 @@ def main(
         console.print(f"call: {ours:.1f} us on the host, bare launch {bare:.1f} us")
     if off:
         sys.exit(FAILED)
+
+
+def facts() -> dict[str, str | int | float]:
+    """Return what a reader needs to judge times by."""
+    roofs = {"flops_per_s": PRACTICAL_FLOPS, "bytes_per_s": PRACTICAL_BYTES}
+    return {**versions(), **machine(), "device": torch.cuda.get_device_name(), **roofs}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ replayed in a shuffled order, so that clocks and neighbours hit all alike.  Rand
 
 from __future__ import annotations
 
+import json
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +24,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion
 from fuser.runtime.executable import Executable
 from fuser.schedule.shape_class import Params
+from fuzz.campaign.record import DEFAULT, ROOF, Timing
 
 Tensors = tuple[torch.Tensor, ...]
 Form = Callable[..., "torch.Tensor | Tensors"]
@@ -33,9 +36,6 @@ LONG_US = 20_000.0
 """A graph repeats its calls until it takes about so long."""
 PRACTICAL_FLOPS, PRACTICAL_BYTES = 790e12, 4.3e12
 """What an H200 does per second on random bf16 data; the roof of a row."""
-DEFAULT = "ours, default"
-ROOF = "copy"
-"""Peers whose name begins so show what the memory can do; nobody would use them instead."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def warm(row: Row, *, compiled: bool) -> None:
         Executable(row.fusion())(*given)
 
 
-def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
-    """Time all peers of a row; medians in microseconds by name.  What is off too far is refused."""
+def measure(row: Row, *, tune: bool, compiled: bool) -> list[Timing]:
+    """Time all peers of a row.  What is off too far is refused."""
     count = max(2, min(8, 2 * L2_BYTES // row.nbytes + 1))
     sets = [row.inputs() for _ in range(count)]
     outs = tuple(torch.empty_like(out) for out in together(row.form(*sets[0])))
@@ -124,23 +124,46 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
     tried: dict[str, Params | None] = {DEFAULT: None}
     if tune:
         tried |= {f"ours, {name}": params for name, params in row.candidates().items()}
+    first_s: dict[str, float] = {}
     for name, params in tried.items():
         run = Executable(fusion, params)
+        start = time.perf_counter()
         try:
             run(*sets[0], out=outs)
         except ScheduleError:
             continue
+        first_s[name] = time.perf_counter() - start
         off = row.error(sets[0], outs)
         if not off <= row.tolerance:
             raise click.ClickException(f"{row.name} by {name}: off by {off:.3g}; not timed")
         peers[name] = lambda *given, run=run: run(*given, out=outs)
-    return side_by_side(peers, sets)
+    taken = side_by_side(peers, sets)
+    copies = [median(times) for name, times in taken.items() if name.startswith(ROOF)]
+    return [
+        Timing(
+            row=row.name,
+            kind=type(row).__name__,
+            says=row.says,
+            peer=name,
+            nbytes=row.nbytes,
+            flops=row.flops,
+            roof_us=min(copies, default=row.roof_us),
+            first_s=first_s.get(name, 0.0),
+            samples=json.dumps([round(us, 3) for us in times]),
+        )
+        for name, times in taken.items()
+    ]
+
+
+def medians(timings: Sequence[Timing]) -> dict[str, float]:
+    """Return the median microseconds of a row by peer."""
+    return {timing.peer: round(median(json.loads(timing.samples)), 2) for timing in timings}
 
 
 def side_by_side(
     peers: Mapping[str, Callable[..., object]], sets: Sequence[Tensors], samples: int = SAMPLES
-) -> dict[str, float]:
-    """Return the microseconds of a call of each peer, on `sets` in turn: shuffled medians."""
+) -> dict[str, list[float]]:
+    """Return the microseconds of a call of each peer, on `sets` in turn, in shuffled order."""
     graphs = {name: _capture(call, sets) for name, call in peers.items()}
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     order = list(graphs)
@@ -150,7 +173,7 @@ def side_by_side(
         for name in order:
             graph, calls = graphs[name]
             taken[name].append(_timed(graph.replay) / calls)
-    return {name: round(median(times), 2) for name, times in taken.items()}
+    return taken
 
 
 def table(rows: Sequence[Row], measured: Mapping[str, Mapping[str, float]]) -> Table:

@@ -16,7 +16,8 @@ from torch.nn import functional
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuzz.bench import norms, pointwise, reductions
-from fuzz.bench.row import DEFAULT, Row
+from fuzz.bench.row import Row
+from fuzz.campaign.record import DEFAULT
 
 ROWS, COLS = (16, 200_000), (16, 130_000)
 """Least and most rows and columns; both are drawn with all sizes alike likely, on a log scale."""

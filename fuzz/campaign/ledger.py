@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from fuzz.campaign.record import COLUMNS, SCHEMA, UPGRADE, VERSION, Record, signature
+from fuzz.campaign.record import (
+    COLUMNS,
+    SCHEMA,
+    TIMINGS,
+    UPGRADE,
+    VERSION,
+    Record,
+    Timing,
+    signature,
+)
 from fuzz.exit_code import USAGE, Command, writing
 
 Fact = str | int | float
@@ -151,6 +160,16 @@ class Ledger:
         """Remember the script of a shrunk failure, by its signature."""
         statement = "INSERT OR REPLACE INTO repros VALUES (?, ?, ?, ?)"
         self._write(statement, run, failure, case, path)
+
+    def add_timings(self, run: str, timings: Sequence[Timing]) -> None:
+        """Write what a benchmark measured of one row."""
+        self._db.executescript(TIMINGS)
+        holes = ", ".join("?" * (len(fields(Timing)) + 1))
+        with self._transaction():
+            self._db.executemany(
+                f"INSERT OR REPLACE INTO timings VALUES ({holes})",
+                [(run, *astuple(timing)) for timing in timings],
+            )
 
     def repros(self, run: str) -> dict[str, str]:
         """Return the paths of the scripts of a run, by the signature of the failure."""

@@ -110,6 +110,51 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 """Columns of the table `records` besides `run`."""
 
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long one peer takes for one row of the benchmark.
+
+    Parameters
+    ----------
+    row, kind, says : str
+        Name of the row, its kind such as ``Product``, and what it computes.
+    peer : str
+        Who: ``torch``, `DEFAULT`, another schedule of ours, or what begins with `ROOF`.
+    nbytes, flops : int
+        Of all tensors, each once; of products.
+    roof_us : float
+        Microseconds in which the device can move or multiply so much.
+    first_s : float
+        Seconds of the first call of ours, which compiles or reads the cache; 0 of others.
+    samples : str
+        Microseconds of a call as a list in JSON; the n-th of all peers were taken side by side.
+    """
+
+    row: str
+    kind: str
+    says: str
+    peer: str
+    nbytes: int
+    flops: int
+    roof_us: float
+    first_s: float
+    samples: str
+
+
+BENCH = "bench"
+"""What the name of a benchmark's run begins with."""
+DEFAULT = "ours, default"
+"""The peer whose schedule is chosen by the heuristics."""
+ROOF = "copy"
+"""Peers whose name begins so show what the memory can do; nobody would use them instead."""
+
+TIMINGS = f"""
+CREATE TABLE IF NOT EXISTS timings (run TEXT, {", ".join(f.name for f in fields(Timing))},
+    PRIMARY KEY (run, row, peer));
+"""
+"""The table of a benchmark's run; ledgers that have no such run may lack it."""
+
 VERSION = 3
 """`PRAGMA user_version` of a ledger with these tables."""
 
@@ -128,7 +173,7 @@ CREATE TABLE IF NOT EXISTS repros (run TEXT, signature TEXT, "case" TEXT, path T
     PRIMARY KEY (run, signature));
 CREATE TABLE IF NOT EXISTS records (run TEXT, {", ".join(f'"{name}"' for name in COLUMNS)},
     PRIMARY KEY (run, "case", oracle, subject, mutant, phase));
-"""
+{TIMINGS}"""
 """Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows."""
 
 

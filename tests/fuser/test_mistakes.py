@@ -19,6 +19,7 @@ from fuser.runtime import executable
 from fuser.runtime.binding import bind
 from fuser.runtime.call import Spec
 from fuser.runtime.executable import Call, Executable
+from fuser.runtime.explain import explain
 from fuser.schedule.params import PointwiseParams
 
 
@@ -224,6 +225,30 @@ def output_of_the_wrong_shape() -> None:
     executable._checked(prepared(), [x], [torch.zeros(8, 2, dtype=torch.bfloat16)])
 
 
+def definition_for_a_fusion() -> None:
+    fd, x = tensor(-1)
+    fd.add_output(fd.ops.relu(x))
+    Executable(fd)  # type: ignore[arg-type] # the mistake
+
+
+def params_for_a_fusion() -> None:
+    Executable(PIPELINED)  # type: ignore[arg-type] # the mistake
+
+
+def dict_for_params() -> None:
+    Executable(relu(), {"stages": 4})  # type: ignore[arg-type] # the mistake
+
+
+def class_for_params() -> None:
+    Executable(relu(), PointwiseParams)  # type: ignore[arg-type] # the mistake
+
+
+def definition_to_explain() -> None:
+    fd, x = tensor(-1)
+    fd.add_output(fd.ops.relu(x))
+    explain(fd, (8,))  # type: ignore[arg-type] # the mistake
+
+
 F, S = FusionError, ScheduleError
 MISTAKES: list[tuple[Callable[[], None], type[Exception], str]] = [
     (unknown_dtype, F, "unknown dtype; use one of f64, f32"),
@@ -263,6 +288,19 @@ MISTAKES: list[tuple[Callable[[], None], type[Exception], str]] = [
     (tensor_for_a_number, F, r"call\(S0\): got Tensor.*pass a Python number"),
     (output_over_an_input, F, "overlaps T0 in memory by 32 bytes; pass a tensor of its own"),
     (output_of_the_wrong_shape, F, r"contiguous torch.bfloat16 \(2, 8\); pass torch.empty"),
+    (
+        definition_for_a_fusion,
+        F,
+        r"is no Fusion; pass the finished .*: Executable\(fd.fusion\(\)\)",
+    ),
+    (
+        params_for_a_fusion,
+        F,
+        "PointwiseParams is no Fusion; a FusionDefinition gives one by fusion",
+    ),
+    (dict_for_params, S, "dict is no schedule; pass one of AmpereParams, MatmulParams, NormParams"),
+    (class_for_params, S, r"PointwiseParams is a class; make one with PointwiseParams\(tile"),
+    (definition_to_explain, F, r"pass the finished definition: explain\(fd.fusion\(\)\)"),
 ]
 
 

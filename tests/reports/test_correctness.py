@@ -1,57 +1,20 @@
 """Sections say the right numbers about a few records."""
 
-import dataclasses
-import errno
-import json
-import os
-import sqlite3
+from __future__ import annotations
+
 import warnings
-from contextlib import closing
-from pathlib import Path
+from dataclasses import replace
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from records import record
+from reported import REPROS, RUNS, SPLIT, book, frame
 from witnesses import RING
 
-from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import ORACLES, SHORT, STATUSES, Record
-from fuzz.exit_code import CLEAN, HARNESS, USAGE, CannotWrite
 from oracles.witness import dumps
-from reports import correctness, page
-from reports.__main__ import main, read
-
-RUNS = pd.DataFrame(
-    {
-        "run": ["r"],
-        "started": ["2026-11-20T10:00:00+00:00"],
-        "facts": [{"seed": 3, "elapsed_s": 2.0, "gpu": "no device, 0 cases run"}],
-    }
-)
-REPROS = pd.DataFrame({"run": ["r"], "signature": ["prover race direct/tma"], "path": ["a.py"]})
-
-
-def frame(*records: Record) -> pd.DataFrame:
-    """Records as the report reads them."""
-    return pd.DataFrame([dataclasses.asdict(r) for r in records])
-
-
-ROWS = (
-    record("a"),
-    record("a", oracle="build"),
-    record("a", oracle="simulator", subject="k trips=0"),
-    record("a", oracle="simulator", subject="k trips=3", status="fail", kind="race"),
-    record("b", oracle="build", status="invalid", reason="too much shared memory"),
-    record("c", status="fail", kind="race", reason="line 3"),
-    record("c", oracle="simulator", status="fail", kind="race"),
-    record("d", status="unknown", reason="z3 gave up"),
-    record("s", status="fail", kind="race", phase="shrink"),
-    record("m", status="pass", mutant="drop line 3"),
-    record("m", oracle="simulator", status="fail", mutant="drop line 3"),
-    record("m", oracle="mutant", status="fail", reason="only the simulator", mutant="drop line 3"),
-)
-SPLIT = frame(*ROWS)
+from reports import correctness
+from reports.correctness import Failure
 
 
 def test_every_case_is_in_one_bucket_of_each_oracle() -> None:
@@ -86,14 +49,6 @@ def test_only_opposite_answers_are_disagreements() -> None:
     assert section.says.startswith("1 of 4 cases")
 
 
-def test_a_failure_is_listed_once_with_its_script() -> None:
-    """The reader wants one row per bug, and the command that shows it."""
-    table = correctness.failures(SPLIT, REPROS).table
-    rows = table[table["oracle"] == "prover"]
-    assert rows[["cases", "case", "repro"]].to_numpy().tolist() == [[2, "c", "a.py"]]
-    assert len(table) == 2
-
-
 def test_open_answers_are_listed_with_reasons() -> None:
     """Unknown is not pass, and the reader must see why."""
     section = correctness.unanswered(SPLIT)
@@ -110,143 +65,83 @@ def test_remarks_on_passed_cases_are_counted() -> None:
     assert section.says.startswith("3 times")
 
 
-def test_the_mutant_table_says_who_killed() -> None:
-    """A blind judge is a failure of ours."""
-    row = correctness.kills(SPLIT).table.iloc[0]
-    assert (row["prover"], row["simulator"], row["status"]) == ("survived", "killed", "fail")
-    says = correctness.mutants(SPLIT).says
-    assert says.startswith("1 mutant: 0 killed by both judges, 0 redundant syncs, 1 past a blind")
+def shown(*records: Record, **changes: object) -> dict[str, Failure]:
+    """Return the failures by signature."""
+    return {failure.signature: failure for failure in correctness.found(book(*records, **changes))}
 
 
-def test_times_give_median_and_claims_per_family() -> None:
-    """The goals of 100 ms and 50 ms are read off here."""
-    rows = [record(f"c{n}", seconds=s, checked=4) for n, s in enumerate((0.01, 0.02, 0.3))]
-    rows += [record(r.case, oracle="simulator", seconds=0.2) for r in rows]
-    section = correctness.times(frame(*rows))
-    assert section.table["median ms"].tolist() == pytest.approx([20.0, 200.0])
-    assert section.table["claims"].tolist() == [12, 9]
-    assert section.says.startswith("1 of 2 medians")
-    assert section.figure is not None
+def test_a_failure_is_shown_once_with_its_command_and_fusion() -> None:
+    """The reader wants one card per bug, and the command that shows it."""
+    known = shown(before=frozenset({"simulator race direct/tma"}))
+    assert list(known) == ["prover race direct/tma", "simulator race direct/tma"]
+    failure = known["prover race direct/tma"]
+    assert (failure.cases, failure.case, failure.new) == (2, "c", True)
+    assert failure.command == "nox -s repro -- a.py"
+    assert failure.fusion == "case = Case(...)"
+    assert not known["simulator race direct/tma"].new
+    section = correctness.failures(list(known.values()), 1)
+    assert section.says.startswith("2 kinds of failure, 1 new: 1 older run met the others.")
+    assert section.body is not None
+    assert section.body.count("data-copy") == 1
+    assert "There is no script" in section.body
+    assert correctness.failures([], 0).body is None
 
 
-def test_times_say_how_many_proofs_are_confirmed_in_full() -> None:
-    """A proof by one engine only is one, but the page shows how often."""
-    names = ("order mma-result-coverage", "mma-result-coverage", "")
-    rows = [record(f"c{n}", confirmed=text) for n, text in enumerate(names)]
-    rows += [record("d", status="fail", kind="RAW"), record("d", oracle="simulator")]
-    section = correctness.times(frame(*rows))
-    assert section.table["confirmed in full"].tolist() == [1, ""]
-    assert section.says.endswith("z3 confirms all of the order in 1 of 3 proofs.")
-
-
-def test_operations_are_counted_per_operand_type() -> None:
-    """Coverage is a count of cases, not of records."""
-    rows = [record("a", ops="add/f32 exp/bf16"), record("a", oracle="simulator", ops="add/f32")]
-    table = correctness.operations(frame(*rows)).table
-    assert table.to_dict("records") == [
-        {"op": "add", "f32": 1, "bf16": 0},
-        {"op": "exp", "f32": 0, "bf16": 1},
+def test_the_execution_shown_is_that_of_the_shrunk_kernel() -> None:
+    """Of an unshrunk one, the lines would be those of another text."""
+    large = replace(RING, kernel="large")
+    rows = [
+        record("w", status="fail", kind="race", witness=dumps(large)),
+        record("c", status="fail", kind="race", witness=dumps(RING), phase="shrink"),
     ]
+    failure = shown(*rows)["prover race direct/tma"]
+    assert failure.case == "c"
+    assert RING.says in failure.drawing
+    assert {12, 24} < failure.lines
+    told = replace(book(*rows), records=frame(*rows).assign(kernel=["", "kernel k\n  a < b"]))
+    section = correctness.failures(correctness.found(told), 0)
+    assert "a &lt; b" in (section.body or "")
 
 
-def test_mechanisms_are_counted_per_stages() -> None:
-    """A ring depth that was never drawn shows as a hole."""
-    rows = [record("a"), record("b", family="tma-pipelined/tma", stages=3)]
-    table = correctness.mechanisms(frame(*rows)).table
-    assert list(table.columns)[1:] == ["1 stage", "3 stages"]
-    assert table.iloc[1, 1:].tolist() == [0, 1]
+def test_new_failures_come_first() -> None:
+    """What is known was seen yesterday."""
+    rows = [record("c", oracle=name, status="fail", kind="x") for name in ("prover", "simulator")]
+    order = list(shown(*rows, before=frozenset({"prover x direct/tma"})))
+    assert order == ["simulator x direct/tma", "prover x direct/tma"]
+
+
+def test_what_is_not_met_any_more_is_said() -> None:
+    """It is mended, or was not drawn again."""
+    known = book(before=frozenset({"prover RAW direct/direct", "prover race direct/tma"}))
+    section = correctness.gone(known, correctness.found(known))
+    assert section.table["failure"].tolist() == ["prover RAW direct/direct"]
+
+
+def test_the_gpu_stands_against_each_judge() -> None:
+    """A failure that only the device shows is a bug of a judge, or of our picture of it."""
+    rows = [record("a"), record("a", oracle="gpu", status="fail"), record("b", oracle="gpu")]
+    rows += [record("b", oracle="simulator", status="fail")]
+    section = correctness.device(frame(*rows))
+    assert section.says.startswith("2 cases ran on a GPU; 1 failed there alone, 1 only before")
+    passed = section.table.set_index(["gpu", "judge"])["pass"]
+    assert passed["fail", "prover"] == 1
+    assert correctness.device(SPLIT).says == "No case ran on a GPU."
 
 
 @pytest.mark.parametrize("rows", [[], [record("a")]])
 def test_every_section_stands_on_little_or_nothing(rows: list[Record]) -> None:
     """A campaign that was interrupted at once still gets its page."""
-    records = frame(*rows) if rows else pd.DataFrame(columns=list(frame(record("a")).columns))
+    records = frame(*rows)
     for make in (
         correctness.disagreements,
         correctness.unanswered,
         correctness.warnings,
-        correctness.mutants,
-        correctness.kills,
-        correctness.times,
-        correctness.mechanisms,
-        correctness.operations,
-        correctness.families,
+        correctness.device,
     ):
         assert make(records).says
     assert correctness.totals(records, RUNS).says
-    assert correctness.failures(records, REPROS).says
     assert correctness.headline(records, RUNS).says
-
-
-def test_a_ledger_becomes_a_page(tmp_path: Path) -> None:
-    """The whole way that the command takes."""
-    path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as book:
-        run = book.start("seed3", {"seed": 3, "elapsed_s": 1.0})
-        book.append(run, ROWS)
-        book.start("other", {})
-    records, runs, _ = read(path, ["seed3"])
-    assert len(records) == len(SPLIT)
-    assert json.dumps(runs["facts"].iloc[0]) == '{"seed": 3, "elapsed_s": 1.0}'
-    done = CliRunner().invoke(main, [str(path), "--run", "seed3"])
-    assert (done.exit_code, done.stdout) == (CLEAN, f"{tmp_path / 'index.html'}\n")
-    html = (tmp_path / "index.html").read_text()
-    assert "2 of 4 cases failed, 1 mutant survived a blind judge" in html
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("ledger.sqlite --run seed3 --run nope", USAGE, "--run nope: not among the 2 runs of"),
-        ("none.sqlite --run seed3", USAGE, "none.sqlite does not exist"),
-        ("text", USAGE, "file is not a database; name a ledger of `python -m fuzz`"),
-        ("old.sqlite", USAGE, "version 7 of a ledger, this program reads"),
-        ("ledger.sqlite --out text/page.html", HARNESS, "cannot be written: File exists: text"),
-    ],
-)
-def test_what_is_no_page_is_not_exit_code_0(
-    words: str, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor 1, which would read as a failure found."""
-    monkeypatch.chdir(tmp_path)
-    with Ledger(Path("ledger.sqlite")) as book:
-        book.append(book.start("seed3", {"seed": 3}), ROWS)
-        book.start("other", {})
-    Path("text").write_text("no database at all, but long enough to be looked at" * 40)
-    with closing(sqlite3.connect("old.sqlite")) as db:
-        db.execute("PRAGMA user_version=7")
-    done = CliRunner().invoke(main, words.split())
-    assert done.exit_code == code, done.output
-    assert says in done.stderr
-    assert not Path("index.html").exists()
-
-
-def test_a_page_that_cannot_be_written_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk must not cost the report of the run before."""
-
-    def full(path: Path, text: str, **_: str) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    page.write(tmp_path / "index.html", "title", correctness.headline(SPLIT, RUNS), [])
-    before = (tmp_path / "index.html").read_text()
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(CannotWrite, match="No space left on device: .*; make room, or name"):
-        page.write(tmp_path / "index.html", "other", correctness.headline(SPLIT, RUNS), [])
-    assert (tmp_path / "index.html").read_text() == before
-
-
-def test_a_failure_that_carries_a_witness_is_drawn() -> None:
-    """The execution is what convinces a reader; once for each signature."""
-    shown = record("w", status="fail", kind="WAR", witness=dumps(RING))
-    again = record("x", status="fail", kind="WAR", witness=dumps(RING))
-    section = correctness.failures(frame(*ROWS, shown, again), REPROS)
-    assert section.figure is not None
-    assert section.figure.count("<svg") == 1
-    assert RING.says in section.figure
-    assert "witness" not in section.table
-    assert correctness.failures(SPLIT, REPROS).figure is None
+    assert correctness.found(book(records=records, repros=REPROS[:0])) == []
 
 
 def test_runs_without_facts_are_shown_without_a_warning() -> None:

@@ -2,14 +2,12 @@
 
 import re
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from reports.figure import Panel, Spread, spreads
-from reports.page import MAX_ROWS, Headline, Section, number, render
+from reports.page import MAX_ROWS, Headline, Link, Section, Share, number, render
 
 STYLE = (Path(__file__).parents[2] / "reports" / "page.css").read_text()
 HEADLINE = Headline("pass", "4 cases, no failure", (("Time", "60 s"),))
@@ -127,11 +125,19 @@ def test_all_text_has_enough_contrast(theme: int) -> None:
     assert contrast(colour["ink"], hottest) >= 4.5
 
 
-def test_spreads_lie_on_a_common_logarithmic_axis() -> None:
-    """A median twice as long must lie to the right, and inside its box."""
-    made = tuple(Spread(f"f{n}", n, 2 * n, 3 * n, 4 * n, 9 * n) for n in (1.0, 2.0, 4.0))
-    svg = spreads((Panel("proof", "ms", 100, made),))
-    assert svg is not None
-    boxes = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*class="mid"', svg)]
-    assert all(a < b for a, b in pairwise(boxes))
-    assert spreads((Panel("proof", "ms", 100, ()),)) is None
+def test_a_share_that_is_not_all_stands_out_and_so_does_a_hole() -> None:
+    """A mutant that survived, and a legal cell that nothing met."""
+    cells = pd.DataFrame(
+        {"sync": ["a", "b"], "x": [Share(2, 2), Share(1, 3)], "y": [0, None]}, dtype=object
+    )
+    html = render("t", HEADLINE, [Section("A", "says", cells, look="heat")])
+    found = [attrs["class"] for tag, attrs in Tags(html).found if tag == "td"]
+    assert found == ["hot", "empty", "missed", "none"]
+    assert ">1/3</td>" in html
+
+
+def test_pages_know_each_other() -> None:
+    """Of one page alone there is nothing to link to."""
+    html = render("t", HEADLINE, [], Link("Performance", "performance.html"))
+    assert '<a href="performance.html">Performance</a>' in html
+    assert 'aria-label="Pages"' not in render("t", HEADLINE, [])

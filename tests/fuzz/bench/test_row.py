@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from io import StringIO
+from pathlib import Path
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -14,7 +19,9 @@ from rich.console import Console
 
 from fuzz.bench import norms, pointwise, products, reductions, shapes
 from fuzz.bench.__main__ import main
-from fuzz.bench.row import DEFAULT, table, together
+from fuzz.bench.row import Row, table, together
+from fuzz.campaign.record import BENCH, DEFAULT, Timing
+from fuzz.exit_code import FAILED
 from oracles.reference.evaluate import evaluate
 
 ROWS = [*pointwise.rows(), *products.rows(), *reductions.rows()]
@@ -107,3 +114,34 @@ def test_nothing_is_measured_without_a_device_and_that_is_said() -> None:
         done = CliRunner().invoke(main, ["--only", "G1"])
     assert done.exit_code == 3
     assert "nothing was measured" in done.output
+
+
+def test_a_benchmark_writes_its_samples_into_the_ledger(tmp_path: Path) -> None:
+    """Beside those of campaigns; a row that is off is not in it, and the exit code says so."""
+
+    def measured(row: Row, **_: bool) -> list[Timing]:
+        if row.name == ROWS[1].name:
+            raise click.ClickException("off by 3; not timed")
+        samples = {"torch": "[2.0, 4.0, 3.0]", DEFAULT: "[1.0, 2.0, 1.5]"}
+        return [
+            Timing(row.name, "Pointwise", row.says, who, 8, 0, 1.0, 0.5, taken)
+            for who, taken in samples.items()
+        ]
+
+    path = tmp_path / "ledger.sqlite"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fuzz.bench.__main__.device_present", lambda: True)
+        patch.setattr("fuzz.bench.__main__.measure", measured)
+        patch.setattr(torch.cuda, "get_device_name", lambda: "no device")
+        only = f"{ROWS[0].name},{ROWS[1].name}"
+        done = CliRunner().invoke(main, ["--only", only, "--ledger", str(path)])
+    assert done.exit_code == FAILED, done.output
+    assert "'torch': 3.0, 'ours, default': 1.5" in done.output
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT run, row, peer, samples FROM timings").fetchall()
+        ((facts,),) = db.execute("SELECT facts FROM runs").fetchall()
+    assert rows == [
+        (BENCH, ROWS[0].name, "torch", "[2.0, 4.0, 3.0]"),
+        (BENCH, ROWS[0].name, DEFAULT, "[1.0, 2.0, 1.5]"),
+    ]
+    assert json.loads(facts)["flops_per_s"] > 1e14

@@ -1,0 +1,46 @@
+"""From records to one verdict per case and oracle: what all sections count."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fuzz.campaign.record import WORST_FIRST
+
+_ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
+
+
+def ordinary(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that count in totals: no mutants, nothing from shrinking."""
+    return records[(records["mutant"] == "") & (records["phase"] != "shrink")]
+
+
+_last: list[pd.DataFrame] = []
+"""Records and their verdicts: all sections of a page ask for the same."""
+
+
+def verdicts(records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per case and oracle, with the worst status that it got."""
+    if not _last or _last[0] is not records:
+        _last[:] = [records, _verdicts(records)]
+    return _last[1]
+
+
+def _verdicts(records: pd.DataFrame) -> pd.DataFrame:
+    ranked = ordinary(records).assign(
+        rank=lambda rows: rows["status"].map(_ORDER), runs=1, milliseconds=milliseconds
+    )
+    worst = ranked.sort_values("rank", kind="stable").drop_duplicates(["case", "oracle"])
+    sums = ranked.groupby(["case", "oracle"], as_index=False)[["checked", "runs"]].sum()
+    return worst.drop(columns=["checked", "runs"]).merge(sums, on=["case", "oracle"])
+
+
+def judged(records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each case that any judge has answered."""
+    cases = verdicts(records)
+    answered = cases[~cases["status"].isin(["invalid", "error"]) & (cases["oracle"] != "build")]
+    return answered.drop_duplicates("case")
+
+
+def milliseconds(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return the time of each record."""
+    return rows["seconds"] * 1e3
