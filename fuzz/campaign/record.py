@@ -110,17 +110,12 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 """Columns of the table `records` besides `run`."""
 
-VERSION = 3
-"""`PRAGMA user_version` of a ledger with these tables."""
-
-UPGRADE = {
-    1: "ALTER TABLE records ADD COLUMN witness TEXT DEFAULT ''",
-    2: "ALTER TABLE records ADD COLUMN confirmed TEXT DEFAULT ''",
-}
-"""What turns a ledger of an older version into one of the next."""
+VERSION = 4
+"""`PRAGMA user_version` of a ledger with these tables; there is one version, others are refused."""
 
 SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS rounds (run TEXT, worker INTEGER, round INTEGER,
     PRIMARY KEY (run, worker, round));
 CREATE TABLE IF NOT EXISTS cases ("case" TEXT PRIMARY KEY, text TEXT NOT NULL);
@@ -129,7 +124,9 @@ CREATE TABLE IF NOT EXISTS repros (run TEXT, signature TEXT, "case" TEXT, path T
 CREATE TABLE IF NOT EXISTS records (run TEXT, {", ".join(f'"{name}"' for name in COLUMNS)},
     PRIMARY KEY (run, "case", oracle, subject, mutant, phase));
 """
-"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows."""
+"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows.
+
+What belongs to a run names it in its first column; the id of a run is the same on all machines."""
 
 
 def signature(record: Record) -> str:
