@@ -78,7 +78,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def fuzz(session: nox.Session) -> None:
     """Run a campaign and write its report: nox -s fuzz -- --seconds 600 --seed 0."""
-    _judging(session, "fuzz.campaign", *session.posargs)
+    _judging(session, "fuzz", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

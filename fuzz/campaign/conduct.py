@@ -6,15 +6,12 @@ Ctrl-C loses any.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -24,17 +21,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from fuser.runtime.executable import device_present
 from fuzz import floor
 from fuzz.campaign import corpus, driver, repro, summary
-from fuzz.campaign.child import FAR, LIMIT_S
 from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger
+from fuzz.campaign.pool import Ended, Local, Pool
 from fuzz.campaign.record import PHASES, SHORT, Record, signature
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 
-GRACE_S = 30.0
-"""Time in which a driver must start, and after its last case end."""
+REPLACED = 3
+"""Drivers of a lane that may die before it is given up."""
 STATUS_S = 10.0
 """Seconds between status lines where the output is no terminal."""
 
@@ -127,12 +124,15 @@ class Campaign:
 
 def conduct(plan: driver.Plan, console: Console) -> int:
     """Run a campaign and return its exit code."""
-    name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
-    with Ledger(plan.ledger) as book:
+    with Local(plan.workers) as pool, Ledger(plan.ledger) as book:
+        name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
         facts: dict[str, Fact] = {"seed": plan.seed, "shard": "/".join(map(str, plan.shard))}
         facts |= {**versions(), **machine(), "workers": plan.workers}
         run = book.resume(name) if plan.resume else None
-        run = run or book.start(name, facts)
+        if run is None:
+            run = book.start(name, facts)
+        else:
+            book.hold()
         before = float(book.facts(run).get("elapsed_s", 0.0))
         campaign = Campaign(plan, book, run, console)
         gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
@@ -140,7 +140,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
         console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
         with writing(f"repros {str(plan.repros)!r}", plan.repros, "name another --ledger"):
             plan.repros.mkdir(exist_ok=True)
-        interrupted = _listen(campaign)
+        interrupted = _listen(campaign, pool)
         campaign.records = book.records(run)  # with those from before it was resumed
         elapsed = max(campaign.elapsed, 1e-9)
         short = list(floor.shortfalls(campaign.records, campaign.asked))
@@ -170,83 +170,65 @@ def conduct(plan: driver.Plan, console: Console) -> int:
     return code
 
 
-def _listen(campaign: Campaign) -> bool:
+def _listen(campaign: Campaign, pool: Pool) -> bool:
     """Start the drivers and write down what they say; tell whether the user interrupted."""
-    plan = campaign.plan
-    context = multiprocessing.get_context("spawn")
-    inboxes: dict[Connection, int] = {}
-    processes: list[SpawnProcess] = []
-    interrupted = False
+    bar = Progress(
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=campaign.console,
+        transient=True,
+        disable=not campaign.console.is_terminal,
+    )
     try:
-        for worker in range(plan.workers):
-            inbox, outbox = context.Pipe(duplex=False)
-            process = context.Process(target=driver.drive, args=(_job(campaign, worker), outbox))
-            process.start()
-            outbox.close()
-            inboxes[inbox] = worker
-            processes.append(process)
-        bar = Progress(
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=campaign.console,
-            transient=True,
-            disable=not campaign.console.is_terminal,
-        )
         with bar:
-            _receive(campaign, inboxes, bar)
+            _receive(campaign, pool, bar)
     except KeyboardInterrupt:
-        interrupted = True
         campaign.console.print("interrupted; what was judged is in the ledger")
-        _end(processes)
+        return True
     except BaseException:
-        _end(processes)
         judged = len(set().union(*campaign.cases.values()))
         campaign.console.print(f"ended early; {judged} judged cases are in the ledger")
         raise
-    for process in processes:
-        process.join(GRACE_S)
-        if process.is_alive():
-            process.kill()
-            campaign.broken.append("a driver did not end in time and was killed")
-        elif process.exitcode and not interrupted:
-            campaign.broken.append(f"a driver ended with exit code {process.exitcode}")
-    return interrupted
+    finally:
+        pool.close()
+    return False
 
 
-def _end(processes: list[SpawnProcess]) -> None:
-    """End drivers at once; their children end with them."""
-    for process in processes:
-        process.kill()
-        process.join()
-
-
-def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) -> None:
-    """Hear the drivers until all are gone or long overdue, and show how far they are."""
-    seconds = campaign.plan.seconds
-    overdue = time.time() + seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
-    open_, following = dict(inboxes), STATUS_S
-    task = bar.add_task("starting the drivers", total=seconds)
-    while open_ and time.time() < overdue:
-        for inbox in wait(list(open_), timeout=0.25):
-            assert isinstance(inbox, Connection), "only pipes are waited for"
-            try:
-                campaign.hear(open_[inbox], inbox.recv())
-            except EOFError:
-                del open_[inbox]
+def _receive(campaign: Campaign, pool: Pool, bar: Progress) -> None:
+    """Hear the drivers until all are done, replace those that die, and show how far they are."""
+    seconds, console = campaign.plan.seconds, campaign.console
+    running = dict.fromkeys(range(pool.lanes), REPLACED)
+    for lane in running:
+        pool.start(lane, _job(campaign, lane, seconds))
+    following, task = STATUS_S, bar.add_task("starting the drivers", total=seconds)
+    while running:
+        match pool.heard(timeout=0.25):
+            case (lane, Ended(early)):
+                if early:
+                    campaign.broken.append(f"driver {lane + 1} {early}")
+                left = seconds - campaign.elapsed
+                if early and running[lane] and left > 1:
+                    running[lane] -= 1
+                    console.print(f"driver {lane + 1} {early}; another goes on for {left:.0f} s")
+                    pool.start(lane, _job(campaign, lane, left))
+                else:
+                    del running[lane]
+            case (lane, message):
+                campaign.hear(lane, message)
         elapsed = campaign.elapsed
         if elapsed and not bar.disable:
             bar.update(task, completed=elapsed, description=campaign.line())
         elif elapsed >= following:
             following += STATUS_S
-            campaign.console.print(f"{elapsed:4.0f} s: {campaign.line()}")
+            console.print(f"{elapsed:4.0f} s: {campaign.line()}")
 
 
-def _job(campaign: Campaign, worker: int) -> driver.Job:
+def _job(campaign: Campaign, worker: int, seconds: float) -> driver.Job:
     plan = campaign.plan
     texts = list(corpus.texts(plan.ledger).items())
     return driver.Job(
-        plan,
+        replace(plan, seconds=seconds),
         worker,
         corpus=dict(texts[worker :: plan.workers]),
         bases=FAMILIES[worker :: plan.workers],
