@@ -6,19 +6,18 @@ Ctrl-C loses any.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fuser.runtime.executable import device_present
 from fuzz import floor
 from fuzz.campaign import corpus, driver, repro, summary
 from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped
@@ -124,7 +123,8 @@ class Campaign:
 
 def conduct(plan: driver.Plan, console: Console) -> int:
     """Run a campaign and return its exit code."""
-    with Local(plan.workers) as pool, Ledger(plan.ledger) as book:
+    with _pool(plan) as pool, Ledger(plan.ledger) as book:
+        plan = replace(plan, workers=pool.lanes, gpu=plan.gpu and pool.gpu)
         name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
         facts: dict[str, Fact] = {"seed": plan.seed, "shard": "/".join(map(str, plan.shard))}
         facts |= {**versions(), **machine(), "workers": plan.workers}
@@ -135,7 +135,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
             book.hold()
         before = float(book.facts(run).get("elapsed_s", 0.0))
         campaign = Campaign(plan, book, run, console)
-        gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
+        gpu = "on the device" if plan.gpu else "no device" if not pool.gpu else "off"
         gpu += "" if plan.gpu else ", 0 cases run"
         console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
         with writing(f"repros {str(plan.repros)!r}", plan.repros, "name another --ledger"):
@@ -168,6 +168,18 @@ def conduct(plan: driver.Plan, console: Console) -> int:
     good = f"green: no failure, each family judged by {', '.join(campaign.asked)}"
     console.print(f"{good if code == CLEAN else 'not green'}; exit code {code}")
     return code
+
+
+def _pool(plan: driver.Plan) -> Pool:
+    """Return where the drivers are to run."""
+    if not plan.scheduler:
+        return Local(plan.workers)
+    try:
+        cluster = import_module("fuzz.campaign.cluster")  # Dask is an extra
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"--scheduler: {error}; pip install 'fuser[dask]'") from error
+    pool: Pool = cluster.Cluster(plan.scheduler, plan.workers)
+    return pool
 
 
 def _listen(campaign: Campaign, pool: Pool) -> bool:
@@ -276,31 +288,63 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 
 
 @click.command(cls=Command)
-@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1))
+@click.option(
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Time in which cases begin.",
+)
 @click.option("--cases", "most", type=click.IntRange(min=1), help="Cases of a worker, at most.")
-@click.option("--seed", default=0, show_default=True)
-@click.option("--oracles", default=",".join(CPU_ORACLES), show_default=True, callback=_oracles)
+@click.option("--seed", default=0, show_default=True, help="The same seed draws the same cases.")
+@click.option(
+    "--oracles",
+    default=",".join(CPU_ORACLES),
+    show_default=True,
+    callback=_oracles,
+    help="Who is asked; the compiler always is.",
+)
 @click.option(
     "--workers",
-    default=len(os.sched_getaffinity(0)),
-    show_default="cores",
-    type=click.IntRange(min=1),
+    default=0,
+    show_default="cores, or threads of the scheduler's workers",
+    type=click.IntRange(min=0),
+    help="Drivers, each with a judge of its own.",
 )
-@click.option("--shard", default="1/1", show_default=True, callback=_shard, help="Part of parts.")
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS",
+    help="Run the drivers on the Dask cluster of this scheduler (pip install 'fuser[dask]').",
+)
+@click.option(
+    "--shard",
+    default="1/1",
+    show_default=True,
+    callback=_shard,
+    help="Part of parts: each draws other cases; `python -m fuzz.ledger merge` joins the ledgers.",
+)
 @click.option(
     "--ledger",
     default=Path("reports", "out", "ledger.sqlite"),
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
+    help="Where records go; report, scripts and corpus lie beside it.",
 )
 @click.option(
     "--gpu",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "off"]),
-    callback=lambda _, __, value: value == "auto" and device_present(),
+    callback=lambda _, __, value: value == "auto",
+    help="Run cases on the device, too, where there is one.",
 )
-@click.option("--mutants/--no-mutants", default=True, show_default=True)
+@click.option(
+    "--mutants/--no-mutants",
+    default=True,
+    show_default=True,
+    help="Whether the judges must kill mutants of one kernel of each family.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
 @click.pass_context
 def main(context: click.Context, /, **_: object) -> None:

@@ -70,6 +70,7 @@ class Plan:
     gpu: bool
     mutants: bool
     resume: bool
+    scheduler: str = ""
 
     @property
     def repros(self) -> Path:

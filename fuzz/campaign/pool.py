@@ -23,6 +23,7 @@ from typing import Protocol, Self
 
 import psutil
 
+from fuser.runtime.executable import device_present
 from fuzz.campaign import driver
 from fuzz.campaign.child import FAR, LIMIT_S
 from fuzz.campaign.driver import Job, Message
@@ -47,6 +48,8 @@ class Pool(Protocol):
     """Lanes for drivers, by number from 0."""
 
     lanes: int
+    gpu: bool
+    """Whether each lane has a device."""
 
     def start(self, lane: int, job: Job) -> None:
         """Start a driver in a lane that has none."""
@@ -57,15 +60,20 @@ class Pool(Protocol):
     def close(self) -> None:
         """End all drivers at once; their children end with them."""
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
 
 class Local:
     """A pool of processes on this machine."""
 
     def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
+        self.lanes = lanes or len(os.sched_getaffinity(0))
+        self.gpu = device_present()
         self._said = SimpleQueue[tuple[int, Message | Ended]]()
         self._stop = threading.Event()
-        self._threads = ThreadPoolExecutor(lanes)
+        self._threads = ThreadPoolExecutor(self.lanes)
 
     def start(self, lane: int, job: Job) -> None:
         """Start a driver in a lane that has none."""
