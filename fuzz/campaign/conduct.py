@@ -19,15 +19,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fuzz import floor
+from fuzz.buckets import added_up
 from fuzz.campaign import corpus, driver, repro, summary
 from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger
-from fuzz.campaign.pool import Ended, Local, Pool
 from fuzz.campaign.record import PHASES, SHORT, Record, signature
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
+from fuzz.workers.local import Ended, Local, Pool
 
 REPLACED = 3
 """Drivers of a lane that may die before it is given up."""
@@ -145,11 +146,15 @@ def conduct(plan: driver.Plan, console: Console) -> int:
         elapsed = max(campaign.elapsed, 1e-9)
         short = list(floor.shortfalls(campaign.records, campaign.asked))
         book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu, SHORT: "; ".join(short)})
+        heard = set().union(*(campaign.cases[phase] for phase in PHASES if phase != "shrink"))
+        total, lost = added_up(campaign.records, campaign.asked, heard, book.texts(run))
+        campaign.broken += lost
         campaign.repros = {key: Path(path) for key, path in book.repros(run).items()}
         for text in summary.lines(campaign.records):
             console.print(text, markup=False, highlight=False, soft_wrap=True)
         for (what, why), count in campaign.skipped.items():
             console.print(f"not judged: {count} {what}: {why}", markup=False, soft_wrap=True)
+        console.print(total, markup=False, soft_wrap=True)
         ran = len({r.case for r in campaign.records if r.oracle == "gpu"})
         console.print(f"gpu: {ran} cases run" if plan.gpu else f"gpu: {gpu}")
         drawn, steps = campaign.drawn, len(campaign.cases["shrink"])
@@ -175,7 +180,7 @@ def _pool(plan: driver.Plan) -> Pool:
     if not plan.scheduler:
         return Local(plan.workers)
     try:
-        cluster = import_module("fuzz.campaign.cluster")  # Dask is an extra
+        cluster = import_module("fuzz.workers.cluster")  # Dask is an extra
     except ModuleNotFoundError as error:
         raise click.UsageError(f"--scheduler: {error}; pip install 'fuser[dask]'") from error
     pool: Pool = cluster.Cluster(plan.scheduler, plan.workers)

@@ -1,4 +1,4 @@
-"""Where drivers run: each job in a process of its own, on this machine or on a Dask cluster.
+"""Drivers on this machine: each job in a process of its own.
 
 A lane is a place for one driver at a time.  What a driver says is passed on as it is said, so that
 a driver, a machine or a campaign that is killed loses nothing that was judged.
@@ -34,7 +34,7 @@ MEMORY = 1_500 << 20
 """Bytes of memory of a driver, at most; its judges have a limit of their own."""
 TICK_S = 0.25
 """Seconds between two looks at a driver that says nothing."""
-_DRIVER = "from fuzz.campaign.pool import serve; serve()"
+_DRIVER = "from fuzz.workers.local import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)

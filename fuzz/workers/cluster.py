@@ -21,8 +21,8 @@ from fuser.runtime.executable import device_present
 from fuzz.campaign.child import START_S
 from fuzz.campaign.driver import Job, Message, Round
 from fuzz.campaign.environment import versions
-from fuzz.campaign.pool import Ended, run
 from fuzz.exit_code import USAGE
+from fuzz.workers.local import Ended, run
 
 CONNECT_S = 30.0
 """Seconds in which the scheduler must answer, and have a worker."""
@@ -51,7 +51,7 @@ class Cluster:
                 f"--scheduler {address}: {error}; start one with `dask scheduler`, and workers "
                 "with `dask worker ADDRESS --nthreads 1`"
             ) from error
-        ours, theirs = program(), self._client.run(program)
+        ours, theirs = program(), self._client.run(program, on_error="return")
         for worker, said in theirs.items():
             if said != ours:
                 raise ClusterError(
