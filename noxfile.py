@@ -7,6 +7,7 @@ On a machine whose Python already has the packages (a GPU machine without a netw
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ def _judging(session: nox.Session, *args: str) -> None:
     """
     session.log(" ".join(args))
     with subprocess.Popen([PYTHON, "-m", *args]) as process:
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
             code = process.wait()
         except KeyboardInterrupt:  # the command has heard it, too
@@ -78,7 +80,19 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def fuzz(session: nox.Session) -> None:
     """Run a campaign and write its report: nox -s fuzz -- --seconds 600 --seed 0."""
-    _judging(session, "fuzz.campaign", *session.posargs)
+    _judging(session, "fuzz", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def nightly(session: nox.Session) -> None:
+    """Ask every harness in turn, then report: nox -s nightly -- --seconds 14400."""
+    _judging(session, "fuzz.nightly", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def ledger(session: nox.Session) -> None:
+    """Look after a ledger: nox -s ledger -- list, show, merge, prune."""
+    _judging(session, "fuzz.ledger", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

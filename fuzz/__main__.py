@@ -2,4 +2,4 @@
 
 from fuzz.campaign.conduct import main
 
-main()
+main(prog_name="python -m fuzz")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import shutil
+import signal
 import sqlite3
+import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -72,11 +75,20 @@ def _room(path: Path) -> str:
 
 
 class Command(click.Command):
-    """A command that ends by the table, and not with 1 as in Python, where something raises."""
+    """A command that ends by the table, and not with 1 as in Python, where something raises.
+
+    SIGTERM ends it as Ctrl-C does, and ``-h`` asks for help as ``--help`` does.
+    """
+
+    def make_context(self, *words: Any, **settings: Any) -> click.Context:
+        """Read the words of a call."""
+        return super().make_context(*words, help_option_names=["-h", "--help"], **settings)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         try:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
@@ -88,3 +100,9 @@ class Command(click.Command):
                 f"{ctx.command_path}: the harness broke:\n{traceback.format_exc()}", err=True
             )
             return ctx.exit(HARNESS)
+
+
+class Group(Command, click.Group):
+    """Commands of one name that end by the table."""
+
+    command_class = Command

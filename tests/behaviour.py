@@ -22,6 +22,11 @@ def behave(word: str) -> str:
             at_work("prover", "k")
             while True:
                 pass
+        case "swell":
+            at_work("prover", "k")
+            kept = [bytearray(b"x" * (1 << 20))]
+            while True:
+                kept.append(kept[0][:])
         case "nap":
             time.sleep(1.5)
         case "raise":

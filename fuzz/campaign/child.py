@@ -34,6 +34,9 @@ START_S = 300.0
 """Wall seconds in which a child starts: it may have torch to load."""
 TICK_S = 0.1
 """Wall seconds between two looks at the CPU time of a child."""
+MEMORY = 1_400 << 20
+"""Bytes of memory of a child, at most.  A judge has some 0.5 GiB (measured); one that allocates as
+fast as it can gets a little further until it is seen."""
 PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
@@ -46,7 +49,7 @@ class Lost:
     if nobody said so.
     """
 
-    kind: Literal["crash", "hang"]
+    kind: Literal["crash", "hang", "memory"]
     reason: str
     judge: str = ""
 
@@ -83,6 +86,8 @@ class Child(Generic[R]):
     limit_s, wall_s : float
         CPU seconds of a call, all threads together, and wall seconds (`FAR` times as many where
         none are given); then the process is killed and a new one started for the next call.
+    memory : int, optional
+        Bytes of resident memory; then likewise.
     spawn : bool
         Start from a fresh interpreter (for CUDA) and not from the fork server, which loads
         `preload` if this is the first child of the process.
@@ -94,12 +99,14 @@ class Child(Generic[R]):
         *,
         limit_s: float = LIMIT_S,
         wall_s: float | None = None,
+        memory: int | None = MEMORY,
         spawn: bool = False,
         preload: Sequence[str] = PRELOAD,
     ) -> None:
         self._work = work
         self._limit_s = limit_s
         self._wall_s = FAR * limit_s if wall_s is None else wall_s
+        self._memory = memory
         self._context: ForkServerContext | SpawnContext = multiprocessing.get_context("spawn")
         if not spawn:
             self._context = multiprocessing.get_context("forkserver")
@@ -143,7 +150,7 @@ class Child(Generic[R]):
             process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
             process.start()
             theirs.close()
-            self._worker = _Worker(process, ours)
+            self._worker = _Worker(process, ours, self._memory)
             if lost := self._worker.started():
                 return lost
         if self._worker is None or self._closed:
@@ -168,7 +175,8 @@ class Probed(Child[R]):
         limit_s: float = LIMIT_S,
         wall_s: float | None = None,
     ) -> None:
-        super().__init__(work, limit_s=limit_s, wall_s=wall_s, spawn=True)
+        # CUDA's libraries alone are resident with more than a judge may have.
+        super().__init__(work, limit_s=limit_s, wall_s=wall_s, memory=None, spawn=True)
         self._probe, self._passes = probe, passes
 
     def restart(self, what: str) -> None:
@@ -189,6 +197,7 @@ class _Worker:
 
     process: BaseProcess
     pipe: Connection
+    memory: int | None
 
     def started(self) -> Lost | None:
         end = time.monotonic() + START_S
@@ -214,6 +223,9 @@ class _Worker:
                     return heard
                 assert isinstance(heard, _AtWork), f"a child says {heard!r}"
                 at = heard
+            if self.memory is not None and (has := self._bytes()) > self.memory:
+                reason = f"{has >> 20} MiB of memory, {self.memory >> 20} are allowed{at}"
+                return Lost("memory", reason, at.judge)
             wall, cpu = time.monotonic() - begin, self._cpu_s() - used
             if cpu > limit_s or wall > wall_s:
                 reason = f"{wall_s:g} s by the clock ({cpu:.1f} s of CPU time)"
@@ -245,6 +257,14 @@ class _Worker:
         if code < 0:
             return f"killed by signal {-code} ({signal.Signals(-code).name})"
         return f"the process ended with exit code {code}"
+
+    def _bytes(self) -> int:
+        """Return the resident memory of the process.  Source: proc(5), /proc/pid/statm, field 2."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/statm").read_text(encoding="utf-8")
+        except OSError:
+            return 0
+        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def _cpu_s(self) -> float:
         """Return what all threads of the process, and its children that ended, have computed.

@@ -6,25 +6,21 @@ Ctrl-C loses any.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fuser.runtime.executable import device_present
 from fuzz import floor
+from fuzz.buckets import added_up
 from fuzz.campaign import corpus, driver, repro, summary
-from fuzz.campaign.child import FAR, LIMIT_S
 from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
@@ -32,9 +28,10 @@ from fuzz.campaign.ledger import Fact, Ledger
 from fuzz.campaign.record import PHASES, SHORT, Record, signature
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
+from fuzz.workers.local import Ended, Local, Pool
 
-GRACE_S = 30.0
-"""Time in which a driver must start, and after its last case end."""
+REPLACED = 3
+"""Drivers of a lane that may die before it is given up."""
 STATUS_S = 10.0
 """Seconds between status lines where the output is no terminal."""
 
@@ -127,29 +124,37 @@ class Campaign:
 
 def conduct(plan: driver.Plan, console: Console) -> int:
     """Run a campaign and return its exit code."""
-    name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
-    with Ledger(plan.ledger) as book:
+    with _pool(plan) as pool, Ledger(plan.ledger) as book:
+        plan = replace(plan, workers=pool.lanes, gpu=plan.gpu and pool.gpu)
+        name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
         facts: dict[str, Fact] = {"seed": plan.seed, "shard": "/".join(map(str, plan.shard))}
         facts |= {**versions(), **machine(), "workers": plan.workers}
         run = book.resume(name) if plan.resume else None
-        run = run or book.start(name, facts)
+        if run is None:
+            run = book.start(name, facts)
+        else:
+            book.hold()
         before = float(book.facts(run).get("elapsed_s", 0.0))
         campaign = Campaign(plan, book, run, console)
-        gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
+        gpu = "on the device" if plan.gpu else "no device" if not pool.gpu else "off"
         gpu += "" if plan.gpu else ", 0 cases run"
         console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
         with writing(f"repros {str(plan.repros)!r}", plan.repros, "name another --ledger"):
             plan.repros.mkdir(exist_ok=True)
-        interrupted = _listen(campaign)
+        interrupted = _listen(campaign, pool)
         campaign.records = book.records(run)  # with those from before it was resumed
         elapsed = max(campaign.elapsed, 1e-9)
         short = list(floor.shortfalls(campaign.records, campaign.asked))
         book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu, SHORT: "; ".join(short)})
+        heard = set().union(*(campaign.cases[phase] for phase in PHASES if phase != "shrink"))
+        total, lost = added_up(campaign.records, campaign.asked, heard, book.texts(run))
+        campaign.broken += lost
         campaign.repros = {key: Path(path) for key, path in book.repros(run).items()}
         for text in summary.lines(campaign.records):
             console.print(text, markup=False, highlight=False, soft_wrap=True)
         for (what, why), count in campaign.skipped.items():
             console.print(f"not judged: {count} {what}: {why}", markup=False, soft_wrap=True)
+        console.print(total, markup=False, soft_wrap=True)
         ran = len({r.case for r in campaign.records if r.oracle == "gpu"})
         console.print(f"gpu: {ran} cases run" if plan.gpu else f"gpu: {gpu}")
         drawn, steps = campaign.drawn, len(campaign.cases["shrink"])
@@ -170,83 +175,77 @@ def conduct(plan: driver.Plan, console: Console) -> int:
     return code
 
 
-def _listen(campaign: Campaign) -> bool:
-    """Start the drivers and write down what they say; tell whether the user interrupted."""
-    plan = campaign.plan
-    context = multiprocessing.get_context("spawn")
-    inboxes: dict[Connection, int] = {}
-    processes: list[SpawnProcess] = []
-    interrupted = False
+def _pool(plan: driver.Plan) -> Pool:
+    """Return where the drivers are to run."""
+    if not plan.scheduler:
+        return Local(plan.workers)
     try:
-        for worker in range(plan.workers):
-            inbox, outbox = context.Pipe(duplex=False)
-            process = context.Process(target=driver.drive, args=(_job(campaign, worker), outbox))
-            process.start()
-            outbox.close()
-            inboxes[inbox] = worker
-            processes.append(process)
-        bar = Progress(
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=campaign.console,
-            transient=True,
-            disable=not campaign.console.is_terminal,
-        )
+        cluster = import_module("fuzz.workers.cluster")  # Dask is an extra
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"--scheduler: {error}; pip install 'fuser[dask]'") from error
+    pool: Pool = cluster.Cluster(plan.scheduler, plan.workers)
+    return pool
+
+
+def _listen(campaign: Campaign, pool: Pool) -> bool:
+    """Start the drivers and write down what they say; tell whether the user interrupted."""
+    bar = Progress(
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=campaign.console,
+        transient=True,
+        disable=not campaign.console.is_terminal,
+    )
+    try:
         with bar:
-            _receive(campaign, inboxes, bar)
+            _receive(campaign, pool, bar)
     except KeyboardInterrupt:
-        interrupted = True
         campaign.console.print("interrupted; what was judged is in the ledger")
-        _end(processes)
+        return True
     except BaseException:
-        _end(processes)
         judged = len(set().union(*campaign.cases.values()))
         campaign.console.print(f"ended early; {judged} judged cases are in the ledger")
         raise
-    for process in processes:
-        process.join(GRACE_S)
-        if process.is_alive():
-            process.kill()
-            campaign.broken.append("a driver did not end in time and was killed")
-        elif process.exitcode and not interrupted:
-            campaign.broken.append(f"a driver ended with exit code {process.exitcode}")
-    return interrupted
+    finally:
+        pool.close()
+    return False
 
 
-def _end(processes: list[SpawnProcess]) -> None:
-    """End drivers at once; their children end with them."""
-    for process in processes:
-        process.kill()
-        process.join()
-
-
-def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) -> None:
-    """Hear the drivers until all are gone or long overdue, and show how far they are."""
-    seconds = campaign.plan.seconds
-    overdue = time.time() + seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
-    open_, following = dict(inboxes), STATUS_S
-    task = bar.add_task("starting the drivers", total=seconds)
-    while open_ and time.time() < overdue:
-        for inbox in wait(list(open_), timeout=0.25):
-            assert isinstance(inbox, Connection), "only pipes are waited for"
-            try:
-                campaign.hear(open_[inbox], inbox.recv())
-            except EOFError:
-                del open_[inbox]
+def _receive(campaign: Campaign, pool: Pool, bar: Progress) -> None:
+    """Hear the drivers until all are done, replace those that die, and show how far they are."""
+    seconds, console = campaign.plan.seconds, campaign.console
+    running = dict.fromkeys(range(pool.lanes), REPLACED)
+    for lane in running:
+        pool.start(lane, _job(campaign, lane, seconds))
+    following, task = STATUS_S, bar.add_task("starting the drivers", total=seconds)
+    while running:
+        match pool.heard(timeout=0.25):
+            case (lane, Ended(early)):
+                if early:
+                    campaign.broken.append(f"driver {lane + 1} {early}")
+                left = seconds - campaign.elapsed
+                if early and running[lane] and left > 1:
+                    running[lane] -= 1
+                    console.print(f"driver {lane + 1} {early}; another goes on for {left:.0f} s")
+                    pool.start(lane, _job(campaign, lane, left))
+                else:
+                    del running[lane]
+            case (lane, message):
+                campaign.hear(lane, message)
         elapsed = campaign.elapsed
         if elapsed and not bar.disable:
             bar.update(task, completed=elapsed, description=campaign.line())
         elif elapsed >= following:
             following += STATUS_S
-            campaign.console.print(f"{elapsed:4.0f} s: {campaign.line()}")
+            console.print(f"{elapsed:4.0f} s: {campaign.line()}")
 
 
-def _job(campaign: Campaign, worker: int) -> driver.Job:
+def _job(campaign: Campaign, worker: int, seconds: float) -> driver.Job:
     plan = campaign.plan
     texts = list(corpus.texts(plan.ledger).items())
     return driver.Job(
-        plan,
+        replace(plan, seconds=seconds),
         worker,
         corpus=dict(texts[worker :: plan.workers]),
         bases=FAMILIES[worker :: plan.workers],
@@ -294,31 +293,63 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 
 
 @click.command(cls=Command)
-@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1))
+@click.option(
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Time in which cases begin.",
+)
 @click.option("--cases", "most", type=click.IntRange(min=1), help="Cases of a worker, at most.")
-@click.option("--seed", default=0, show_default=True)
-@click.option("--oracles", default=",".join(CPU_ORACLES), show_default=True, callback=_oracles)
+@click.option("--seed", default=0, show_default=True, help="The same seed draws the same cases.")
+@click.option(
+    "--oracles",
+    default=",".join(CPU_ORACLES),
+    show_default=True,
+    callback=_oracles,
+    help="Who is asked; the compiler always is.",
+)
 @click.option(
     "--workers",
-    default=len(os.sched_getaffinity(0)),
-    show_default="cores",
-    type=click.IntRange(min=1),
+    default=0,
+    show_default="cores, or threads of the scheduler's workers",
+    type=click.IntRange(min=0),
+    help="Drivers, each with a judge of its own.",
 )
-@click.option("--shard", default="1/1", show_default=True, callback=_shard, help="Part of parts.")
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS",
+    help="Run the drivers on the Dask cluster of this scheduler (pip install 'fuser[dask]').",
+)
+@click.option(
+    "--shard",
+    default="1/1",
+    show_default=True,
+    callback=_shard,
+    help="Part of parts: each draws other cases; `python -m fuzz.ledger merge` joins the ledgers.",
+)
 @click.option(
     "--ledger",
     default=Path("reports", "out", "ledger.sqlite"),
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
+    help="Where records go; report, scripts and corpus lie beside it.",
 )
 @click.option(
     "--gpu",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "off"]),
-    callback=lambda _, __, value: value == "auto" and device_present(),
+    callback=lambda _, __, value: value == "auto",
+    help="Run cases on the device, too, where there is one.",
 )
-@click.option("--mutants/--no-mutants", default=True, show_default=True)
+@click.option(
+    "--mutants/--no-mutants",
+    default=True,
+    show_default=True,
+    help="Whether the judges must kill mutants of one kernel of each family.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
 @click.pass_context
 def main(context: click.Context, /, **_: object) -> None:

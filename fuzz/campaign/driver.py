@@ -70,6 +70,7 @@ class Plan:
     gpu: bool
     mutants: bool
     resume: bool
+    scheduler: str = ""
 
     @property
     def repros(self) -> Path:
@@ -356,7 +357,7 @@ class Engine:
 
 def needed(wanted: Record, every: Sequence[str]) -> Sequence[str]:
     """Return which oracles must be asked again to see a failure again."""
-    if wanted.kind == "crash" or (wanted.oracle == "build" and wanted.subject):
+    if wanted.kind in ("crash", "memory") or (wanted.oracle == "build" and wanted.subject):
         return every  # any of them may be to blame, or only some of them launch anything
     return NEEDS.get(wanted.oracle, (wanted.oracle,))
 

@@ -1,6 +1,7 @@
 """The ledger: Records in one SQLite file (WAL) that survives the end of its writer.
 
-One process writes a file; others may read it.  Not on a network file system.
+One process writes a file, others may read it meanwhile; `fuzz.ledger` has the commands.  Not on a
+network file system.
 Source: measured (committed rows survive SIGKILL).
 """
 
@@ -8,47 +9,68 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import astuple, fields
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import click
+from filelock import FileLock, Timeout
 
 from fuzz.campaign.record import (
     COLUMNS,
     SCHEMA,
-    TIMINGS,
-    UPGRADE,
     VERSION,
     Record,
     Timing,
     signature,
 )
-from fuzz.exit_code import USAGE, Command, writing
+from fuzz.exit_code import USAGE, writing
 
 Fact = str | int | float
 """A value of a run's facts."""
 
-_TABLES = ("runs", "rounds", "cases", "repros", "records")
+_OTHER = "name another file with --ledger; `sqlite3 FILE .recover` saves what is left of a ledger"
+
+PRUNED = "pruned"
+"""The fact of a run whose records are gone: since when."""
 
 
 class LedgerError(click.ClickException):
-    """A file is no ledger of this version; use a new file, or the version that wrote it."""
+    """A file is no ledger of this version, is damaged, or is being written by somebody else."""
 
     exit_code = USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A run in a line: cases that were drawn and given, and how many failed or stayed open.
+
+    `mutants` were judged; `answers` are those of cases, of which `open` are unknown or unsupported.
+    """
+
+    drawn: int
+    given: int
+    mutants: int
+    answers: int
+    failing: int
+    open: int
 
 
 class Ledger:
     """An open ledger, to append to and read; made, with its folders, where it does not exist.
 
-    LedgerError if the file is a ledger of another version, or no SQLite file; CannotWrite if it
-    cannot be written, by all methods that write.
+    One process at a time writes: who begins a run, merges or prunes holds the file until `close`.
+    LedgerError if the file is a ledger of another version, no SQLite file, damaged, or held by
+    another process; CannotWrite if it cannot be written, by all methods that write.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = FileLock(f"{path}.lock", timeout=0)
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()  # the system says why not; SQLite only that it cannot
@@ -56,47 +78,66 @@ class Ledger:
         try:
             with self._writing():
                 self._prepare()
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise LedgerError(
-                f"Ledger({str(path)!r}): {error}; name another file with --ledger"
-            ) from error
         except click.ClickException:
             self._db.close()
             raise
 
     def _prepare(self) -> None:
-        """Make the tables of a new file, or bring an older one up; else write nothing."""
+        """Make the tables of a new file; in an older one write nothing."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        while version in UPGRADE:
-            step = f"{UPGRADE[version]}; PRAGMA user_version={version + 1}"
-            self._db.executescript(f"BEGIN; {step}; COMMIT;")
-            version += 1
         if version != VERSION and (version, tables) != (0, 0):
-            raise LedgerError(
-                f"Ledger({str(self.path)!r}): version {version}, this program writes {VERSION}; "
-                "name another file with --ledger"
+            raise self._refused(
+                f"version {version}, this program writes {VERSION}; move it away, or name another "
+                "file with --ledger; the program that wrote it can read it"
             )
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         if version != VERSION:
             self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT;")
+        (self._before,) = self._db.execute("SELECT ifnull(max(rowid), 0) FROM records").fetchone()
 
-    def _writing(self) -> AbstractContextManager[None]:
+    def _refused(self, why: str) -> LedgerError:
+        return LedgerError(f"Ledger({str(self.path)!r}): {why}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         call = f"Ledger({str(self.path)!r})"
-        return writing(call, self.path, "name another file with --ledger")
+        try:
+            with writing(call, self.path, "name another file with --ledger"):
+                yield
+        except sqlite3.DatabaseError as error:
+            raise self._refused(f"{error}; {_OTHER}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Write all of a block or nothing; a full disk has ended the transaction by itself."""
         with self._writing(), self._db:
-            self._db.execute("BEGIN")
+            self._db.execute("BEGIN IMMEDIATE")
             yield
 
     def _write(self, statement: str, *row: object) -> None:
         with self._transaction():
             self._db.execute(statement, row)
+
+    def hold(self) -> None:
+        """Become the one who writes, until `close`; see first that no page is damaged."""
+        with self._writing():
+            try:
+                self._lock.acquire()
+            except Timeout as error:
+                raise self._refused(
+                    f"another process is writing it ({self._newest()}); wait for its end, or name "
+                    "another file with --ledger"
+                ) from error
+        with self._writing():
+            (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise self._refused(f"damaged: {found.splitlines()[-1]}; {_OTHER}")
+
+    def _newest(self) -> str:
+        found = self._db.execute("SELECT run, started FROM runs ORDER BY rowid DESC").fetchone()
+        return "run {}, begun {}".format(*found) if found else "a first run"
 
     def __enter__(self) -> Ledger:
         return self
@@ -107,16 +148,21 @@ class Ledger:
     def close(self) -> None:
         """Fold the write-ahead log into the file and let go of it."""
         self._db.close()
+        self._lock.release(force=True)
 
     def start(self, name: str, facts: Mapping[str, Fact]) -> str:
         """Begin a run and return its id: `name` with a number if that name was taken."""
-        taken = {run for (run,) in self._db.execute("SELECT run FROM runs")}
-        run, number = name, 2
-        while run in taken:
-            run, number = f"{name}.{number}", number + 1
+        self.hold()
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._write("INSERT INTO runs VALUES (?, ?, ?)", run, now, json.dumps(dict(facts)))
+        run = self._free(name)
+        row = (run, now, json.dumps(dict(facts)), uuid.uuid4().hex)
+        self._write("INSERT INTO runs VALUES (?, ?, ?, ?)", *row)
         return run
+
+    def _free(self, name: str) -> str:
+        taken = {run for (run,) in self._db.execute("SELECT run FROM runs")}
+        names = (f"{name}.{number}" if number > 1 else name for number in count(1))
+        return next(run for run in names if run not in taken)
 
     def resume(self, name: str) -> str | None:
         """Return the newest run that was started under `name`, if there is one."""
@@ -136,11 +182,21 @@ class Ledger:
         (found,) = self._db.execute("SELECT facts FROM runs WHERE run = ?", (run,)).fetchone()
         return dict(json.loads(found))
 
-    def append(self, run: str, records: Iterable[Record], *, text: str = "") -> None:
-        """Write records of one case in one transaction, with the text of the case."""
+    def append(self, run: str, records: Sequence[Record], *, text: str = "") -> None:
+        """Write records of one case in one transaction, with the text of the case.
+
+        What an earlier opening of the ledger wrote of the same subjects goes: a round that was cut
+        off is drawn again, and a judge that was killed in it is asked again.
+        """
         rows = [(run, *astuple(record)) for record in records]
         holes = ", ".join("?" * (len(COLUMNS) + 1))
+        judged = {(run, r.case, r.phase, r.mutant, self._before) for r in records}
         with self._transaction():
+            self._db.executemany(
+                'DELETE FROM records WHERE run = ? AND "case" = ? AND phase = ? AND mutant = ? '
+                "AND rowid <= ?",
+                judged,
+            )
             self._db.executemany(f"INSERT OR REPLACE INTO records VALUES ({holes})", rows)
             if text and rows:
                 self._db.execute("INSERT OR IGNORE INTO cases VALUES (?, ?)", (rows[0][1], text))
@@ -163,7 +219,6 @@ class Ledger:
 
     def add_timings(self, run: str, timings: Sequence[Timing]) -> None:
         """Write what a benchmark measured of one row."""
-        self._db.executescript(TIMINGS)
         holes = ", ".join("?" * (len(fields(Timing)) + 1))
         with self._transaction():
             self._db.executemany(
@@ -191,19 +246,95 @@ class Ledger:
         )
         return dict(rows)
 
+    def runs(self) -> Iterator[tuple[str, datetime, dict[str, Fact], Totals]]:
+        """Return each run, when it began, its facts, and its totals, the oldest first."""
+        for run, started, facts in self._db.execute(
+            "SELECT run, started, facts FROM runs ORDER BY started, rowid"
+        ):
+            known = json.loads(facts)
+            yield run, datetime.fromisoformat(started), known, self._totals(run, known)
+
+    def _totals(self, run: str, facts: Mapping[str, Fact]) -> Totals:
+        """Count the records of a run; of a pruned one, what was counted then."""
+        names = [field.name for field in fields(Totals)]
+        counts: Sequence[Fact] = [facts[name] for name in names if PRUNED in facts]
+        if not counts:
+            counts = self._db.execute(_TOTALS, (run,)).fetchone()
+        return Totals(*map(int, counts))
+
+    def prune(self, before: datetime) -> list[str]:
+        """Forget the records of runs that began before a time, and return these runs.
+
+        Their facts and totals stay, for the trend; cases that no run needs go with them.
+        """
+        self.hold()
+        old = [
+            (run, facts, totals)
+            for run, started, facts, totals in self.runs()
+            if started < before and PRUNED not in facts
+        ]
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with self._transaction():
+            for run, facts, totals in old:
+                kept = json.dumps({**facts, **asdict(totals), PRUNED: now})
+                self._db.execute("UPDATE runs SET facts = ? WHERE run = ?", (kept, run))
+                for table in self._of_a_run("main"):
+                    self._db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            self._db.execute('DELETE FROM cases WHERE "case" NOT IN (SELECT "case" FROM records)')
+        with self._writing():
+            self._db.execute("VACUUM")
+        return [run for run, _, _ in old]
+
+    def _of_a_run(self, schema: str) -> list[str]:
+        """Return the tables whose rows belong to a run, which their first column names."""
+        rows = self._db.execute(
+            f"SELECT m.name FROM {schema}.sqlite_master m, pragma_table_info(m.name) c "
+            "WHERE m.type = 'table' AND m.name != 'runs' AND c.cid = 0 AND c.name = 'run'"
+        )
+        return [name for (name,) in rows]
+
     def merge(self, shard: Path) -> int:
-        """Copy the rows of another ledger that this one lacks; return how many records came."""
+        """Copy the runs of another ledger that this one lacks; return how many records came.
+
+        A run that both have, by its id, is taken from the one that has more records of it; another
+        run of a name that is taken gets a number.
+        """
         Ledger(shard).close()
-        (before,) = self._db.execute("SELECT count(*) FROM records").fetchone()
+        self.hold()
         self._db.execute("ATTACH ? AS shard", (str(shard),))
         try:
             with self._transaction():
-                for table in _TABLES:
-                    self._db.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM shard.{table}")
+                came = sum(map(self._take, self._db.execute("SELECT * FROM shard.runs").fetchall()))
+                self._db.execute("INSERT OR IGNORE INTO cases SELECT * FROM shard.cases")
         finally:
             self._db.execute("DETACH shard")
-        (after,) = self._db.execute("SELECT count(*) FROM records").fetchone()
-        return int(after) - int(before)
+        return came
+
+    def _take(self, row: tuple[str, str, str, str]) -> int:
+        """Copy a run of the attached shard; return how many records more there are."""
+        theirs, started, facts, id_ = row
+        counted = "SELECT count(*) FROM {}.records WHERE run = ?"
+        (many,) = self._db.execute(counted.format("shard"), (theirs,)).fetchone()
+        known = self._db.execute("SELECT run FROM runs WHERE id = ?", (id_,)).fetchone()
+        ours = known[0] if known else self._free(theirs)
+        (few,) = self._db.execute(counted.format("main"), (ours,)).fetchone()
+        if known and (few >= many or PRUNED in self.facts(ours)):
+            return 0
+        self._db.execute(
+            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", (ours, started, facts, id_)
+        )
+        for table in self._of_a_run("shard"):
+            _, *rest = (
+                name for _, name, *_ in self._db.execute(f"PRAGMA shard.table_info({table})")
+            )
+            names = ", ".join(f'"{name}"' for name in rest)
+            self._db.execute(f"DELETE FROM {table} WHERE run = ?", (ours,))
+            self._db.execute(
+                f"INSERT INTO {table} SELECT ?, {names} FROM shard.{table} WHERE run = ? "
+                "ORDER BY rowid",
+                (ours, theirs),
+            )
+        return int(many) - int(few)
 
 
 def failures(records: Iterable[Record]) -> dict[str, Record]:
@@ -215,17 +346,14 @@ def failures(records: Iterable[Record]) -> dict[str, Record]:
     return found
 
 
-@click.command(cls=Command)
-@click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument(
-    "shards", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
-def main(target: Path, shards: tuple[Path, ...]) -> None:
-    """Merge the ledgers SHARDS into the ledger TARGET."""
-    with closing(Ledger(target)) as ledger:
-        for shard in shards:
-            click.echo(f"{shard}: {ledger.merge(shard)} records")
-
-
-if __name__ == "__main__":
-    main()
+_TOTALS = """
+WITH answers AS (
+    SELECT "case", oracle, max(phase = 'generate') AS drawn,
+        max(status IN ('fail', 'error')) AS bad, max(status IN ('unknown', 'unsupported')) AS left
+    FROM records WHERE run = ?1 AND mutant = '' AND phase != 'shrink' GROUP BY "case", oracle)
+SELECT count(DISTINCT "case") FILTER (WHERE drawn), count(DISTINCT "case") FILTER (WHERE NOT drawn),
+    (SELECT count(*) FROM records WHERE run = ?1 AND oracle = 'mutant'), count(*),
+    count(DISTINCT "case") FILTER (WHERE bad), count(*) FILTER (WHERE left AND NOT bad)
+FROM answers
+"""
+"""The numbers of `Totals`, in its order."""

@@ -149,23 +149,12 @@ DEFAULT = "ours, default"
 ROOF = "copy"
 """Peers whose name begins so show what the memory can do; nobody would use them instead."""
 
-TIMINGS = f"""
-CREATE TABLE IF NOT EXISTS timings (run TEXT, {", ".join(f.name for f in fields(Timing))},
-    PRIMARY KEY (run, row, peer));
-"""
-"""The table of a benchmark's run; ledgers that have no such run may lack it."""
-
-VERSION = 3
-"""`PRAGMA user_version` of a ledger with these tables."""
-
-UPGRADE = {
-    1: "ALTER TABLE records ADD COLUMN witness TEXT DEFAULT ''",
-    2: "ALTER TABLE records ADD COLUMN confirmed TEXT DEFAULT ''",
-}
-"""What turns a ledger of an older version into one of the next."""
+VERSION = 4
+"""`PRAGMA user_version` of a ledger with these tables; there is one version, others are refused."""
 
 SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS rounds (run TEXT, worker INTEGER, round INTEGER,
     PRIMARY KEY (run, worker, round));
 CREATE TABLE IF NOT EXISTS cases ("case" TEXT PRIMARY KEY, text TEXT NOT NULL);
@@ -173,8 +162,12 @@ CREATE TABLE IF NOT EXISTS repros (run TEXT, signature TEXT, "case" TEXT, path T
     PRIMARY KEY (run, signature));
 CREATE TABLE IF NOT EXISTS records (run TEXT, {", ".join(f'"{name}"' for name in COLUMNS)},
     PRIMARY KEY (run, "case", oracle, subject, mutant, phase));
-{TIMINGS}"""
-"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows."""
+CREATE TABLE IF NOT EXISTS timings (run TEXT, {", ".join(f.name for f in fields(Timing))},
+    PRIMARY KEY (run, row, peer));
+"""
+"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows.
+
+What belongs to a run names it in its first column; the id of a run is the same on all machines."""
 
 
 def signature(record: Record) -> str:

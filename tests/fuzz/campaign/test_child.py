@@ -82,6 +82,18 @@ def test_a_signal_is_named_with_the_judge_that_met_it() -> None:
     )
 
 
+def test_who_takes_all_memory_is_ended_before_the_machine_is() -> None:
+    """The kernel's own choice of whom to kill may be the campaign."""
+    with Child(behave, memory=256 << 20, preload=()) as child:
+        one = child.call("swell")
+        assert isinstance(child.call("fine"), str)
+    assert isinstance(one, Lost)
+    assert (one.kind, one.judge) == ("memory", "prover")
+    used = int(one.reason.split()[0])
+    assert one.reason.endswith(" MiB of memory, 256 are allowed while the prover was at work on k")
+    assert 256 <= used < 1024
+
+
 def test_what_a_child_raises_tells_where() -> None:
     """The traceback of the other process comes along."""
     with (

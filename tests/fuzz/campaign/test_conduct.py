@@ -127,7 +127,7 @@ def test_a_full_disk_ends_a_campaign(tmp_path: Path) -> None:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign whose drivers have nothing to say."""
-    monkeypatch.setattr("fuzz.campaign.conduct._listen", lambda campaign: False)
+    monkeypatch.setattr("fuzz.campaign.conduct._listen", lambda campaign, pool: False)
 
 
 @pytest.mark.usefixtures("quiet")

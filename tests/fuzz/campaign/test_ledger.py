@@ -7,16 +7,16 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from records import record
 
-from fuzz.campaign.ledger import Ledger, LedgerError, failures, main
-from fuzz.campaign.record import VERSION, signature
+from fuzz.campaign.ledger import Ledger, LedgerError, Totals, failures
+from fuzz.campaign.record import VERSION, Record, signature
 from fuzz.exit_code import HARNESS, USAGE, CannotWrite
 
 WRITER = """
@@ -79,15 +79,107 @@ def test_a_resumed_run_knows_its_rounds(tmp_path: Path) -> None:
         assert book.resume("seed1") is None
 
 
+def written(path: Path, name: str, *records: Record) -> str:
+    """Write records into a new run of a ledger."""
+    with Ledger(path) as book:
+        run = book.start(name, {"elapsed_s": 60.0})
+        for row in records:
+            book.append(run, [row], text=f"case {row.case}")
+        book.finish_round(run, 0, 0)
+        return run
+
+
 def test_shards_merge_without_losing_or_doubling(tmp_path: Path) -> None:
-    """Merging the same shard twice must change nothing."""
-    for name in ("a", "b"):
-        with Ledger(tmp_path / f"{name}.sqlite") as book:
-            book.append(book.start(f"shard-{name}", {}), [record(name)], text=f"case {name}")
-    with Ledger(tmp_path / "a.sqlite") as book:
-        assert book.merge(tmp_path / "b.sqlite") == 1
-        assert book.merge(tmp_path / "b.sqlite") == 0
-        assert {r.case for r in book.records()} == {"a", "b"}
+    """Merging again changes nothing; two machines may use one name; a run may go on meanwhile."""
+    ours, theirs = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
+    written(ours, "seed0", record("a"))
+    written(theirs, "seed0", record("a", status="fail"), record("b"))
+    with Ledger(ours) as book:
+        assert [book.merge(theirs), book.merge(theirs)] == [2, 0]
+        assert [r.status for r in book.records("seed0")] == ["pass"]
+        assert [r.status for r in book.records("seed0.2")] == ["fail", "pass"]
+        assert book.rounds("seed0.2", 0) == {0}
+    with Ledger(theirs) as book:
+        book.hold()
+        book.append("seed0", [record("c")], text="case c")
+    with Ledger(ours) as book:
+        assert book.merge(theirs) == 1
+        assert list(book.texts("seed0.2")) == ["a", "b", "c"]
+        assert [run for run, *_ in book.runs()] == ["seed0", "seed0.2"]
+    with Ledger(theirs) as book:  # what lags behind takes nothing away
+        assert book.merge(ours) == 1
+        assert len(book.records("seed0")) == 3
+
+
+def test_what_a_resumed_run_judges_again_replaces_what_was_said(tmp_path: Path) -> None:
+    """A judge that was killed with its campaign is asked again, and its death is no failure."""
+    path = tmp_path / "ledger.sqlite"
+    lost = record("a", oracle="build", subject="", status="error", kind="crash")
+    run = written(path, "seed0", lost, record("a", mutant="drop line 3"), record("b"))
+    with Ledger(path) as book:
+        book.hold()
+        book.append(run, [record("a")])
+        book.append(run, [record("a", oracle="simulator")])
+        assert [(r.case, r.oracle, r.mutant) for r in book.records(run)] == [
+            ("a", "prover", "drop line 3"),
+            ("b", "prover", ""),
+            ("a", "prover", ""),
+            ("a", "simulator", ""),
+        ]
+
+
+def test_one_process_writes_and_others_read(tmp_path: Path) -> None:
+    """Two campaigns on one ledger would each take the other's rounds for its own."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as book, Ledger(path) as other:
+        run = book.start("seed0", {})
+        book.append(run, [record("a")])
+        assert len(other.records(run)) == 1
+        with pytest.raises(
+            LedgerError, match=r"another process is writing it \(run seed0, begun 2"
+        ):
+            other.start("seed0", {})
+        assert len(list(other.runs())) == 1
+    with Ledger(path) as book:
+        assert book.start("seed0", {}) == "seed0.2"
+
+
+@pytest.mark.parametrize("page", [3, 7])
+def test_a_damaged_ledger_is_refused_before_anything_is_written(page: int, tmp_path: Path) -> None:
+    """What can be read of it is still there to be saved."""
+    path = tmp_path / "ledger.sqlite"
+    written(path, "seed0", *(record(f"c{n}", reason=90 * "x") for n in range(200)))
+    torn = bytearray(path.read_bytes())
+    torn[page * 4096 : (page + 1) * 4096] = bytes(4096)
+    path.write_bytes(torn)
+    with (
+        pytest.raises(LedgerError, match="(malformed|damaged: .*); name another"),
+        Ledger(path) as b,
+    ):
+        b.start("seed1", {})
+    assert path.read_bytes() == torn
+
+
+def test_a_pruned_run_keeps_its_totals(tmp_path: Path) -> None:
+    """Trends over nights outlive the records; a shard does not bring them back."""
+    path, shard = tmp_path / "ledger.sqlite", tmp_path / "shard.sqlite"
+    rows = (
+        record("a", status="fail"),
+        record("a", oracle="simulator", status="unknown"),
+        record("b", phase="base"),
+        record("s", phase="shrink", status="fail"),
+        record("m", oracle="mutant", mutant="drop line 3"),
+    )
+    written(shard, "old", *rows)
+    with Ledger(path) as book:
+        assert book.merge(shard) == len(rows)
+        counted = Totals(drawn=1, given=1, mutants=1, answers=3, failing=1, open=1)
+        assert [n for *_, n in book.runs()] == [counted]
+        assert book.prune(datetime.now(UTC) - timedelta(hours=1)) == []
+        assert book.prune(datetime.now(UTC) + timedelta(hours=1)) == ["old"]
+        assert (book.records(), book.texts("old"), book.rounds("old", 0)) == ([], {}, set())
+        assert [n for *_, n in book.runs()] == [counted]
+        assert book.merge(shard) == 0
 
 
 def test_foreign_files_are_refused_with_a_way_out(tmp_path: Path) -> None:
@@ -96,7 +188,8 @@ def test_foreign_files_are_refused_with_a_way_out(tmp_path: Path) -> None:
     with sqlite3.connect(old) as db:
         db.execute(f"PRAGMA user_version={VERSION + 1}")
         db.execute("CREATE TABLE t (x)")
-    with pytest.raises(LedgerError, match="name another file with --ledger"):
+    said = f"version {VERSION + 1}, this program writes {VERSION}; move it away, or name another"
+    with pytest.raises(LedgerError, match=said):
         Ledger(old)
     other = tmp_path / "other.sqlite"
     other.write_bytes(b"no database at all, but long enough to be looked at" * 40)
@@ -118,20 +211,6 @@ def test_records_take_only_known_words() -> None:
     """A misspelt status would fall out of every total."""
     with pytest.raises(ValueError, match="pick one of"):
         record("a", status="passed")
-
-
-def test_a_ledger_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
-    """Weeks of campaigns are not thrown away for a new column."""
-    path = tmp_path / "old.sqlite"
-    with Ledger(path) as book:
-        book.start("run", {})
-        book.append("run", [record("a")])
-    with closing(sqlite3.connect(path)) as db:
-        dropped = (f"ALTER TABLE records DROP COLUMN {name};" for name in ("witness", "confirmed"))
-        db.executescript("".join(dropped) + "PRAGMA user_version=1")
-    with Ledger(path) as book:
-        book.append("run", [record("b", witness="{}", confirmed="order")])
-        assert [(r.witness, r.confirmed) for r in book.records()] == [("", ""), ("{}", "order")]
 
 
 def fill(book: Ledger, run: str) -> None:
@@ -194,11 +273,3 @@ def test_opening_a_ledger_writes_nothing(tmp_path: Path) -> None:
         assert book.resume("run") == "run"
         assert not path.with_name("ledger.sqlite-wal").stat().st_size
     assert path.read_bytes() == before
-
-
-def test_merging_ends_by_the_table(tmp_path: Path) -> None:
-    """A shard that is none is wrong usage, and no traceback."""
-    (tmp_path / "shard").write_bytes(b"no database at all, but long enough to be looked at" * 40)
-    done = CliRunner().invoke(main, [str(tmp_path / "target.sqlite"), str(tmp_path / "shard")])
-    assert done.exit_code == USAGE
-    assert "file is not a database; name another file" in done.stderr
