@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -72,6 +73,9 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
 )
 """Every pass, in order: each takes a valid Kernel and gives a valid Kernel."""
 
+
+WATCH: ContextVar[Callable[[str, kir.Kernel], None] | None] = ContextVar("WATCH", default=None)
+"""Is given every kernel as it is lowered and after each pass, by the name of that."""
 
 Loops = Tiling | MatmulTiling
 """The axes of a kernel."""
@@ -205,11 +209,11 @@ def tiled(domain: Domain, params: Params) -> Loops:
 
 def run(kernel: kir.Kernel) -> kir.Kernel:
     """Apply PASSES in order; maybe print, and validate what changed, after each."""
-    _dump("lower", partial(text, kernel))
+    _stage("lower", kernel)
     validate(kernel, after="lower")
     for run_pass in PASSES:
         before, kernel = kernel, run_pass(kernel)
-        _dump(run_pass.__name__, partial(text, kernel))
+        _stage(run_pass.__name__, kernel)
         final = run_pass is PASSES[-1]
         if final or kernel != before:
             validate(kernel, after=run_pass.__name__, final=final)
@@ -254,6 +258,13 @@ def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
         f"registers of fragments in a thread at once ({which}), of its {held.have} at most {room} "
         f"may be; {way_out}",
     )
+
+
+def _stage(name: str, kernel: kir.Kernel) -> None:
+    """Show a kernel as it now is to who asked for that."""
+    _dump(name, partial(text, kernel))
+    if (watch := WATCH.get()) is not None:
+        watch(name, kernel)
 
 
 def _dump(name: str, content: Callable[[], str]) -> None:

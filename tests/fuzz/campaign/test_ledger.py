@@ -127,7 +127,8 @@ def test_a_ledger_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
         book.start("run", {})
         book.append("run", [record("a")])
     with closing(sqlite3.connect(path)) as db:
-        dropped = (f"ALTER TABLE records DROP COLUMN {name};" for name in ("witness", "confirmed"))
+        new = ("witness", "confirmed", "lines", "cause", "failure", "skeleton", "kernel")
+        dropped = (f"ALTER TABLE records DROP COLUMN {name};" for name in new)
         db.executescript("".join(dropped) + "PRAGMA user_version=1")
     with Ledger(path) as book:
         book.append("run", [record("b", witness="{}", confirmed="order")])
