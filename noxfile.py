@@ -126,6 +126,12 @@ def repro(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
+def faults(session: nox.Session) -> None:
+    """Look for every planted fault by a campaign, and print a table (an hour, at most)."""
+    _judging(session, "fuzz.failures.planted", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
 def report(session: nox.Session) -> None:
     """Turn a ledger, and the semaphore mutants' results beside it, into reports/out/index.html."""
     _judging(session, "reports", *session.posargs)

@@ -23,7 +23,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
-from fuser.pipeline import PASSES, STAGES, build
+from fuser.pipeline import PASSES, STAGES, Made, build, shown
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.runtime.explain import dense, explain
@@ -131,7 +131,11 @@ def stages(given: Subject, extents: Mapping[str, int]) -> Iterator[tuple[str, Ca
     yield "explain", lambda: str(explain(fusion, *said, params=given.params, extents=free))
     found: list[tuple[str, Callable[[], str]]] = []
     kind = classify(fusion, given.params, specs, free)
-    build(fusion, given.params, kind, watch=lambda name, write: found.append((name, write)))
+
+    def watch(name: str, made: Made) -> None:
+        found.append((name, partial(shown, made)))
+
+    build(fusion, given.params, kind, watch=watch)
     for name, write in found:
         yield name, write
         if name == FINAL:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
@@ -75,8 +74,10 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
 STAGES = ("fusion", "lower", *(run_pass.__name__ for run_pass in PASSES), "cuda")
 """What `build` makes on its way, in order; all but the fusion once for each kernel."""
 
-Watch = Callable[[str, Callable[[], str]], None]
-"""Is told each of `STAGES` as it is made, with a function that writes it as text."""
+Made = Fusion | kir.Kernel | str
+"""What `build` makes on its way; a text is CUDA."""
+Watch = Callable[[str, Made], None]
+"""Is given each of `STAGES` as it is made."""
 
 Loops = Tiling | MatmulTiling
 """The axes of a kernel."""
@@ -132,7 +133,7 @@ def build(
         If a pass made an invalid kernel, which no params may ask for.
     """
     watch = watch or dump
-    watch("fusion", partial(str, fusion))
+    watch("fusion", fusion)
     launches = []
     cut = segments(fusion, shapes.choices)
     for n, (segment, shape_class, schedule) in enumerate(
@@ -159,7 +160,7 @@ def build(
         kernel = run(lowered.kernel, watch)
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)
-        watch("cuda", partial(str, source))
+        watch("cuda", source)
         arguments = {access.name: access.tv.name for access in domain.accesses}
         launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
     return Program(
@@ -213,11 +214,11 @@ def tiled(domain: Domain, params: Params) -> Loops:
 
 def run(kernel: kir.Kernel, watch: Watch) -> kir.Kernel:
     """Apply PASSES in order; show the kernel, and validate what changed, after each."""
-    watch("lower", partial(text, kernel))
+    watch("lower", kernel)
     validate(kernel, after="lower")
     for run_pass in PASSES:
         before, kernel = kernel, run_pass(kernel)
-        watch(run_pass.__name__, partial(text, kernel))
+        watch(run_pass.__name__, kernel)
         final = run_pass is PASSES[-1]
         if final or kernel != before:
             validate(kernel, after=run_pass.__name__, final=final)
@@ -264,8 +265,13 @@ def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
     )
 
 
-def dump(name: str, content: Callable[[], str]) -> None:
+def shown(made: Made) -> str:
+    """Write what `build` makes on its way as text."""
+    return text(made) if isinstance(made, kir.Kernel) else str(made)
+
+
+def dump(name: str, made: Made) -> None:
     """Print a stage that `FUSER_DUMP` names (a comma list, or `all`) to stderr."""
     wanted = os.environ.get("FUSER_DUMP", "")
     if wanted and (wanted == "all" or name in wanted.split(",")):
-        print(f"=== {name} ===\n{content()}", file=sys.stderr)
+        print(f"=== {name} ===\n{shown(made)}", file=sys.stderr)

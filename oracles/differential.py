@@ -75,8 +75,35 @@ def _form(want: Expected, have: torch.Tensor) -> str:
     return f"returned {have.dtype}{list(have.shape)}, expected {expected}"
 
 
+def wrong_elements(want: Expected, have: torch.Tensor, *, exact: bool) -> torch.Tensor:
+    """Return which elements of an output of the right form are wrong; those undecided are not."""
+    return _compared(want, have, exact=exact)[0]
+
+
 def _wrong(want: Expected, have: torch.Tensor, where: str, *, exact: bool) -> list[Finding]:
     """Return one finding for the worst wrong element of an output, if there is one."""
+    wrong, value, seen, bound, error = _compared(want, have, exact=exact)
+    if not bool(wrong.any()):
+        return []
+    ratio = torch.where(bound > 0, error / bound, torch.inf)
+    # Where several ratios are infinite, the largest error is the worst.
+    rank = torch.where(wrong, ratio, -1.0)
+    most = wrong & (rank == rank.max())
+    worst = int(torch.where(most, error, -1.0).reshape(-1).argmax())
+    index = tuple(int(n) for n in torch.unravel_index(torch.tensor(worst), value.shape))
+    witness = (
+        f"{int(wrong.sum())} of {wrong.numel()} elements wrong; worst at {list(index)}: "
+        f"got {seen[index].item()!r}, expected {value[index].item()!r}, "
+        f"bound {bound[index].item():.3g}, error {error[index].item():.3g}, "
+        f"error/bound {ratio[index].item():.3g}{_whose(value, seen[index], bound)}"
+    )
+    return [Finding("value", where, witness)]
+
+
+def _compared(
+    want: Expected, have: torch.Tensor, *, exact: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return what is wrong, and per element: expected, got, bound, error."""
     if want.dtype.is_float:
         value, seen = want.value, have.to(torch.float64)
         if exact:
@@ -93,22 +120,7 @@ def _wrong(want: Expected, have: torch.Tensor, where: str, *, exact: bool) -> li
         bound = torch.zeros(value.shape, dtype=torch.float64)
         right = value == seen
         error = (seen.to(torch.float64) - value.to(torch.float64)).abs()
-    wrong = ~right & ~want.undecided
-    if not bool(wrong.any()):
-        return []
-    ratio = torch.where(bound > 0, error / bound, torch.inf)
-    # Where several ratios are infinite, the largest error is the worst.
-    rank = torch.where(wrong, ratio, -1.0)
-    most = wrong & (rank == rank.max())
-    worst = int(torch.where(most, error, -1.0).reshape(-1).argmax())
-    index = tuple(int(n) for n in torch.unravel_index(torch.tensor(worst), value.shape))
-    witness = (
-        f"{int(wrong.sum())} of {wrong.numel()} elements wrong; worst at {list(index)}: "
-        f"got {seen[index].item()!r}, expected {value[index].item()!r}, "
-        f"bound {bound[index].item():.3g}, error {error[index].item():.3g}, "
-        f"error/bound {ratio[index].item():.3g}{_whose(value, seen[index], bound)}"
-    )
-    return [Finding("value", where, witness)]
+    return ~right & ~want.undecided, value, seen, bound, error
 
 
 def _whose(value: torch.Tensor, seen: torch.Tensor, bound: torch.Tensor) -> str:

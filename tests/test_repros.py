@@ -19,4 +19,5 @@ def test_every_failure_is_gone() -> None:
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "".join(f"{script}:\nall: fixed\n" for script in SCRIPTS)
+    ends = [line for line in done.stdout.splitlines() if line.startswith("all: ")]
+    assert ends == ["all: fixed"] * len(SCRIPTS)

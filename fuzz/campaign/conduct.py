@@ -25,6 +25,7 @@ from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, 
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger
+from fuzz.campaign.record import FAILED as FAILURES
 from fuzz.campaign.record import PHASES, SHORT, Record, signature
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
@@ -72,7 +73,7 @@ class Campaign:
                         self.cases[r.phase].add(r.case)
                 for r in summary.ordinary(records):
                     self.passed[r.oracle] += r.status == "pass"
-                    self.bad |= {r.case} if r.status in repro.FAILED else set()
+                    self.bad |= {r.case} if r.status in FAILURES else set()
             case Shrunk(record, text):
                 failure = signature(record)
                 if len(text) >= self.least.get(failure, len(text) + 1):

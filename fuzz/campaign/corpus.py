@@ -2,6 +2,7 @@
 
 One text of a case a file, in the folder `corpus` beside the ledger.  Campaigns add the failures
 that they have made small and remove nothing: delete a file to forget a case, copy it to share it.
+Those that everybody has to know are in `fuzz.failures.known`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from fuzz.campaign.record import Record, signature
 from fuzz.exit_code import writing
+from fuzz.failures import known
 
 
 def folder(ledger: Path) -> Path:
@@ -26,6 +28,6 @@ def add(ledger: Path, record: Record, text: str) -> None:
 
 
 def texts(ledger: Path) -> dict[str, str]:
-    """Return the texts by name of file, the newest first."""
+    """Return the texts by name of file, the newest first, behind those of known failures."""
     files = sorted(folder(ledger).glob("*.py"), key=lambda path: -path.stat().st_mtime_ns)
-    return {path.name: path.read_text(encoding="utf-8") for path in files}
+    return known.texts() | {path.name: path.read_text(encoding="utf-8") for path in files}

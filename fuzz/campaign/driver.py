@@ -1,8 +1,8 @@
 """One driver: a Hypothesis engine in its own process, with a judge child of its own.
 
 It judges what has failed before and one case of every schedule family; then it draws cases round
-after round until the time is over, sends every record through a pipe, and lets Hypothesis shrink
-what fails without slipping from one failure to another.
+after round until the time is over, and sends every record through a pipe.  Of cases that fail for
+one cause it makes the first as small as it can be, at once, and goes on drawing.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.errors import Flaky
 
 from fuzz.campaign import gpu
 from fuzz.campaign.child import LIMIT_S, Child, Lost
-from fuzz.campaign.judge import judge_text, request
+from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
-from fuzz.campaign.record import TITLES, Record, signature
+from fuzz.campaign.record import FAILED, Record, failures, signature
 from fuzz.campaign.recorder import blank_record
-from fuzz.campaign.repro import FAILED
-from fuzz.cases.case import Case, case_id, from_text, to_text
+from fuzz.cases.case import Case, from_text, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
+from fuzz.failures.identity import scheduler
+from fuzz.failures.judge import LEAST, STEP, judge_text
+from fuzz.failures.shrink import least
 
 ROUND = 150
 """Cases that an engine draws before it begins anew with another seed."""
 SHRINK_S = 45.0
-"""Time after the end, at most, in which a failure found before it may still be shrunk."""
+"""Time in which one failure is made smaller, at most, also where the campaign ends in it."""
 CORPUS_SHARE = 0.2
 """Part of the time in which cases of the corpus begin."""
 MUTANT_SHARE = 0.2
@@ -143,18 +143,8 @@ class Broken:
 Message = Ready | Judged | Shrunk | Skipped | Round | Broken
 
 
-class Failure(Exception):
-    """A case failed; each signature has a subclass, so that Hypothesis keeps them apart."""
-
-
-@cache
-def failure_class(name: str) -> type[Failure]:
-    """Return the one subclass of a signature."""
-    return type(name, (Failure,), {})
-
-
 class TimeOver(KeyboardInterrupt):
-    """The campaign is over; Hypothesis lets it pass."""
+    """The campaign is over, or the search for a smaller case; Hypothesis lets it pass."""
 
 
 def drive(job: Job, outbox: Connection) -> None:
@@ -173,23 +163,6 @@ def drive(job: Job, outbox: Connection) -> None:
         outbox.close()
 
 
-def failures(records: Sequence[Record]) -> list[Record]:
-    """Return the failures of a case, one per signature, in the order of `TITLES`.
-
-    Where prover and simulator both refute a kernel they agree about it, also if the simulator finds
-    nothing at the trip counts that the prover names: that is no failure of its own.
-    """
-    refuted = {
-        (r.oracle, r.subject.split()[0]) for r in records if r.status == "fail" and r.subject
-    }
-    found: dict[str, Record] = {}
-    for record in records:
-        both = {("prover", record.subject), ("simulator", record.subject)} <= refuted
-        if record.status in FAILED and not (record.oracle == "agreement" and both):
-            found.setdefault(signature(record), record)
-    return sorted(found.values(), key=lambda record: TITLES.index(record.oracle))
-
-
 class Engine:
     """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written."""
 
@@ -205,11 +178,9 @@ class Engine:
         self._judge = judge
         self._device = device
         self._known: set[str] = set()
-        self._seen: dict[tuple[str, str], list[Record]] = {}
+        self._seen: set[str] = set()
         self._deadline = float("inf")
         self._drawn = 0
-        self._wanted: Record | None = None
-        self._least: tuple[Record, str] | None = None
 
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
@@ -239,21 +210,21 @@ class Engine:
                 self._send(Skipped(1, "of the corpus", why))
                 continue
             # As small as it can be: what fails in the same way need not be found again.
-            self._known |= {signature(record) for record in self._given(case, "corpus")}
+            bad = self._given(case, "corpus")
+            if bad and signature(bad[0]) not in self._known:
+                self._report(case, text, bad)
 
     def judge_bases(self) -> None:
         """Judge the representatives, so that no family is left to chance."""
         for family in self._job.bases:
-            self._given(representative(family), "base")
+            case = representative(family)
+            # Of one that is refused no script of the case alone can show anything.
+            bad = [r for r in self._given(case, "base") if r.kind != REFUSED]
+            self._reduce(case, to_text(case), bad)
 
     def _given(self, case: Case, phase: str) -> list[Record]:
-        """Judge a case that nobody drew; report, and return, its failures."""
-        text = to_text(case)
-        bad = failures(self._ask(case, text, self._plan.oracles, phase))
-        for record in bad:
-            if record.kind != REFUSED:  # which no script of the case alone can show
-                self._send(Shrunk(record, text))
-        return bad
+        """Judge a case that nobody drew, and return its failures."""
+        return failures(self._ask(case, to_text(case), self._plan.oracles, phase))
 
     def _mutants(self, until: float) -> None:
         with Child(judge_family) as child:
@@ -277,13 +248,11 @@ class Engine:
 
     def _round(self, number: int) -> bool:
         """Draw a round of cases; tell whether there is time for another."""
-        self._wanted = self._least = None
         test = settings(
             max_examples=ROUND,
             deadline=None,
             database=None,  # it holds nothing for seeded tests; see `fuzz.campaign.corpus`
-            phases=(Phase.generate, Phase.shrink),
-            report_multiple_bugs=False,
+            phases=(Phase.generate,),  # `fuzz.failures.shrink` makes cases smaller, drawn or not
             print_blob=False,
             # Shared cores make drawing slow now and then; that is no fault of a strategy.
             suppress_health_check=(HealthCheck.too_slow,),
@@ -291,62 +260,95 @@ class Engine:
         in_time = True
         try:
             seed(self._seed(number))(test)()
-        except (Failure, Flaky):
-            pass
         except TimeOver:
             in_time = False
-        if self._least is not None:
-            record, text = self._least
-            self._known.add(signature(record))
-            self._send(Shrunk(record, text))
         self._send(Round(number, in_time))
         return in_time
 
     def check(self, case: Case) -> None:
-        """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
-        wanted = self._wanted
-        grace = min(SHRINK_S, self._plan.seconds) if wanted else 0.0
+        """Judge one drawn case; make it as small as it can be if it fails in a new way."""
         enough = self._plan.most is not None and self._drawn >= self._plan.most
-        if time.time() > self._deadline + grace or (enough and not wanted):
+        if time.time() > self._deadline or enough:
             raise TimeOver
         text = to_text(case)
-        bad = {signature(record): record for record in failures(self._judged(case, text))}
-        for hung in [name for name, record in bad.items() if record.kind == "hang"]:
-            self._keep_whole(hung, bad.pop(hung), text)
-        fresh = (name for name in bad if name not in self._known)
-        name = signature(wanted) if wanted else next(fresh, None)
-        if name is None or name not in bad:
+        if text in self._seen:
             return
-        self._wanted, self._least = wanted or bad[name], (bad[name], text)
-        raise failure_class(name)(bad[name].reason)
+        self._seen.add(text)
+        self._drawn += 1
+        self._reduce(case, text, failures(self._ask(case, text, self._plan.oracles, "generate")))
 
-    def _keep_whole(self, name: str, record: Record, text: str) -> None:
-        """Report a hang as it was found: each step of shrinking it would last to the limit."""
-        if name not in self._known:
-            self._known.add(name)
-            self._send(Shrunk(record, text))
+    def _reduce(self, case: Case, text: str, bad: list[Record]) -> None:
+        """Make a failing case small, and report it; a hang as it was found.
 
-    def _judged(self, case: Case, text: str) -> list[Record]:
-        """Judge a text once; while shrinking, ask only what the failure is of."""
-        wanted = self._wanted
-        key = (case_id(text), signature(wanted) if wanted else "")
-        if key not in self._seen:
-            self._drawn += not wanted
-            oracles = needed(wanted, self._plan.oracles) if wanted else self._plan.oracles
-            phase = "shrink" if wanted else "generate"
-            self._seen[key] = self._ask(case, text, oracles, phase)
-        return self._seen[key]
+        Each step of shrinking a hang would last to the limit.
+        """
+        fresh = [record for record in bad if signature(record) not in self._known]
+        if not bad or bad[0] not in fresh:  # what follows from a known failure is none of its own
+            return
+        wanted = bad[0]
+        if wanted.kind != "hang":
+            case, text = self._least(case, wanted)
+        self._report(case, text, bad)
 
-    def _ask(self, case: Case, text: str, oracles: Sequence[str], phase: str) -> list[Record]:
+    def _least(self, case: Case, wanted: Record) -> tuple[Case, str]:
+        """Return the least case found in time that fails like `wanted`."""
+        end = time.time() + min(SHRINK_S, self._plan.seconds)
+        oracles = needed(wanted, self._plan.oracles)
+        found = [case]
+
+        def fails(smaller: Case) -> bool:
+            if time.time() > end:
+                raise TimeOver
+            text = to_text(smaller)
+            said = failures(self._ask(smaller, text, oracles, "shrink", head=STEP, like=wanted))
+            alike = any(_alike(record, wanted) for record in said)
+            found.extend([smaller] * alike)
+            return alike
+
+        with suppress(TimeOver):
+            least(case, fails)
+        return found[-1], to_text(found[-1])
+
+    def _report(self, case: Case, text: str, bad: list[Record]) -> None:
+        """Report what a least case shows, with its kernel and witness; know all of it from now on.
+
+        A failure that does not come back is reported as it was found.
+        """
+        if not bad:
+            return
+        wanted = bad[0]
+        self._known.add(signature(wanted))
+        if wanted.kind == "hang":
+            self._send(Shrunk(wanted, text))
+            return
+        said = failures(
+            self._ask(case, text, self._plan.oracles, "shrink", head=LEAST, like=wanted)
+        )
+        self._known |= {signature(record) for record in said}
+        alike = [record for record in said if _alike(record, wanted)]
+        self._send(Shrunk((alike or said or bad)[0], text))
+
+    def _ask(
+        self,
+        case: Case,
+        text: str,
+        oracles: Sequence[str],
+        phase: str,
+        *,
+        head: str = "# oracles: ",
+        like: Record | None = None,
+    ) -> list[Record]:
         """Judge a case, and report it; the death of a judge is a record like any other."""
-        device = self._device if self._wanted is None or self._wanted.oracle == "gpu" else None
-        answer = self._judge(request(text, oracles))
+        device = self._device if like is None or like.oracle == "gpu" else None
+        answer = self._judge(f"{head}{', '.join(oracles)}\n{text}")
         if isinstance(answer, Lost):
             answer = [_lost(case, text, answer)]
         elif device is not None and _was_built(answer):
-            answer = answer + device.judge(case, text)
+            answer = answer + [replace(r, cause=scheduler(r)) for r in device.judge(case, text)]
         answer = [replace(record, phase=phase) for record in answer]
         answer = taken(answer) if phase == "base" else answer
+        if like is not None:  # whatever its last case names first, it is the same failure
+            answer = [replace(r, cause=like.cause) if _alike(r, like) else r for r in answer]
         self._send(Judged(answer, text))
         return answer
 
@@ -362,6 +364,11 @@ def needed(wanted: Record, every: Sequence[str]) -> Sequence[str]:
     return NEEDS.get(wanted.oracle, (wanted.oracle,))
 
 
+def _alike(record: Record, wanted: Record) -> bool:
+    """Tell whether a record fails like another one."""
+    return record.status in FAILED and (record.oracle, record.kind) == (wanted.oracle, wanted.kind)
+
+
 def _was_built(records: list[Record]) -> bool:
     return all(record.status == "pass" for record in records if record.oracle == "build")
 
@@ -372,5 +379,6 @@ def _lost(case: Case, text: str, lost: Lost) -> Record:
         status="error",
         kind=lost.kind,
         reason=lost.reason,
+        cause=lost.judge,
         seconds=LIMIT_S if lost.kind == "hang" else 0.0,
     )

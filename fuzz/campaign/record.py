@@ -5,6 +5,7 @@ It imports nothing of ours, so that the report can read a ledger without the com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 STATUSES = ("pass", "fail", "unknown", "unsupported", "error", "invalid")
@@ -23,6 +24,9 @@ SHORT = "not enough was judged"
 
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
+
+FAILED = ("fail", "error")
+"""Statuses that are failures."""
 
 ORACLES = (
     "build",
@@ -75,6 +79,13 @@ class Record:
     confirmed : str
         Space-separated names of what z3 has decided beside the prover's own engine, such as
         ``drain-before-release`` and, for all of the order of events, ``order``.
+    lines : str
+        Space-separated lines of the kernel's text that the first finding names.
+    cause : str
+        Of a failure: what cases of one cause share, as `fuzz.failures.identity` names it.
+    failure, skeleton, kernel : str
+        Of the least case of a failure only: the id of the failure, the kinds of syncs of the
+        kernel, and its whole text.
     """
 
     case: str
@@ -95,6 +106,11 @@ class Record:
     phase: str = "generate"
     witness: str = ""
     confirmed: str = ""
+    lines: str = ""
+    cause: str = ""
+    failure: str = ""
+    skeleton: str = ""
+    kernel: str = ""
 
     @property
     def in_full(self) -> bool:
@@ -170,6 +186,30 @@ CREATE TABLE IF NOT EXISTS timings (run TEXT, {", ".join(f.name for f in fields(
 What belongs to a run names it in its first column; the id of a run is the same on all machines."""
 
 
+PROTOCOL = frozenset({"arrivals", "bytes", "deadlock", "init", "parity"})
+"""Findings of one mistake about a barrier: whose comes first depends on the rest of the kernel."""
+
+
 def signature(record: Record) -> str:
-    """Name the failure that a record stands for, as ``prover race tma-pipelined/tma``."""
-    return f"{record.oracle} {record.kind or record.status} {record.family}"
+    """Name what a record shows, alike for all cases of one cause: ``prover protocol empty``."""
+    kind = "protocol" if record.kind in PROTOCOL else record.kind or record.status
+    return f"{record.oracle} {kind} {record.cause or record.family}"
+
+
+def failures(records: Sequence[Record]) -> list[Record]:
+    """Return the failures of a case, one per signature; the first is the failure of the case.
+
+    They are in the order of `TITLES`: what is further from the cause may follow from it.
+
+    Where prover and simulator both refute a kernel they agree about it, also if the simulator finds
+    nothing at the trip counts that the prover names: that is no failure of its own.
+    """
+    refuted = {
+        (r.oracle, r.subject.split()[0]) for r in records if r.status == "fail" and r.subject
+    }
+    found: dict[str, Record] = {}
+    for record in records:
+        both = {("prover", record.subject), ("simulator", record.subject)} <= refuted
+        if record.status in FAILED and not (record.oracle == "agreement" and both):
+            found.setdefault(signature(record), record)
+    return sorted(found.values(), key=lambda record: TITLES.index(record.oracle))

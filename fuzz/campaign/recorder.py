@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 
 from fuser.errors import CompileError, FusionError, ScheduleError
+from fuser.schedule.params import TensorCoreParams
 from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts
 from oracles.verdict import Verdict
 from oracles.witness import Witness, dumps
+
+DRAWN = ContextVar("DRAWN", default=True)
+"""Whether witnesses are searched for."""
 
 
 class Recorder:
@@ -21,6 +26,7 @@ class Recorder:
     def __init__(self, case: Case, text: str, *, phase: str = "generate") -> None:
         self.records: list[Record] = []
         self._blank = replace(blank_record(case, text), phase=phase)
+        self._products = isinstance(case.params, TensorCoreParams)
 
     def ask(
         self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
@@ -35,6 +41,8 @@ class Recorder:
             verdict = judge()
         except (FusionError, ScheduleError) as error:
             status, kind, reason = "invalid", "", f"{type(error).__name__}: {error}"
+            if isinstance(error, ScheduleError) and self._chosen(error):
+                status, kind = "fail", "heuristic refused"
         except CompileError as error:
             reason = f"CompileError: {error}\n{error.log}".strip()[:4000]
             status, kind = "fail", error.kind
@@ -63,11 +71,17 @@ class Recorder:
             kind=errors[0].kind if errors else "",
             reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
             confirmed=" ".join(verdict.confirmed_by),
+            lines=" ".join(map(str, errors[0].lines)) if errors else "",
         )
         self._note(said, start)
 
     def show(self, subject: str, search: Callable[[], Witness | None]) -> None:
-        """Add a witness to the latest record; a search that breaks is an error of its own."""
+        """Add a witness to the latest record; a search that breaks is an error of its own.
+
+        Of cases that are tried on the way to a smaller one nobody looks at it: see `DRAWN`.
+        """
+        if not DRAWN.get():
+            return
         what = f"{subject} witness"
         at_work("prover", what)
         start = time.perf_counter()
@@ -80,6 +94,10 @@ class Recorder:
         else:
             if found is not None:
                 self.records[-1] = replace(self.records[-1], witness=dumps(found))
+
+    def _chosen(self, error: ScheduleError) -> bool:
+        """Tell whether params are refused that the heuristics chose, as the case's are no such."""
+        return str(error).startswith(("MatmulParams(", "AmpereParams(")) and not self._products
 
     def _note(self, record: Record, start: float) -> None:
         self.records.append(replace(record, seconds=time.perf_counter() - start))

@@ -7,9 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
-from fuzz.campaign.ledger import failures
-from fuzz.campaign.record import ORACLES, STATUSES, TITLES, WORST_FIRST, Record, signature
+from fuzz.campaign.record import (
+    ORACLES,
+    STATUSES,
+    TITLES,
+    WORST_FIRST,
+    Record,
+    failures,
+    signature,
+)
 from fuzz.cases.params import FAMILIES
+from fuzz.failures import known
 
 
 def ordinary(records: Iterable[Record]) -> list[Record]:
@@ -36,14 +44,28 @@ def lines(records: list[Record]) -> Iterator[str]:
     yield from _open(records, cases)
 
 
+def failures_of_cases(records: Iterable[Record]) -> list[Record]:
+    """Return the failure of every case that has one: that which is nearest to its cause."""
+    by_case: dict[str, list[Record]] = defaultdict(list)
+    for record in ordinary(records):
+        by_case[record.case].append(record)
+    return [found[0] for rows in by_case.values() if (found := failures(rows))]
+
+
 def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:
-    """Name every failure with the script that shows it, those nearest to their causes first."""
-    found = failures(records).items()
-    for failure, record in sorted(found, key=lambda item: (TITLES.index(item[1].oracle), item[0])):
-        if failure in repros:
-            yield f"repro of {failure}: {repros[failure]}"
-        else:
-            yield f"without a repro: {failure}: {_first_line(record)}"
+    """Name every failure with the script that shows it, those nearest to their causes first.
+
+    Cases of one signature are one failure, and what else a case fails of follows from it.
+    """
+    of_cases = failures_of_cases(records)
+    many = Counter(map(signature, of_cases))
+    least = {signature(r): r for r in records if r.failure}
+    for record in sorted(of_cases, key=lambda r: (TITLES.index(r.oracle), signature(r))):
+        failure = signature(record)
+        if cases := many.pop(failure, 0):
+            shown = least.get(failure, record)
+            where = f"repro {repros[failure]}" if failure in repros else "without a repro"
+            yield f"{failure}: {known.status(shown)}, {cases} cases, {where}: {_first_line(shown)}"
     for record in records:
         blind = record.oracle == "mutant" and record.status == "fail"
         if record.mutant and (blind or record.status == "error"):

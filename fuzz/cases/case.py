@@ -11,7 +11,7 @@ import torch
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_python
 from fuser.fusion.ops import OPS, Form
-from fuser.pipeline import Program, build
+from fuser.pipeline import Program, Watch, build
 from fuser.runtime.call import Spec, output_spec
 from fuser.runtime.classify import classify
 from fuser.schedule.shape_class import Params
@@ -149,9 +149,10 @@ def strides_of(case: Case, tv: TensorView) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def compiled(case: Case) -> Program:
-    """Return the program of a case, as a call with its extents gets it."""
-    return build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+def compiled(case: Case, watch: Watch | None = None) -> Program:
+    """Return the program of a case, as a call with its extents gets it; `watch` as in `build`."""
+    shapes = classify(case.fusion, case.params, specs(case))
+    return build(case.fusion, case.params, shapes, watch=watch)
 
 
 def specs(case: Case) -> dict[str, Spec]:

@@ -10,21 +10,21 @@ import pytest
 from behaviour import compute, segfault
 from click.testing import CliRunner
 from records import record
+from rich.console import Console
 
+from fuser import pipeline
+from fuser.kernel import ir as kir
+from fuser.passes.free_slots import free_slots
+from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.record import Record
-from fuzz.campaign.repro import judged, main, outcome, replay, write
-from fuzz.cases.case import Case, from_text, to_text
+from fuzz.campaign.repro import judged, main, outcome, replay, shown, write, written
+from fuzz.cases.case import Case, case_id, from_text, to_text
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE, CannotWrite
+from fuzz.failures.judge import judge_failure
 
 ROOT = Path(__file__).parents[3]
-ENDS = "from fuzz.campaign.repro import replay\nraise SystemExit({code})\nreplay()\n"
-NO_REPROS = {
-    "no replay": ("open({mark!r}, 'w')\n", "it never calls fuzz.campaign.repro.replay"),
-    "another replay": ("def replay(): open({mark!r}, 'w')\nreplay()", "it never calls"),
-    "no Python": ("open({mark!r}, 'w')\nif", "SyntaxError: invalid syntax"),
-    "no text": ("\0", "source code string cannot contain null bytes"),
-}
+SCRIPT = written(record("x"), to_text(representative("direct/tma")))
 
 
 def test_a_script_holds_the_case_and_runs_alone(tmp_path: Path) -> None:
@@ -43,49 +43,90 @@ def test_a_script_holds_the_case_and_runs_alone(tmp_path: Path) -> None:
         check=False,
         timeout=300,
     )
-    assert (done.returncode, done.stdout) == (0, "prover: fixed\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, done.stdout), done.stderr
+    assert done.stdout.endswith("prover: fixed\n")
 
 
 @pytest.mark.parametrize(
     ("codes", "code"),
-    [((0, 0), CLEAN), ((0, 1, 0), FAILED), ((3, 1), FAILED), ((0, 3), HARNESS), ((0, 7), HARNESS)],
+    [((0, 0), CLEAN), ((0, 1, 0), FAILED), ((3, 1), FAILED), ((0, 3), HARNESS)],
 )
 def test_replaying_several_scripts_exits_with_the_worst(
-    codes: tuple[int, ...], code: int, tmp_path: Path
+    codes: tuple[int, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All are run, whatever one of them says."""
     paths = [tmp_path / f"{number}.py" for number in range(len(codes))]
-    for path, ends in zip(paths, codes, strict=True):
-        path.write_text(ENDS.format(code=ends))
+    for path in paths:
+        path.write_text(SCRIPT)
+    left = iter(codes)
+    monkeypatch.setattr("fuzz.campaign.repro.shown", lambda *_, **__: next(left))
     done = CliRunner().invoke(main, list(map(str, paths)))
     assert done.exit_code == code
     assert [f"{path}:" for path in paths] == done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", NO_REPROS)
-def test_what_is_no_repro_is_wrong_usage_and_not_run(name: str, tmp_path: Path) -> None:
+def test_what_is_no_repro_is_wrong_usage_and_not_run(tmp_path: Path) -> None:
     """It would count as fixed, or as a failure that is still there; nor are those beside it run."""
-    text, says = NO_REPROS[name]
     mark, path, good = (tmp_path / n for n in ("mark", "one.py", "good.py"))
-    path.write_text(text.format(mark=str(mark)))
-    good.write_text(f"open({str(mark)!r}, 'w')\n" + ENDS.format(code=0))
+    path.write_text(f"open({str(mark)!r}, 'w')\n{SCRIPT}")
+    good.write_text(SCRIPT)
     done = CliRunner().invoke(main, [str(good), str(path)])
     assert done.exit_code == USAGE
-    assert says in done.stderr
-    assert "name a script that a campaign wrote" in done.stderr
+    assert "line 1: calls open; name a script that a campaign wrote" in done.stderr
     assert not mark.exists()
 
 
 def test_a_script_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    """And no failure."""
+    """And no failure; nor is to replay nothing at all."""
     assert CliRunner().invoke(main, [str(tmp_path / "nope.py")]).exit_code == USAGE
+    assert CliRunner().invoke(main, []).exit_code == USAGE
 
 
 def test_a_script_that_breaks_has_judged_nothing(tmp_path: Path) -> None:
     """An API that has changed since says nothing about the failure."""
     path = tmp_path / "old.py"
-    path.write_text("from fuzz.campaign.repro import replay\n1 / 0\nreplay()\n")
-    assert CliRunner().invoke(main, [str(path)]).exit_code == HARNESS
+    path.write_text(SCRIPT.replace("vector=4", "vectors=4"))
+    done = CliRunner().invoke(main, [str(path)])
+    assert done.exit_code == HARNESS
+    assert "TypeError: " in done.stderr
+
+
+def test_any_case_of_a_ledger_is_replayed(tmp_path: Path) -> None:
+    """By what its id begins with; it says what it runs, and of which compiler."""
+    text = to_text(representative("direct/direct"))
+    name = case_id(text)
+    with Ledger(tmp_path / "some.sqlite") as book:
+        book.append(book.start("run", {}), [record(name)], text=text)
+    words = ["--ledger", str(tmp_path / "some.sqlite"), "--case"]
+    done = CliRunner().invoke(main, [*words, name[:6]])
+    assert done.exit_code == CLEAN, done.output
+    assert f"case {name} (" in done.stdout
+    assert str(ROOT / "fuser") in done.stdout.replace("\n", "")
+    none = CliRunner().invoke(main, [*words, "nope"])
+    assert none.exit_code == USAGE
+    assert "--case nope: 0 cases of" in none.stderr
+
+
+def test_a_failure_is_shown_with_its_kernel_and_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lines of the finding, its witness, and the pass since which the prover says so."""
+    case = representative("tma-specialized/direct")
+
+    def forgetful(kernel: kir.Kernel) -> kir.Kernel:
+        waits = kir.MBarrierWaitParity
+        return kernel.rewrite(lambda s: [] if isinstance(s, waits) and "empty" in str(s) else None)
+
+    passes = list(pipeline.PASSES)
+    passes.insert(passes.index(free_slots) + 1, forgetful)
+    monkeypatch.setattr(pipeline, "PASSES", tuple(passes))
+    monkeypatch.setattr("fuzz.campaign.repro.judged", lambda case, _: judge_failure(to_text(case)))
+    out = Console(record=True, width=120)
+    assert shown([case], "", out, pictured=True, bisected=True) == FAILED
+    said = out.export_text()
+    assert "prover: fail parity" in said
+    assert "tma_load(" in said
+    assert "bisect: since forgetful" in said
 
 
 @pytest.mark.parametrize(
@@ -108,7 +149,7 @@ def test_a_replay_that_hangs_or_dies_still_fails_and_says_how(
         replay(representative("direct/tma"), oracle="simulator")
     assert end.value.code == FAILED
     out = capsys.readouterr().out
-    assert out.startswith(says)
+    assert says in out
     assert out.endswith("simulator: still fails\n")
 
 

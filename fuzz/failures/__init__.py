@@ -1,0 +1,1 @@
+"""Failures: what they are called, how they are made small, which are known, and planted ones."""

@@ -1,0 +1,91 @@
+"""Judging for the sake of failures: their causes; and quick steps on the way to a least case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fuser.kernel import ir as kir
+from fuser.kernel.text import text as kernel_text
+from fuzz.campaign import judge as judges
+from fuzz.campaign.record import FAILED, Record
+from fuzz.campaign.recorder import DRAWN, Recorder
+from fuzz.cases.case import Case, compiled, from_text, to_text
+from fuzz.failures.identity import cause, identified, skeleton
+from oracles.prover.prove import prove
+from oracles.verdict import Status
+
+STEP, LEAST = "# step of: ", "# least of: "
+"""How requests begin that are about one failure: a smaller case, and the least that was found."""
+
+
+def judge_text(asked: str) -> list[Record]:
+    """Judge what `request` asks in `fuzz.campaign.judge`, or about one failure; for any process.
+
+    Failures of a case come with their causes, without witnesses; a least case with its kernel,
+    witness and identity.
+    """
+    head, text = asked.split("\n", 1)
+    drawn = DRAWN.set(head.startswith(LEAST))
+    try:
+        if head.startswith(STEP):
+            case, names = from_text(text), head.removeprefix(STEP).split(", ")
+            records = _by_prover(case) if names == ["prover"] else judges.judge(case, names)
+        else:
+            head = head.replace(LEAST, "# oracles: ")
+            records = judges.judge_text(f"{head}\n{text}")
+        if not any(record.status in FAILED for record in records):
+            return records
+        case = from_text(text)
+        kernels = _kernels(case)
+        records = [_with_cause(record, kernels) for record in records]
+        return [_named(r, case, kernels) for r in records] if DRAWN.get() else records
+    finally:
+        DRAWN.reset(drawn)
+
+
+def judge_failure(text: str) -> list[Record]:
+    """Judge a case by all oracles that need no GPU: failures with kernel, witness and identity."""
+    return judge_text(f"{LEAST}{', '.join(judges.CPU_ORACLES)}\n{text}")
+
+
+def _by_prover(case: Case) -> list[Record]:
+    """Prove the kernels of a case until one fails."""
+    recorder = Recorder(case, to_text(case))
+    for program in judges.programs(recorder, case):
+        for launch in program.launches:
+            kernel = launch.kernel
+            found = recorder.ask(
+                "prover", kernel.name, lambda k=kernel: prove(k, policy=judges.POLICY)
+            )
+            if found is None or found.status is Status.FAIL:
+                return recorder.records
+    return recorder.records
+
+
+def _kernels(case: Case) -> dict[str, kir.Kernel]:
+    """Return the kernels of a case, by name; none where the compiler makes none."""
+    try:
+        return {launch.kernel.name: launch.kernel for launch in compiled(case).launches}
+    except Exception:
+        return {}
+
+
+def _with_cause(record: Record, kernels: dict[str, kir.Kernel]) -> Record:
+    if record.status not in FAILED:
+        return record
+    return replace(record, cause=cause(record, kernels.get(record.subject.split(" ")[0])))
+
+
+def _named(record: Record, case: Case, kernels: dict[str, kir.Kernel]) -> Record:
+    """Give the record of a failure its kernel and its identity."""
+    if record.status not in FAILED:
+        return record
+    name = record.subject.split(" ")[0]
+    mine: Sequence[kir.Kernel] = [kernels[name]] if name in kernels else [*kernels.values()]
+    said = replace(
+        record,
+        skeleton="; ".join(map(skeleton, mine)),
+        kernel="\n".join(map(kernel_text, mine)),
+    )
+    return replace(said, failure=identified(said, case).id)
