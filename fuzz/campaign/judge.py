@@ -25,6 +25,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
+from fuzz.campaign.child import at_work
 from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
@@ -109,7 +110,7 @@ def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, 
         verdict = _simulated(recorder, launch, trips, seed=seed, schedules=REPLAYS)
         seen |= {} if verdict is None else {trips: verdict}
     if proof is not None and "agreement" in wanted:
-        start = time.perf_counter()
+        start = time.process_time()
         recorder.hear("agreement", name, agreement(proof, said, seen), start)
 
 
@@ -144,7 +145,7 @@ def judge_values(recorder: Recorder, case: Case, program: Program, wanted: froze
         made.append(calls(case, given, program, bindings))
         return Verdict("build", Status.PASS, 1)
 
-    recorder.ask("build", "launch", bound)
+    recorder.ask("build", "launch", bound, part="inputs")
     for launches, memory in made:
         bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted)]
         if "differential" in wanted:
@@ -181,7 +182,10 @@ def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Ver
     """Compare what a case returned with the reference; sums that are exact must be equal."""
     rounded = partials(case.params)
     exact = case.kind == "integers" and rounded is None
-    return compare(evaluate(case.fusion, given, rounded), list(got), exact=exact)
+    at_work("reference")
+    expected = evaluate(case.fusion, given, rounded)
+    at_work("differential")
+    return compare(expected, list(got), exact=exact)
 
 
 def blamed(
@@ -267,7 +271,8 @@ def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str]) -> 
         )
         return _launched(found, kernel.name)
 
-    verdict = recorder.ask("simulator", f"{kernel.name} own launch", simulated)
+    part = "simulator, own launches"
+    verdict = recorder.ask("simulator", f"{kernel.name} own launch", simulated, part=part)
     if "simulator" not in wanted:
         del recorder.records[before:]
     call.store(arrays)
@@ -296,4 +301,5 @@ def _simulated(
         lambda: simulate.search(
             launch.kernel, small, schedules=schedules, seed=seed, policy=POLICY
         ),
+        part="simulator, made-up launches",
     )

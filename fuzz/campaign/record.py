@@ -62,7 +62,7 @@ class Record:
     checked : int
         Claims or elements that were really checked.
     seconds : float
-        Wall time of the oracle alone.
+        CPU time of the oracle alone.
     kind, reason : str
         Class of the first finding, such as ``race``; all findings, or why there is no answer.
     family, load, store, stages, values, ops

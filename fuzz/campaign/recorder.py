@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.errors import CompileError, FusionError, ScheduleError
-from fuzz.campaign.child import at_work
+from fuzz.campaign.child import OVERHEAD, account, at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts
 from oracles.verdict import Verdict
@@ -23,14 +23,21 @@ class Recorder:
         self._blank = replace(blank_record(case, text), phase=phase)
 
     def ask(
-        self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
+        self,
+        oracle: str,
+        subject: str,
+        judge: Callable[[], Verdict],
+        *,
+        mutant: str = "",
+        part: str = "",
     ) -> Verdict | None:
         """Record a verdict; None, and a record of the exception, where there is none.
 
-        Of `build` that is the compiler's fault, of other oracles the harness's.
+        Of `build` that is the compiler's fault, of other oracles the harness's.  `part` is what the
+        CPU time counts for, where that is not the oracle.
         """
-        at_work(oracle, f"{subject} {mutant}".strip())
-        start = time.perf_counter()
+        at_work(oracle, f"{subject} {mutant}".strip(), part=part or oracle)
+        start = time.process_time()
         try:
             verdict = judge()
         except (FusionError, ScheduleError) as error:
@@ -70,7 +77,7 @@ class Recorder:
         """Add a witness to the latest record; a search that breaks is an error of its own."""
         what = f"{subject} witness"
         at_work("prover", what)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             found = search()
         except Exception as error:
@@ -82,7 +89,8 @@ class Recorder:
                 self.records[-1] = replace(self.records[-1], witness=dumps(found))
 
     def _note(self, record: Record, start: float) -> None:
-        self.records.append(replace(record, seconds=time.perf_counter() - start))
+        self.records.append(replace(record, seconds=time.process_time() - start))
+        account.turn(OVERHEAD)
 
 
 def _broken(error: Exception) -> tuple[str, str]:

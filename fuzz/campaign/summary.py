@@ -36,6 +36,18 @@ def lines(records: list[Record]) -> Iterator[str]:
     yield from _open(records, cases)
 
 
+def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> str:
+    """Count cases, kernels that were proved, and launches with values; each per second."""
+    counted = ordinary(records)
+    parts = {
+        "cases": len({r.case for r in counted}),
+        "kernels proved": sum(r.oracle == "prover" for r in counted),
+        "kernels x extents judged": sum(r.oracle == "differential" for r in counted),
+    }
+    says = (f"{n} {what} ({n / max(seconds, 1e-9):.2f})" for what, n in parts.items())
+    return f"{', '.join(says)}; in brackets per {unit}"
+
+
 def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:
     """Name every failure with the script that shows it, those nearest to their causes first."""
     found = failures(records).items()
