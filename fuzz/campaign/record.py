@@ -29,6 +29,7 @@ ORACLES = (
     "prover",
     "simulator",
     "differential",
+    "schedules",
     "assembler",
     "agreement",
     "gpu",
@@ -36,13 +37,24 @@ ORACLES = (
 )
 """Judges in the order in which a report shows them.
 
-`build` says whether the compiler took the case, and made a valid kernel of it; `agreement` whether
+`build` says whether the compiler took the case, and made a valid kernel of it; `schedules` whether
+the case has the same bits under others; `agreement` whether
 prover and simulator say the same on a common trip count; `mutant` whether both judges kill a kernel
 with one sync broken.
 """
 
 
-TITLES = ("build", "prover", "simulator", "differential", "assembler", "gpu", "agreement", "mutant")
+TITLES = (
+    "build",
+    "prover",
+    "simulator",
+    "differential",
+    "schedules",
+    "assembler",
+    "gpu",
+    "agreement",
+    "mutant",
+)
 """Of which oracle the failure is that names a case: the nearest to the cause first.  What is wrong
 with values may follow from a race, and that judges disagree from what one of them has found."""
 

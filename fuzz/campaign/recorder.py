@@ -43,7 +43,8 @@ class Recorder:
         except (FusionError, ScheduleError) as error:
             status, kind, reason = "invalid", "", f"{type(error).__name__}: {error}"
         except CompileError as error:
-            reason = f"CompileError: {error}\n{error.log}".strip()[:4000]
+            said = [f"CompileError: {error}", *getattr(error, "__notes__", ()), error.log]
+            reason = "\n".join(said).strip()[:4000]
             status, kind = "fail", error.kind
         except Exception as error:
             status = "fail" if oracle == "build" else "error"
