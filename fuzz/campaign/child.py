@@ -15,8 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -68,7 +67,7 @@ class _AtWork:
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[R]):
     value: R
-    spent: Counter[str]
+    spent: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Child(Generic[R]):
             self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload(list(preload))
         self._worker: _Worker | None = None
-        self.spent: Counter[str] = Counter()
+        self.spent: dict[str, float] = {}
         """CPU seconds by part, of all calls that were answered; see `at_work`."""
         self._calling = threading.Lock()
         self._closed = False
@@ -140,7 +139,7 @@ class Child(Generic[R]):
                 return answer
         if isinstance(answer, _Raised):
             raise answer.error
-        self.spent.update(answer.spent)
+        add(self.spent, answer.spent)
         return answer.value
 
     def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
@@ -271,24 +270,30 @@ OVERHEAD = "overhead"
 """The part of all that nobody else is at work on: texts of cases, pipes, the ledger."""
 
 
+def add(spent: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add CPU seconds by part."""
+    for part, seconds in more.items():
+        spent[part] = spent.get(part, 0.0) + seconds
+
+
 @dataclass(slots=True)
 class Account:
     """CPU seconds of this process, by the part that it was at work on."""
 
     part: str = OVERHEAD
     since: float = field(default_factory=time.process_time)
-    spent: Counter[str] = field(default_factory=Counter)
+    spent: dict[str, float] = field(default_factory=dict)
 
     def turn(self, part: str) -> None:
         """Begin another part."""
         now = time.process_time()
-        self.spent[self.part] += now - self.since
+        add(self.spent, {self.part: now - self.since})
         self.part, self.since = part, now
 
-    def close(self) -> Counter[str]:
+    def close(self) -> dict[str, float]:
         """Return what was spent since this was last asked, and begin with the overhead."""
         self.turn(OVERHEAD)
-        spent, self.spent = self.spent, Counter()
+        spent, self.spent = self.spent, {}
         return spent
 
 

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 
 from fuzz.campaign import gpu
-from fuzz.campaign.child import LIMIT_S, Child, Lost
+from fuzz.campaign.child import LIMIT_S, OVERHEAD, Child, Lost, account, add
 from fuzz.campaign.judge import judge_text, request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import TITLES, Record, signature
@@ -43,6 +43,9 @@ MUTANT_SHARE = 0.2
 """Part of the time in which mutants begin, in a driver that is asked for them."""
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
+
+DRAWING = "drawing"
+"""The part of the CPU time in which Hypothesis makes cases, or smaller ones."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "agreement": ("prover", "simulator", "agreement"),
@@ -139,7 +142,14 @@ class Broken:
     trace: str
 
 
-Message = Ready | Judged | Shrunk | Skipped | Round | Broken
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds by part, of a driver and its children, at its end."""
+
+    seconds: dict[str, float]
+
+
+Message = Ready | Judged | Shrunk | Skipped | Round | Broken | Spent
 
 
 class Failure(Exception):
@@ -164,6 +174,8 @@ def drive(job: Job, outbox: Connection) -> None:
             judge = stack.enter_context(Child(judge_text))
             device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
             Engine(job, outbox.send, judge.call, device).run()
+            add(judge.spent, account.close())
+            outbox.send(Spent(judge.spent))
     except BrokenPipeError:
         return
     except BaseException as error:
@@ -213,6 +225,7 @@ class Engine:
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
         self._judge(request(gpu.PROBE, ()))
+        account.close()
         self._send(Ready())
         start, seconds = time.time(), self._plan.seconds
         self.replay(start + CORPUS_SHARE * seconds)
@@ -273,6 +286,7 @@ class Engine:
                     self._send(Skipped(1, "family of mutants", why))
                 elif result.left:
                     self._send(Skipped(result.left, "mutants", "no time left"))
+            add(account.spent, {"mutants": sum(child.spent.values())})
 
     def _round(self, number: int) -> bool:
         """Draw a round of cases; tell whether there is time for another."""
@@ -288,12 +302,14 @@ class Engine:
             suppress_health_check=(HealthCheck.too_slow,),
         )(given(cases())(self.check))
         in_time = True
+        account.turn(DRAWING)
         try:
             seed(self._seed(number))(test)()
         except (Failure, Flaky):
             pass
         except TimeOver:
             in_time = False
+        account.turn(OVERHEAD)
         if self._least is not None:
             record, text = self._least
             self._known.add(signature(record))
@@ -303,6 +319,13 @@ class Engine:
 
     def check(self, case: Case) -> None:
         """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
+        account.turn(OVERHEAD)
+        try:
+            self._check(case)
+        finally:
+            account.turn(DRAWING)
+
+    def _check(self, case: Case) -> None:
         wanted = self._wanted
         grace = min(SHRINK_S, self._plan.seconds) if wanted else 0.0
         enough = self._plan.most is not None and self._drawn >= self._plan.most

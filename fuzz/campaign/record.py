@@ -21,6 +21,10 @@ ORDER = "order"
 SHORT = "not enough was judged"
 """The fact of a run that says so: what of `fuzz.floor` it falls short of, or nothing."""
 
+CPU_S = "cpu_s"
+"""First word of the facts of a run that say where its CPU seconds went, as `cpu_s prover`; those of
+drivers that were killed are missing."""
+
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 
@@ -38,9 +42,8 @@ ORACLES = (
 """Judges in the order in which a report shows them.
 
 `build` says whether the compiler took the case, and made a valid kernel of it; `schedules` whether
-the case has the same bits under others; `agreement` whether
-prover and simulator say the same on a common trip count; `mutant` whether both judges kill a kernel
-with one sync broken.
+the case has the same bits under others; `agreement` whether prover and simulator say the same on a
+common trip count; `mutant` whether both judges kill a kernel with one sync broken.
 """
 
 

@@ -42,10 +42,20 @@ def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> st
     parts = {
         "cases": len({r.case for r in counted}),
         "kernels proved": sum(r.oracle == "prover" for r in counted),
-        "kernels x extents judged": sum(r.oracle == "differential" for r in counted),
+        "kernels x extents judged": sum(
+            r.oracle == "differential" and r.status in ("pass", "fail") for r in counted
+        ),
     }
     says = (f"{n} {what} ({n / max(seconds, 1e-9):.2f})" for what, n in parts.items())
     return f"{', '.join(says)}; in brackets per {unit}"
+
+
+def shares(spent: Mapping[str, float]) -> str:
+    """Say where the CPU time went, the largest part first."""
+    total = max(sum(spent.values()), 1e-9)
+    parts = sorted(spent.items(), key=lambda item: -item[1])
+    says = ", ".join(f"{part} {100 * seconds / total:.1f} %" for part, seconds in parts)
+    return f"{total:.1f} CPU seconds: {says}"
 
 
 def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:

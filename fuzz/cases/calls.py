@@ -17,7 +17,7 @@ from fuzz.cases.case import Case, Kind, shape_of, specs
 from fuzz.cases.extents import bounded
 from fuzz.cases.params import trimmed
 
-CALLS = 7
+CALLS = 12
 """Other calls of a program, at most."""
 TRIES = 3
 """Extents that are looked at for each of them, at most."""

@@ -23,7 +23,7 @@ from fuser.schedule.shape_class import Params
 from fuzz.cases.case import Case, compiled
 from oracles.verdict import Finding, Status, Verdict
 
-TRIES = 24
+TRIES = 16
 """Schedules that are drawn for a case, at most."""
 SPLITS = (1, 2, 3, 5, 8, 16)
 
@@ -96,8 +96,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     params = case.params
     whole = case.kind == "integers"
     rounds = isinstance(params, MatmulParams | AmpereParams) and params.partial != "f32"
-    if not (isinstance(params, AmpereParams) and params.stages == 1):
-        yield lambda rng: _ring(rng, params)
+    yield lambda rng: _ring(rng, params)
     match params:
         case MatmulParams() | AmpereParams():
             if not rounds:
@@ -106,6 +105,7 @@ def _changes(case: Case) -> Iterator[_Change]:
         case NormParams():
             yield lambda rng: {"recompute": not params.recompute, "reload": False}
             yield lambda rng: {"hold": not params.hold}
+            yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
             if whole:
                 yield lambda rng: {"lanes": rng.choice((1, 4, 16, 32, 64, 128))}
                 yield lambda rng: {"vector": rng.choice((1, 2, 4, 8))}
