@@ -212,8 +212,9 @@ def tiled(domain: Domain, params: Params) -> Loops:
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 
-def run(kernel: kir.Kernel, watch: Watch) -> kir.Kernel:
+def run(kernel: kir.Kernel, watch: Watch | None = None) -> kir.Kernel:
     """Apply PASSES in order; show the kernel, and validate what changed, after each."""
+    watch = watch or dump
     watch("lower", kernel)
     validate(kernel, after="lower")
     for run_pass in PASSES:

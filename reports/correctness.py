@@ -22,6 +22,7 @@ ABOUT = {
     "prover": "Races and deadlocks, for every trip count",
     "simulator": "Adversarial clocks, trip counts 0 to 2S + 1",
     "differential": "Simulated values against torch",
+    "schedules": "Simulated values under other schedules, bit by bit",
     "assembler": "The compile log as a witness",
     "agreement": "Prover against simulator on one trip count",
     "gpu": "Values on the device, poisoned and guarded",

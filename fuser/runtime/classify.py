@@ -146,8 +146,8 @@ class _Call:
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
-        asked = isinstance(self.params, PointwiseParams) or bool(segment.domain.products)
-        asked = (asked and not isinstance(self.params, NormParams)) or bool(segment.domain.rows)
+        plain = isinstance(self.params, PointwiseParams) and not isinstance(self.params, NormParams)
+        asked = plain or bool(segment.domain.products) or bool(segment.domain.rows)
         if segment.domain.reductions and not asked:
             whole = self._by_rows(segment)
             if whole is not None:

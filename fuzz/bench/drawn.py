@@ -13,6 +13,7 @@ from statistics import median, quantiles
 from time import process_time
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 from pebble import ProcessPool
 from rich.table import Table
 
@@ -51,6 +52,24 @@ class Proof:
     reason: str
 
 
+def texts(every: SearchStrategy[Case], count: int, number: int) -> tuple[str, ...]:
+    """Draw so many cases by a seed; return the texts of those that differ."""
+    seen: dict[str, None] = {}
+
+    def keep(case: Case) -> None:
+        seen[to_text(case)] = None
+
+    quiet = settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=tuple(HealthCheck),
+    )
+    seed(number)(quiet(given(every)(keep)))()
+    return tuple(seen)
+
+
 @dataclass(frozen=True)
 class Drawn:
     """So many cases of each schedule family, by their seed; equal ones count once."""
@@ -63,19 +82,8 @@ class Drawn:
         """The cases, as text."""
         seen: dict[str, None] = {}
         for number, family in enumerate(FAMILIES):
-
-            def keep(case: Case) -> None:
-                seen[to_text(case)] = None
-
-            quiet = settings(
-                max_examples=self.each,
-                database=None,
-                deadline=None,
-                phases=(Phase.generate,),
-                suppress_health_check=tuple(HealthCheck),
-            )
-            test = quiet(given(cases(families=(family,)))(keep))
-            seed(self.seed * len(FAMILIES) + number)(test)()
+            every = cases(families=(family,))
+            seen |= dict.fromkeys(texts(every, self.each, self.seed * len(FAMILIES) + number))
         return tuple(seen)
 
     def proofs(self, workers: int) -> Iterator[Proof]:

@@ -2,7 +2,8 @@
 
 A machine that is busy makes a case slow, not longer: what is limited first is the time that the
 child's threads have computed.  A child that waits forever computes nothing, so there is a far
-limit by the clock as well.  The child says on the way who is at work (`at_work`).
+limit by the clock as well.  The child says on the way who is at work (`at_work`), and keeps account
+of the CPU time of each.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -69,6 +70,7 @@ class _AtWork:
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[R]):
     value: R
+    spent: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Child(Generic[R]):
             self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload(list(preload))
         self._worker: _Worker | None = None
+        self.spent: dict[str, float] = {}
+        """CPU seconds by part, of all calls that were answered; see `at_work`."""
         self._calling = threading.Lock()
         self._closed = False
 
@@ -142,6 +146,7 @@ class Child(Generic[R]):
                 return answer
         if isinstance(answer, _Raised):
             raise answer.error
+        add(self.spent, answer.spent)
         return answer.value
 
     def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
@@ -281,9 +286,47 @@ class _Worker:
 _parent: Connection | None = None
 """In a child, the pipe to its parent."""
 
+OVERHEAD = "overhead"
+"""The part of all that nobody else is at work on: texts of cases, pipes, the ledger."""
 
-def at_work(judge: str, subject: str = "") -> None:
-    """Tell the parent, if this process is a child, who begins and on what."""
+
+def add(spent: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add CPU seconds by part."""
+    for part, seconds in more.items():
+        spent[part] = spent.get(part, 0.0) + seconds
+
+
+@dataclass(slots=True)
+class Account:
+    """CPU seconds of this process, by the part that it was at work on."""
+
+    part: str = OVERHEAD
+    since: float = field(default_factory=time.process_time)
+    spent: dict[str, float] = field(default_factory=dict)
+
+    def turn(self, part: str) -> None:
+        """Begin another part."""
+        now = time.process_time()
+        add(self.spent, {self.part: now - self.since})
+        self.part, self.since = part, now
+
+    def close(self) -> dict[str, float]:
+        """Return what was spent since this was last asked, and begin with the overhead."""
+        self.turn(OVERHEAD)
+        spent, self.spent = self.spent, {}
+        return spent
+
+
+account = Account()
+"""That of this process."""
+
+
+def at_work(judge: str, subject: str = "", *, part: str = "") -> None:
+    """Tell the parent, if this process is a child, who begins and on what.
+
+    CPU time counts from here on for that `part`, the judge if it has no other name.
+    """
+    account.turn(part or judge)
     if _parent is not None:
         _parent.send(_AtWork(judge, subject))
 
@@ -295,11 +338,13 @@ def _serve(work: Callable[[str], R], pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _parent = pipe
     with suppress(EOFError, OSError):  # the parent is gone
+        account.close()
         pipe.send(_AtWork())
         while True:
             argument = pipe.recv()
             try:
-                pipe.send(_Answer(work(argument)))
+                answer = work(argument)
+                pipe.send(_Answer(answer, account.close()))
             except Exception as error:
                 pipe.send(_Raised(_sendable(error)))
 

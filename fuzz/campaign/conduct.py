@@ -21,12 +21,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from fuzz import floor
 from fuzz.buckets import added_up
 from fuzz.campaign import corpus, driver, repro, summary
-from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped
+from fuzz.campaign.child import account, add
+from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped, Spent
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger
+from fuzz.campaign.record import CPU_S, PHASES, SHORT, Record, signature
 from fuzz.campaign.record import FAILED as FAILURES
-from fuzz.campaign.record import PHASES, SHORT, Record, signature
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 from fuzz.workers.local import Ended, Local, Pool
@@ -53,6 +54,7 @@ class Campaign:
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
     passed: Counter[str] = field(default_factory=Counter)
     bad: set[str] = field(default_factory=set)
+    spent: dict[str, float] = field(default_factory=dict)
     start: float = 0.0
 
     @property
@@ -64,6 +66,8 @@ class Campaign:
         """Write down what a driver says."""
         match message:
             case Ready():
+                if not self.start:
+                    account.close()  # what it took to start is no part of a campaign
                 self.start = self.start or time.time()
             case Judged(records, text):
                 self.book.append(self.run, records, text=text)
@@ -89,6 +93,8 @@ class Campaign:
             case Round(number, complete):
                 if complete:
                     self.book.finish_round(self.run, worker, number)
+            case Spent(seconds):
+                add(self.spent, seconds)
             case Broken(trace):
                 self.broken.append(trace)
 
@@ -143,6 +149,11 @@ def conduct(plan: driver.Plan, console: Console) -> int:
         with writing(f"repros {str(plan.repros)!r}", plan.repros, "name another --ledger"):
             plan.repros.mkdir(exist_ok=True)
         interrupted = _listen(campaign, pool)
+        judged = summary.rates(campaign.records, campaign.elapsed)
+        add(campaign.spent, account.close())
+        for part in campaign.spent:
+            was = float(book.facts(run).get(f"{CPU_S} {part}", 0.0))
+            book.note(run, {f"{CPU_S} {part}": round(was + campaign.spent[part], 3)})
         campaign.records = book.records(run)  # with those from before it was resumed
         elapsed = max(campaign.elapsed, 1e-9)
         short = list(floor.shortfalls(campaign.records, campaign.asked))
@@ -163,6 +174,8 @@ def conduct(plan: driver.Plan, console: Console) -> int:
             f"{elapsed:.1f} s, {drawn} cases drawn, {drawn / elapsed:.1f} per second; "
             f"{steps} steps of shrinking"
         )
+        console.print(judged)
+        console.print(summary.shares(campaign.spent))
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
     for text in summary.failing(campaign.records, campaign.repros):

@@ -21,7 +21,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fuzz.campaign import gpu
-from fuzz.campaign.child import LIMIT_S, Child, Lost
+from fuzz.campaign.child import LIMIT_S, OVERHEAD, Child, Lost, account, add
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import FAILED, Record, failures, signature
@@ -43,6 +43,9 @@ MUTANT_SHARE = 0.2
 """Part of the time in which mutants begin, in a driver that is asked for them."""
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
+
+DRAWING = "drawing"
+"""The part of the CPU time in which Hypothesis makes cases, or smaller ones."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "agreement": ("prover", "simulator", "agreement"),
@@ -140,7 +143,14 @@ class Broken:
     trace: str
 
 
-Message = Ready | Judged | Shrunk | Skipped | Round | Broken
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds by part, of a driver and its children, at its end."""
+
+    seconds: dict[str, float]
+
+
+Message = Ready | Judged | Shrunk | Skipped | Round | Broken | Spent
 
 
 class TimeOver(KeyboardInterrupt):
@@ -155,6 +165,8 @@ def drive(job: Job, outbox: Connection) -> None:
             judge = stack.enter_context(Child(judge_text))
             device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
             Engine(job, outbox.send, judge.call, device).run()
+            add(judge.spent, account.close())
+            outbox.send(Spent(judge.spent))
     except BrokenPipeError:
         return
     except BaseException as error:
@@ -185,6 +197,7 @@ class Engine:
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
         self._judge(request(gpu.PROBE, ()))
+        account.close()
         self._send(Ready())
         start, seconds = time.time(), self._plan.seconds
         self.replay(start + CORPUS_SHARE * seconds)
@@ -245,6 +258,7 @@ class Engine:
                     self._send(Skipped(1, "family of mutants", why))
                 elif result.left:
                     self._send(Skipped(result.left, "mutants", "no time left"))
+            add(account.spent, {"mutants": sum(child.spent.values())})
 
     def _round(self, number: int) -> bool:
         """Draw a round of cases; tell whether there is time for another."""
@@ -258,15 +272,24 @@ class Engine:
             suppress_health_check=(HealthCheck.too_slow,),
         )(given(cases())(self.check))
         in_time = True
+        account.turn(DRAWING)
         try:
             seed(self._seed(number))(test)()
         except TimeOver:
             in_time = False
+        account.turn(OVERHEAD)
         self._send(Round(number, in_time))
         return in_time
 
     def check(self, case: Case) -> None:
         """Judge one drawn case; make it as small as it can be if it fails in a new way."""
+        account.turn(OVERHEAD)
+        try:
+            self._check(case)
+        finally:
+            account.turn(DRAWING)
+
+    def _check(self, case: Case) -> None:
         enough = self._plan.most is not None and self._drawn >= self._plan.most
         if time.time() > self._deadline or enough:
             raise TimeOver

@@ -32,8 +32,8 @@ from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
-from fuzz.cases.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
-from fuzz.cases.metamorphic import agree, variants
+from fuzz.cases.case import POISON, Case, Value, compiled, from_text, inputs, output_specs, to_text
+from fuzz.cases.metamorphic import agree, under_others
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, CannotWrite, Command
@@ -120,15 +120,16 @@ def _another(executable: Executable, case: Case) -> Verdict:
     arguments, _ = _guarded(case, inputs(case, turn=0))
     mine = _outputs(case)
     executable(*arguments, out=[guard.tensor for guard in mine])
-    for params in variants(case):
+    for other, _ in under_others(case, compiled(case)):
         outs = _outputs(case)
         try:
-            other = Executable(case.fusion, params, poison=True)
-            other(*arguments, out=[guard.tensor for guard in outs])
+            second = Executable(case.fusion, other.params, poison=True)
+            second(*arguments, out=[guard.tensor for guard in outs])
         except (FusionError, ScheduleError):
             continue
         torch.cuda.synchronize()
-        return agree([one.tensor for one in mine], [one.tensor for one in outs], params)
+        left, right = ([one.tensor for one in guards] for guards in (mine, outs))
+        return agree(left, right, case.params, other.params)
     return Verdict("gpu", Status.UNKNOWN, 0, reason="no other schedule was found")
 
 

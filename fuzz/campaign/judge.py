@@ -1,8 +1,10 @@
 """One Case through every oracle that needs no GPU: build, prove, simulate, compare, read the log.
 
 A kernel is simulated on small launches made up for it, in which one CTA gets 0, 1, S - 1, S and
-2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.  Of a
-program that returns wrong values each kernel is compared on what it read.
+2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.  Then
+the same program is judged at other extents (`fuzz.cases.calls`), and the case under other schedules
+(`fuzz.cases.metamorphic`).  Of a program that returns wrong values each kernel is compared on what
+it read.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import torch
 
@@ -25,10 +28,13 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
-from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
+from fuzz.campaign.child import at_work
+from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
+from fuzz.cases.calls import others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
+from fuzz.cases.metamorphic import agree, under_others
 from oracles.assembler import judge_log
 from oracles.differential import compare
 from oracles.prover.prove import prove, witness, witness_trips
@@ -38,10 +44,13 @@ from oracles.reference.sums import Partials
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
-CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
+CPU_ORACLES = ("prover", "simulator", "differential", "schedules", "assembler", "agreement")
 """Oracles that a campaign can name; `build` always answers."""
 POLICY = "strict"
 """What the compiler owes: every fence that a disputed rule could ask for (an H200 decided one)."""
+SCHEDULES = 2
+"""Other schedules that a case is compared with."""
+LOST = "not compared: the case itself does not pass"
 REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
@@ -70,7 +79,7 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
             judge_kernel(recorder, launch, wanted, seed=case.seed)
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
-        if wanted & {"simulator", "differential"}:
+        if wanted & {"simulator", "differential", "schedules"}:
             judge_values(recorder, case, program, wanted)
     return recorder.records
 
@@ -109,7 +118,7 @@ def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, 
         verdict = _simulated(recorder, launch, trips, seed=seed, schedules=REPLAYS)
         seen |= {} if verdict is None else {trips: verdict}
     if proof is not None and "agreement" in wanted:
-        start = time.perf_counter()
+        start = time.process_time()
         recorder.hear("agreement", name, agreement(proof, said, seen), start)
 
 
@@ -135,24 +144,82 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
 
 
 def judge_values(recorder: Recorder, case: Case, program: Program, wanted: frozenset[str]) -> None:
-    """Simulate the case's own launches in order and compare the outputs with the reference."""
-    given = inputs(case)
+    """Compare what a program returns: with the reference, at many extents, and other schedules."""
+    memory = _called(recorder, case, program, wanted, "own launch")
+    if memory is None:
+        if "schedules" in wanted:
+            recorder.ask("schedules", "", lambda: Verdict("schedules", Status.UNKNOWN, 0, (), LOST))
+        return
+    if wanted & {"simulator", "differential"}:
+        for other in others(case, program):
+            at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
+            at = f"{at or 'other values'}, {other.kind} of seed {other.seed}"
+            if _called(recorder, other, program, wanted, at) is None:
+                return
+    if "schedules" in wanted:
+        recorder.ask("schedules", "", partial(_under_others, case, program, memory))
+
+
+def _called(
+    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], at: str
+) -> dict[str, Value] | None:
+    """Simulate the launches of a call and compare; return what is in memory, if all is right."""
     made: list[tuple[list[Call], dict[str, Value]]] = []
 
     def bound() -> Verdict:
-        bindings = bind(program, specs(case), sms=1 + case.seed % 4)
-        made.append(calls(case, given, program, bindings))
+        made.append(_bound(case, program))
         return Verdict("build", Status.PASS, 1)
 
-    recorder.ask("build", "launch", bound)
+    recorder.ask("build", f"launch at {at}", bound, part="inputs")
     for launches, memory in made:
-        bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted)]
+        bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted, at)]
+        said: Verdict | None = None
         if "differential" in wanted:
-            recorder.ask(
+            said = recorder.ask(
                 "differential",
-                "own launch",
+                at,
                 partial(_not_compared, bad) if bad else partial(_located, case, program, memory),
             )
+        wrong = said is None or said.status is Status.FAIL
+        return None if bad or ("differential" in wanted and wrong) else memory
+    return None
+
+
+def _bound(case: Case, program: Program) -> tuple[list[Call], dict[str, Value]]:
+    bindings = bind(program, specs(case), sms=1 + case.seed % 4)
+    return calls(case, inputs(case), program, bindings)
+
+
+def _under_others(case: Case, program: Program, memory: Mapping[str, Value]) -> Verdict:
+    """Compare what a case returned with what it returns under other schedules."""
+    mine = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
+    checked, tried = 0, []
+    for other, made in islice(under_others(case, program), SCHEDULES):
+        verdict = _under_another(case, mine, other, made)
+        if verdict.status is not Status.PASS:
+            return verdict
+        checked += verdict.checked
+        tried.append(f"under {other.params}")
+    if not tried:
+        return Verdict("schedules", Status.UNKNOWN, 0, reason="there is no other schedule")
+    return Verdict("schedules", Status.PASS, checked, reason="\n".join(tried))
+
+
+def _under_another(case: Case, mine: list[torch.Tensor], other: Case, program: Program) -> Verdict:
+    """Simulate a case under another schedule and compare bit by bit with what it returned."""
+    launches, memory = _bound(other, program)
+    for call in launches:
+        if call.launch is None:
+            continue
+        arrays = call.arrays()
+        found = _launched(_simulated_once(other, call, arrays), call.kernel.name)
+        if found.status is not Status.PASS:
+            status = Status.FAIL if found.status is Status.FAIL else Status.UNKNOWN
+            both = f"{call.kernel.name} under {other.params}, beside {case.params}: {found.reason}"
+            return replace(found, oracle="schedules", status=status, reason=both)
+        call.store(arrays)
+    got = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
+    return replace(agree(mine, got, case.params, other.params), oracle="schedules")
 
 
 def _located(case: Case, program: Program, memory: dict[str, Value]) -> Verdict:
@@ -181,7 +248,10 @@ def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Ver
     """Compare what a case returned with the reference; sums that are exact must be equal."""
     rounded = partials(case.params)
     exact = case.kind == "integers" and rounded is None
-    return compare(evaluate(case.fusion, given, rounded), list(got), exact=exact)
+    at_work("reference")
+    expected = evaluate(case.fusion, given, rounded)
+    at_work("differential")
+    return compare(expected, list(got), exact=exact)
 
 
 def blamed(
@@ -253,25 +323,29 @@ def _not_compared(bad: list[str]) -> Verdict:
     return Verdict("differential", Status.UNKNOWN, 0, reason=reason)
 
 
-def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str]) -> bool:
-    """Simulate one launch of a case; tell whether its values can be compared."""
-    kernel, launch = call.kernel, call.launch
-    if launch is None:
+def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str], at: str) -> bool:
+    """Simulate one launch of a call; tell whether its values can be compared."""
+    if call.launch is None:
         return True
     before = len(recorder.records)
-    arrays = call.arrays()
-
-    def simulated() -> Verdict:
-        found = simulate.simulate(
-            kernel, launch, arrays, call.scalars, seed=case.seed, policy=POLICY
-        )
-        return _launched(found, kernel.name)
-
-    verdict = recorder.ask("simulator", f"{kernel.name} own launch", simulated)
+    arrays, name = call.arrays(), call.kernel.name
+    verdict = recorder.ask(
+        "simulator",
+        f"{name} {at}",
+        lambda: _launched(_simulated_once(case, call, arrays), name),
+        part="simulator, launches with values",
+    )
     if "simulator" not in wanted:
         del recorder.records[before:]
     call.store(arrays)
     return verdict is not None and verdict.status is Status.PASS
+
+
+def _simulated_once(case: Case, call: Call, arrays: dict[str, Array]) -> Verdict:
+    assert call.launch is not None, "launches of nothing are left out"
+    return simulate.simulate(
+        call.kernel, call.launch, arrays, call.scalars, seed=case.seed, policy=POLICY
+    )
 
 
 def _launched(found: Verdict, name: str) -> Verdict:
@@ -296,4 +370,5 @@ def _simulated(
         lambda: simulate.search(
             launch.kernel, small, schedules=schedules, seed=seed, policy=POLICY
         ),
+        part="simulator, made-up launches",
     )

@@ -22,6 +22,10 @@ ORDER = "order"
 SHORT = "not enough was judged"
 """The fact of a run that says so: what of `fuzz.floor` it falls short of, or nothing."""
 
+CPU_S = "cpu_s"
+"""First word of the facts of a run that say where its CPU seconds went, as `cpu_s prover`; those of
+drivers that were killed are missing."""
+
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 
@@ -33,6 +37,7 @@ ORACLES = (
     "prover",
     "simulator",
     "differential",
+    "schedules",
     "assembler",
     "agreement",
     "gpu",
@@ -40,13 +45,23 @@ ORACLES = (
 )
 """Judges in the order in which a report shows them.
 
-`build` says whether the compiler took the case, and made a valid kernel of it; `agreement` whether
-prover and simulator say the same on a common trip count; `mutant` whether both judges kill a kernel
-with one sync broken.
+`build` says whether the compiler took the case, and made a valid kernel of it; `schedules` whether
+the case has the same bits under others; `agreement` whether prover and simulator say the same on a
+common trip count; `mutant` whether both judges kill a kernel with one sync broken.
 """
 
 
-TITLES = ("build", "prover", "simulator", "differential", "assembler", "gpu", "agreement", "mutant")
+TITLES = (
+    "build",
+    "prover",
+    "simulator",
+    "differential",
+    "schedules",
+    "assembler",
+    "gpu",
+    "agreement",
+    "mutant",
+)
 """Of which oracle the failure is that names a case: the nearest to the cause first.  What is wrong
 with values may follow from a race, and that judges disagree from what one of them has found."""
 
@@ -66,7 +81,7 @@ class Record:
     checked : int
         Claims or elements that were really checked.
     seconds : float
-        Wall time of the oracle alone.
+        CPU time of the oracle alone.
     kind, reason : str
         Class of the first finding, such as ``race``; all findings, or why there is no answer.
     family, load, store, stages, values, ops

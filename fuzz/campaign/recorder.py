@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.schedule.params import TensorCoreParams
-from fuzz.campaign.child import at_work
+from fuzz.campaign.child import OVERHEAD, account, at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts
 from oracles.verdict import Verdict
@@ -29,14 +29,21 @@ class Recorder:
         self._products = isinstance(case.params, TensorCoreParams)
 
     def ask(
-        self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
+        self,
+        oracle: str,
+        subject: str,
+        judge: Callable[[], Verdict],
+        *,
+        mutant: str = "",
+        part: str = "",
     ) -> Verdict | None:
         """Record a verdict; None, and a record of the exception, where there is none.
 
-        Of `build` that is the compiler's fault, of other oracles the harness's.
+        Of `build` that is the compiler's fault, of other oracles the harness's.  `part` is what the
+        CPU time counts for, where that is not the oracle.
         """
-        at_work(oracle, f"{subject} {mutant}".strip())
-        start = time.perf_counter()
+        at_work(oracle, f"{subject} {mutant}".strip(), part=part or oracle)
+        start = time.process_time()
         try:
             verdict = judge()
         except (FusionError, ScheduleError) as error:
@@ -44,7 +51,8 @@ class Recorder:
             if isinstance(error, ScheduleError) and self._chosen(error):
                 status, kind = "fail", "heuristic refused"
         except CompileError as error:
-            reason = f"CompileError: {error}\n{error.log}".strip()[:4000]
+            said = [f"CompileError: {error}", *getattr(error, "__notes__", ()), error.log]
+            reason = "\n".join(said).strip()[:4000]
             status, kind = "fail", error.kind
         except Exception as error:
             status = "fail" if oracle == "build" else "error"
@@ -84,7 +92,7 @@ class Recorder:
             return
         what = f"{subject} witness"
         at_work("prover", what)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             found = search()
         except Exception as error:
@@ -100,7 +108,8 @@ class Recorder:
         return str(error).startswith(("MatmulParams(", "AmpereParams(")) and not self._products
 
     def _note(self, record: Record, start: float) -> None:
-        self.records.append(replace(record, seconds=time.perf_counter() - start))
+        self.records.append(replace(record, seconds=time.process_time() - start))
+        account.turn(OVERHEAD)
 
 
 def _broken(error: Exception) -> tuple[str, str]:

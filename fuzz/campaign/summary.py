@@ -52,6 +52,28 @@ def failures_of_cases(records: Iterable[Record]) -> list[Record]:
     return [found[0] for rows in by_case.values() if (found := failures(rows))]
 
 
+def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> str:
+    """Count cases, kernels that were proved, and launches with values; each per second."""
+    counted = ordinary(records)
+    parts = {
+        "cases": len({r.case for r in counted}),
+        "kernels proved": sum(r.oracle == "prover" for r in counted),
+        "kernels x extents judged": sum(
+            r.oracle == "differential" and r.status in ("pass", "fail") for r in counted
+        ),
+    }
+    says = (f"{n} {what} ({n / max(seconds, 1e-9):.2f})" for what, n in parts.items())
+    return f"{', '.join(says)}; in brackets per {unit}"
+
+
+def shares(spent: Mapping[str, float]) -> str:
+    """Say where the CPU time went, the largest part first."""
+    total = max(sum(spent.values()), 1e-9)
+    parts = sorted(spent.items(), key=lambda item: -item[1])
+    says = ", ".join(f"{part} {100 * seconds / total:.1f} %" for part, seconds in parts)
+    return f"{total:.1f} CPU seconds: {says}"
+
+
 def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:
     """Name every failure with the script that shows it, those nearest to their causes first.
 

@@ -13,55 +13,106 @@ from dataclasses import replace
 
 import torch
 
-from fuser.errors import ScheduleError
+from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.ops import reduced_axes
+from fuser.pipeline import Program
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import MEET, RESIDENCY, PointwiseParams, ReductionParams
+from fuser.schedule.params import MEET, RESIDENCY, NormParams, PointwiseParams, ReductionParams
 from fuser.schedule.shape_class import Params
-from fuzz.cases.case import Case
+from fuzz.cases.case import Case, compiled
 from oracles.verdict import Finding, Status, Verdict
 
-TRIES = 12
+TRIES = 16
 """Schedules that are drawn for a case, at most."""
 SPLITS = (1, 2, 3, 5, 8, 16)
 
-_Change = Callable[[random.Random], dict[str, object]]
+OTHERS: tuple[Params, ...] = (
+    PointwiseParams((4, 64), 2, 2, None, "direct", "direct"),
+    ReductionParams((2, 128), 2, 2, None, "direct", "direct", splits=3),
+    NormParams((4, 512), 2, 4, None, "direct", "direct", lanes=32),
+)
+"""For kernels that another kind of schedule leaves to the heuristics."""
+
+_Change = Callable[[random.Random], dict[str, object] | Params]
+"""Draws fields of a schedule, or another one."""
+
+
+def under_others(case: Case, program: Program) -> Iterator[tuple[Case, Program]]:
+    """Yield a case under other schedules, with their programs.
+
+    All kernels of none are those of another, nor of the case itself, whose `program` is given.
+    """
+    seen = {_texts(program)}
+    for params in variants(case):
+        other = replace(case, params=params)
+        try:
+            made = compiled(other)
+        except (FusionError, ScheduleError):
+            continue
+        except Exception as error:
+            error.add_note(f"under another schedule, {params}")
+            raise
+        if _texts(made) not in seen:
+            seen.add(_texts(made))
+            yield other, made
+
+
+def _texts(program: Program) -> tuple[str, ...]:
+    return tuple(launch.source for launch in program.launches)
 
 
 def variants(case: Case) -> Iterator[Params]:
-    """Yield other schedules of a case, the same for every process; reals keep the order of sums."""
+    """Yield other schedules of a case, the same for every process; reals keep the order of sums.
+
+    Each differs in what a case may ask for, in turn, and maybe in more.
+    """
     rng = random.Random(f"{case.seed} {case.params!r}")
     changes = list(_changes(case))
+    rng.shuffle(changes)
     seen = {case.params}
-    for _ in range(TRIES):
-        some = rng.sample(changes, rng.randint(1, min(3, len(changes))))
+    for n in range(TRIES):
+        asked = changes[n % len(changes)](rng)
         given: dict[str, object] = {}
-        for change in some:
-            given |= change(rng)
+        for change in rng.sample(changes, rng.randint(0, min(2, len(changes)))):
+            given |= more if isinstance(more := change(rng), dict) else {}
         try:
-            made = replace(case.params, **given)  # type: ignore[arg-type]  # checked by the params
+            made = _with(case.params, given | asked) if isinstance(asked, dict) else asked
         except ScheduleError:
+            continue
+        if isinstance(asked, dict) and all(getattr(case.params, k) == asked[k] for k in asked):
             continue
         if made not in seen:
             seen.add(made)
             yield made
 
 
+def _with(params: Params, given: dict[str, object]) -> Params:
+    return replace(params, **given)  # type: ignore[arg-type]  # checked by the params
+
+
 def _changes(case: Case) -> Iterator[_Change]:
     """Yield what may change: always the rings, mechanisms and meetings, and splits of integers."""
     params = case.params
+    whole = case.kind == "integers"
+    rounds = isinstance(params, MatmulParams | AmpereParams) and params.partial != "f32"
     yield lambda rng: _ring(rng, params)
     match params:
         case MatmulParams() | AmpereParams():
-            yield lambda rng: {"raster": rng.choice((1, 2, 8))}
-            if params.partial == "f32":
+            if not rounds:
                 yield lambda rng: {"meet": rng.choice(MEET)}
                 yield lambda rng: {"residency": rng.choice(RESIDENCY)}
+        case NormParams():
+            yield lambda rng: {"recompute": not params.recompute, "reload": False}
+            yield lambda rng: {"hold": not params.hold}
+            yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
+            if whole:
+                yield lambda rng: {"lanes": rng.choice((1, 4, 16, 32, 64, 128))}
+                yield lambda rng: {"vector": rng.choice((1, 2, 4, 8))}
         case PointwiseParams():
             yield lambda rng: _mechanisms(rng)
             yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
-            if case.kind == "integers" or not _adds_up(case):
+            if whole or not _adds_up(case):
                 yield lambda rng: {"warps": rng.choice((1, 2, 4, 8))}
                 yield lambda rng: {"vector": rng.choice((1, 2, 4, 8))}
                 yield lambda rng: {"tile": rng.choice(((1, 256), (4, 128), (16, 64)))}
@@ -69,12 +120,31 @@ def _changes(case: Case) -> Iterator[_Change]:
         yield lambda rng: {"store": rng.choice(("direct", "tma"))}
         if params.split != "ping_pong" and params.cluster == (1, 1):
             yield lambda rng: {"split": rng.choice(("pipelined", "cooperative")), "registers": None}
-    rounds = isinstance(params, MatmulParams | AmpereParams) and params.partial != "f32"
-    if case.kind == "integers" and not isinstance(params, PointwiseParams) and not rounds:
+    if isinstance(params, MatmulParams | AmpereParams) and whole and not rounds:
         yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": rng.random() < 0.3}
-    if case.kind == "integers" and isinstance(params, ReductionParams):
+        yield lambda rng: _tile(rng, params)
+        yield lambda rng: _other_engine(params, rng)
+    if whole or not _adds_up(case):
+        yield lambda rng: rng.choice(OTHERS)
+    if whole and isinstance(params, ReductionParams):
         yield lambda rng: {"splits": rng.choice(SPLITS)}
         yield lambda rng: {"meet": rng.choice(MEET)}
+
+
+def _other_engine(params: Params, rng: random.Random) -> Params:
+    """Return a schedule of products for the other tensor cores."""
+    stages = rng.randint(2, 4)
+    if isinstance(params, MatmulParams):
+        return AmpereParams((64, 32, 32), 2, "groups", stages, stages - 1, False, columns=32)
+    return MatmulParams((64, 32, 64), 1, "pipelined", stages, 1, False, columns=32)
+
+
+def _tile(rng: random.Random, params: MatmulParams | AmpereParams) -> dict[str, object]:
+    """Return another tile of as many rows or more, so that whoever takes strips still has some."""
+    rows, _, depth = params.tile
+    columns = rng.choice((16, 32, 64))
+    taller = rng.choice((rows, 2 * rows))
+    return {"tile": (taller, columns, depth), "columns": columns}
 
 
 def _adds_up(case: Case) -> bool:
@@ -90,14 +160,17 @@ def _mechanisms(rng: random.Random) -> dict[str, object]:
 
 
 def _ring(rng: random.Random, params: Params) -> dict[str, object]:
-    stages = rng.randint(1, params.stages)
+    deep = isinstance(params, MatmulParams | AmpereParams) or params.load != "direct"
+    stages = rng.choice([n for n in range(1, 5) if n != params.stages]) if deep else 1
     ahead = params.prefetch and rng.randint(0, stages - 1)
     other = {} if isinstance(params, AmpereParams) else {"overlay": not params.overlay}
     return {"stages": stages, "prefetch": ahead, **other}
 
 
-def agree(one: list[torch.Tensor], other: list[torch.Tensor], schedule: Params) -> Verdict:
-    """Compare the outputs of two schedules bit by bit; NaN equals NaN."""
+def agree(
+    one: list[torch.Tensor], other: list[torch.Tensor], schedule: Params, second: Params
+) -> Verdict:
+    """Compare the outputs of a schedule and of a second one bit by bit; NaN equals NaN."""
     findings = []
     checked = 0
     for number, (a, b) in enumerate(zip(one, other, strict=True)):
@@ -105,8 +178,8 @@ def agree(one: list[torch.Tensor], other: list[torch.Tensor], schedule: Params) 
         wrong = a != b if not a.dtype.is_floating_point else (a != b) & ~(a.isnan() & b.isnan())
         if bool(wrong.any()):
             at = tuple(int(n) for n in wrong.nonzero()[0])
-            says = f"{int(wrong.sum())} elements differ under {schedule}"
-            says += f"; {list(at)}: {a[at].item()} and {b[at].item()}"
+            says = f"{int(wrong.sum())} elements differ; {list(at)}: "
+            says += f"{a[at].item()} under {schedule}, {b[at].item()} under {second}"
             findings.append(Finding("schedules", f"output {number}", says))
     status = Status.FAIL if findings else Status.PASS if checked else Status.UNKNOWN
     return Verdict("gpu", status, checked, tuple(findings))

@@ -1,10 +1,13 @@
 """One case through every oracle, and prover against simulator."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from fuser.codegen import cuda
 from fuser.fusion.definition import FusionDefinition
+from fuser.kernel.ir import Kernel
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -13,7 +16,7 @@ from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, compiled, to_text
 from fuzz.cases.params import POINTWISE_FAMILIES
 from oracles.simulator import simulate as simulator
-from oracles.simulator.simulate import simulate
+from oracles.simulator.simulate import Launch, simulate
 from oracles.verdict import Finding, Status, Verdict
 
 
@@ -24,9 +27,10 @@ def test_every_oracle_judges_a_good_case() -> None:
     assert {r.status for r in records} == {"pass"}
     assert all(r.checked > 0 for r in records)
     subjects = [r.subject for r in records if r.oracle == "simulator"]
-    assert subjects == [f"pointwise0 trips={n}" for n in (0, 1, 2, 3, 7)] + [
-        "pointwise0 own launch"
-    ]
+    first = [f"pointwise0 trips={n}" for n in (0, 1, 2, 3, 7)] + ["pointwise0 own launch"]
+    assert subjects[:6] == first
+    extents = [r.subject.split(", integers")[0] for r in records if r.oracle == "differential"]
+    assert len(extents) == len(set(extents)) > 4, "one kernel, many extents"
 
 
 def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:
@@ -55,8 +59,26 @@ def test_a_launch_that_its_kernel_cannot_have_is_a_failure(monkeypatch: pytest.M
     broken = Verdict("simulator", Status.UNSUPPORTED, 0, reason="launch: T0 is not aligned")
     monkeypatch.setattr(simulator, "simulate", lambda *_, **__: broken)
     records = judge(representative("direct/direct"))
-    own = next(r for r in records if r.subject.endswith("own launch"))
+    own = next(r for r in records if r.subject == "pointwise0 own launch")
     assert (own.oracle, own.status, own.kind) == ("simulator", "fail", "launch")
+    assert [r.status for r in records if r.oracle == "schedules"] == ["unknown"]
+
+
+def test_a_schedule_that_returns_other_bits_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names both schedules."""
+    case = representative("tma-pipelined/tma")
+    honest, right = simulator.simulate, compiled(case).launches[0].source
+
+    def wrong(kernel: Kernel, launch: Launch, arrays: Any, *rest: Any, **more: Any) -> Verdict:
+        verdict = honest(kernel, launch, arrays, *rest, **more)
+        if cuda.source(kernel) != right:
+            arrays[kernel.outputs[0]][-1] += 1
+        return verdict
+
+    monkeypatch.setattr(simulator, "simulate", wrong)
+    (record,) = [r for r in judge(case) if r.status != "pass"]
+    assert (record.oracle, record.status, record.kind) == ("schedules", "fail", "schedules")
+    assert record.reason.count("PointwiseParams(") == 2
 
 
 @pytest.mark.parametrize("family", POINTWISE_FAMILIES)

@@ -1,0 +1,84 @@
+"""Other calls that the program of a case serves: of its class, with other extents and values."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from fuser.errors import FusionError, ScheduleError
+from fuser.pipeline import Program
+from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import NormParams, PointwiseParams
+from fuzz.cases.case import Case, Kind, shape_of, specs
+from fuzz.cases.extents import bounded
+from fuzz.cases.params import trimmed
+
+CALLS = 12
+"""Other calls of a program, at most."""
+TRIES = 3
+"""Extents that are looked at for each of them, at most."""
+ELEMENTS = 1 << 11
+"""Elements of the largest tensor of another call, where the case itself has not more.  Of a case
+with more there are fewer calls."""
+
+
+def others(case: Case, program: Program) -> Iterator[Case]:
+    """Yield other calls of a program, the same for every process.
+
+    First one with other values, then such with other extents, too; what adds up integers exactly is
+    also given reals.
+    """
+    rng = random.Random(f"{case.seed} {case.extents!r} {case.params!r}")
+    most = max(1, min(CALLS, CALLS * ELEMENTS // max(_elements(case), 1)))
+    kinds: list[Kind] = ["reals"] if case.kind == "reals" else ["integers", "reals"]
+    seen = {tuple(case.extents.values())}
+    yield replace(case, kind=kinds[-1], seed=case.seed + 1)
+    for _ in range(TRIES * most):
+        extents = {name: rng.choice(_near(n)) for name, n in case.extents.items()}
+        other = replace(case, extents=extents, kind=rng.choice(kinds), seed=case.seed + len(seen))
+        if tuple(extents.values()) not in seen and _is_short(other, case):
+            seen.add(tuple(extents.values()))
+            if _served(other, program):
+                most -= 1
+                yield other
+        if most <= 1:
+            return
+
+
+def _near(extent: int) -> list[int]:
+    """Return extents that may suit what an extent suits: multiples of the same power of two."""
+    unit = min(extent & -extent, 16) or 1
+    some = {unit, 2 * unit, 3 * unit, 7 * unit, extent, extent - unit, extent + unit}
+    some |= {extent // 2 // unit * unit, 2 * extent - unit}
+    return sorted(n for n in some if n > 0) if extent else [0]
+
+
+def _elements(case: Case) -> int:
+    return max(prod(shape_of(case, tv)) for tv in case.fusion.tensors)
+
+
+def _is_short(other: Case, case: Case) -> bool:
+    """Tell whether the simulation of another call is as short as those of drawn cases."""
+    if _elements(other) > max(ELEMENTS, _elements(case)):
+        return False
+    match other.params:
+        case MatmulParams() | AmpereParams() as params:
+            exact = case.kind == "integers"
+            most = bounded(other.fusion, params, other.extents, exact=exact)
+            return most == other.extents
+        case NormParams():
+            return True
+        case PointwiseParams():
+            return trimmed(other).extents == other.extents
+
+
+def _served(other: Case, program: Program) -> bool:
+    """Tell whether a call is of the class that a program was compiled for."""
+    try:
+        return classify(other.fusion, other.params, specs(other)) == program.shapes
+    except (FusionError, ScheduleError):
+        return False

@@ -1,0 +1,27 @@
+"""Other calls of a program are of its class, and none is judged twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.runtime.classify import classify
+from fuzz.campaign.mutants import representative
+from fuzz.cases.calls import CALLS, others
+from fuzz.cases.case import compiled, inputs, specs
+from fuzz.cases.params import FAMILIES
+
+
+@pytest.mark.parametrize("family", ["direct/direct", "norm/direct", "hopper-pipelined/tma"])
+def test_other_calls_take_the_same_kernels(family: str) -> None:
+    """The same for every process, with other extents, first with other values alone."""
+    case = representative(next(f for f in FAMILIES if f.startswith(family.split("/")[0])))
+    program = compiled(case)
+    found = list(others(case, program))
+    assert 3 <= len(found) <= CALLS
+    assert all(classify(one.fusion, one.params, specs(one)) == program.shapes for one in found)
+    extents = [tuple(one.extents.values()) for one in found]
+    assert len(set(extents)) == len(extents)
+    assert found[0].extents == case.extents
+    assert str(inputs(found[0])[0]) != str(inputs(case)[0])
+    assert [one.extents for one in others(case, program)] == [one.extents for one in found]
+    assert {one.kind for one in found} == {"integers", "reals"}
