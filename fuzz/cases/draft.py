@@ -32,6 +32,7 @@ FEATURES = (
     "factories",
     "reductions",
     "compositions",
+    "idioms",
     "requests",
     "several outputs",
     "permuted outputs",
@@ -112,7 +113,7 @@ COMPOSED: dict[str, Composed] = {
 """Compositions, the simplest first; losses and the gradients of norms are made of the same."""
 
 
-def _largest(op: str, args: list[int]) -> int:
+def largest(op: str, args: list[int]) -> int:
     match op:
         case "add" | "sub":
             return sum(args)
@@ -134,7 +135,8 @@ class Draft:
 
     Drafts of other frames may share `fd`.  Features that are `banned` are left out; if `exact`,
     small integers must stay exact.  `live` are the tensors that operations may take, `size` has the
-    bound of the magnitude of each, by name, `used` are those that were taken.
+    bound of the magnitude of each, by name, `used` are those that were taken.  Reductions are `along`
+    these axes, or any.
     """
 
     fd: FusionDefinition
@@ -145,6 +147,7 @@ class Draft:
     size: dict[str, int] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     scalars: list[Scalar] = field(default_factory=list)
+    along: list[int] | None = None
 
     def allows(self, feature: str) -> bool:
         """Tell whether a feature is not banned."""
@@ -305,7 +308,7 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
         args.append((1, 1))
         sizes.append(1)
     asks = OPS[op].rule in (Rule.TEST, Rule.COMPARISON)
-    size = 1 if asks else _largest(op, sizes)
+    size = 1 if asks else largest(op, sizes)
     if draft.exact and size > LARGEST:
         op, size = "relu" if a.dtype is not DType.BOOL else "set", draft.size[a.name]
         args = [(a, size)]
@@ -386,10 +389,13 @@ def _taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorVie
 
 def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Reduce some axes of `a`, which then have extent 1 in the frame."""
-    real = [n for n in range(a.rank) if n not in ones(a)]
+    real = [n for n in range(a.rank) if n not in ones(a) and n in (draft.along or range(a.rank))]
     if not real or a.dtype is DType.I8 or a.dtype.is_f8:
         return a
-    dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
+    if draft.along is None:
+        dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
+    else:
+        dims = [n for n in draft.along if n in real]
     large = draft.size[a.name] * MOST_REDUCED
     choices = ["sum"] if not draft.exact or large <= LARGEST else []
     choices += ["max", "min", "prod"]
@@ -415,6 +421,7 @@ def compose(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     wished = list(COMPOSED)[number]
     one = COMPOSED[wished if wished in able else able[number % len(able)]]
     axes = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=2, unique=True))
+    axes = axes if draft.along is None else draft.along
     draft.used.add(a.name)
     made = one.of(draft.fd.ops, a, axes)
     return draft.add(made, draft.size[a.name] if one.size is None else one.size(draft.size[a.name]))

@@ -8,11 +8,12 @@ from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.fusion.ops import OPS, Rule
 from fuzz.cases import draft as on
 from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
+from fuzz.cases.graphs import grow, skeletons
 
 
 @st.composite
 def fusions(draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False) -> Fusion:
-    """Fusions of one to `max_ops` drawn operations; `exact` ones keep small integers exact.
+    """Fusions of one to `max_ops` drawn blocks; `exact` ones keep small integers exact.
 
     Shrinks towards one `relu` of an f32 input with one axis: fewer operations first, then
     simpler ones, fewer axes, f32, and no feature.
@@ -20,10 +21,8 @@ def fusions(draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False) -> Fusion
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
     draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 4)), exact)
     on.take_input(draw, draft, whole=True)
-    for count in range(1, max_ops + 1):
-        on.step(draw, draft)
-        if count == max_ops or not draw(st.sampled_from([False, True, True])):
-            break
+    for block in draw(skeletons(max_ops)):
+        grow(draw, draft, block)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 

@@ -16,6 +16,7 @@ from fuser.fusion.ops import product_dtype
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import FEATURES, Draft, rarely
+from fuzz.cases.graphs import BLOCKS, grow
 from fuzz.cases.operands import (
     MAX_SUM,
     OPERANDS,
@@ -59,7 +60,7 @@ class _Sides:
 def product_fusions(
     draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False, asked: bool = False
 ) -> Fusion:
-    """Fusions of one to three products with up to `max_ops` operations behind; see `fusions`.
+    """Fusions of one to three products with up to `max_ops` blocks behind; see `fusions`.
 
     With `asked` CTAs are asked to share the tiles of the first.  Shrinks towards a `matmul` of two
     bf16 matrices.
@@ -77,15 +78,15 @@ def product_fusions(
         result.request_serial_grid_reduction()
     draft = products.frame(names)
     _enter(products, draft, names, result, names)
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2, max_ops]))):
-        choices = ["op", "op"]
+    for _ in range(draw(st.sampled_from([0, 1, 2, 3, max_ops]))):
+        choices = ["block"] * 3
         if products.allows("several products") and len(products.shared) < 5:
             choices += ["gated", "beside"]
         if products.allows("chains") and dtype.nbytes > 1 and len(products.shared) < 5:
             choices += ["chained"]
         choice = draw(st.sampled_from(choices))
-        if choice == "op":
-            on.step(draw, draft)
+        if choice == "block":
+            grow(draw, draft, draw(st.sampled_from(BLOCKS)))
         elif choice == "chained":
             fitting = [tv for tv in draft.live[::-1] if _can_be_summed(tv)]
             if fitting and names:
