@@ -19,7 +19,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis.errors import Flaky
 
 from fuzz.campaign import gpu
@@ -30,6 +30,7 @@ from fuzz.campaign.record import TITLES, Record, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.campaign.repro import FAILED
 from fuzz.cases.case import Case, case_id, from_text, to_text
+from fuzz.cases.features import WISHES, Coverage
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 
@@ -207,6 +208,7 @@ class Engine:
         self._seen: dict[tuple[str, str], list[Record]] = {}
         self._deadline = float("inf")
         self._drawn = 0
+        self._coverage = Coverage()
         self._wanted: Record | None = None
         self._least: tuple[Record, str] | None = None
 
@@ -285,9 +287,10 @@ class Engine:
             report_multiple_bugs=False,
             print_blob=False,
             # Shared cores make drawing slow now and then; that is no fault of a strategy.
-            suppress_health_check=(HealthCheck.too_slow,),
-        )(given(cases())(self.check))
-        in_time = True
+            # Hypothesis likes to repeat itself, and is told each time.
+            suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much),
+        )(given(cases(wishes=self._coverage.rarest(WISHES, self._seed(number))))(self.check))
+        repeats, in_time = self._coverage.repeats, True
         try:
             seed(self._seed(number))(test)()
         except (Failure, Flaky):
@@ -298,6 +301,10 @@ class Engine:
             record, text = self._least
             self._known.add(signature(record))
             self._send(Shrunk(record, text))
+        repeats = self._coverage.repeats - repeats
+        if repeats:
+            why = "the same kernels at the same class of extents were judged before"
+            self._send(Skipped(repeats, "repeats", why))
         self._send(Round(number, in_time))
         return in_time
 
@@ -308,6 +315,8 @@ class Engine:
         enough = self._plan.most is not None and self._drawn >= self._plan.most
         if time.time() > self._deadline + grace or (enough and not wanted):
             raise TimeOver
+        if not wanted and self._coverage.knows(case):
+            reject()
         text = to_text(case)
         bad = {signature(record): record for record in failures(self._judged(case, text))}
         for hung in [name for name, record in bad.items() if record.kind == "hang"]:

@@ -9,23 +9,22 @@ from statistics import median
 from time import process_time
 
 import click
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import seed as seeded
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from fuser.errors import FusionError, ScheduleError
+from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.runtime.binding import bind
-from fuzz.cases.case import Case, compiled, specs
+from fuzz.cases.case import Case, compiled, specs, to_text
 from fuzz.cases.features import (
+    WISHES,
     Coverage,
     asks,
-    cells,
     computes,
     has_diamond,
     has_norm,
-    identity,
     legal,
     live,
     plan,
@@ -48,6 +47,7 @@ class Distribution:
     refusals: Counter[str] = field(default_factory=Counter)
     computing: list[int] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)
+    broken: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -62,15 +62,18 @@ class Distribution:
         self.facts["norm"] += has_norm(case.fusion)
         self.facts["asks"] += asks(case)
         try:
-            found = plan(case)
-            bind(compiled(case), specs(case), sms=2)
-        except (FusionError, ScheduleError) as error:
+            found, program = plan(case), compiled(case)
+            bind(program, specs(case), sms=2)
+        except (FusionError, ScheduleError, CompileError) as error:
             self.refusals[str(error)] += 1
+            if isinstance(error, CompileError):
+                self.broken.append(to_text(case))
             return
-        key = identity(case, found)
+        # By what the compiler made of it: who drops repeats does not compile.
+        lengths = tuple(kernel.lengths for kernel in found.kernels)
+        key = (tuple(launch.source for launch in program.launches), lengths, case.kind)
         self.facts["repeat"] += key in self.seen
         self.seen.add(key)
-        self.coverage.add(cells(case, found))
         sharing = [kernel for kernel in found.kernels if kernel.way != "alone"]
         self.facts["shares"] += bool(sharing)
         self.facts["tma"] += any(kernel.way == "tma" for kernel in sharing)
@@ -88,19 +91,22 @@ class Distribution:
             ("with a normalization pattern, %", self.share("norm"), ">=", 20),
             ("CTAs share tiles, % of those that ask", self.share("shares", "asks"), ">=", 30),
             ("of those by TMA reductions, %", self.share("tma", "shares"), ">=", 10),
-            ("repeats, %", self.share("repeat"), "<", 3),
+            ("repeats among what is judged, %", self.share("repeat"), "<", 3),
             ("valid, %", valid, ">=", 95),
             ("legal cells never drawn", len(self.coverage.missing()), "<=", 0),
         ]
 
 
-def draw(count: int, seed: int, *, steered: bool = True) -> Distribution:
+def draw(count: int, seed: int) -> Distribution:
     """Draw so many cases in rounds; each asks for what those before had least of."""
     found = Distribution()
     for number in range(-(-count // ROUND)):
         drawn: list[Case] = []
+        wishes = found.coverage.rarest(WISHES, seed + number)
 
         def keep(case: Case) -> None:
+            if found.coverage.knows(case):
+                reject()
             drawn.append(case)
 
         quiet = settings(
@@ -111,7 +117,7 @@ def draw(count: int, seed: int, *, steered: bool = True) -> Distribution:
             suppress_health_check=tuple(HealthCheck),
         )
         start = process_time()
-        seeded(seed * 1_000_003 + number)(quiet(given(cases())(keep)))()
+        seeded(seed * 1_000_003 + number)(quiet(given(cases(wishes=wishes))(keep)))()
         found.seconds += process_time() - start
         for case in track(drawn, f"round {number + 1}", transient=True):
             found.add(case)
@@ -136,6 +142,8 @@ def main(count: int, seed: int) -> None:
         met = value >= target if way == ">=" else value <= target if way == "<=" else value < target
         missed += not met
         table.add_row(name, f"{value:.4g}", f"{way} {target:g}", "met" if met else "[red]missed[/]")
+    dropped = 100 * found.coverage.repeats / (found.count + found.coverage.repeats)
+    table.add_row("dropped as repeats before, % of draws", f"{dropped:.4g}", "", "")
     table.add_row("CTAs share tiles, % of all", f"{found.share('shares'):.4g}", "", "")
     milliseconds = 1e3 * found.seconds / max(found.count, 1)
     table.add_row("CPU ms to draw one", f"{milliseconds:.4g}", "", "")
@@ -150,6 +158,9 @@ def main(count: int, seed: int) -> None:
             console.print(f"    and {len(left) - SHOWN} more", highlight=False)
     for why, many in found.refusals.most_common(5):
         console.print(f"refused {many} times: {why}", highlight=False, markup=False)
+    if found.broken:
+        console.print("the compiler made an invalid kernel of:", style="red")
+        console.print(min(found.broken, key=len), highlight=False, markup=False, soft_wrap=True)
     click.get_current_context().exit(FAILED if missed else CLEAN)
 
 

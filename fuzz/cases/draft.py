@@ -366,7 +366,7 @@ def _parted(
         return ops.cat(draw(st.permutations(parts)), axis)
     inner = draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0]))
     wide = ops.unflatten(a, axis, [-1, inner])
-    wide = ops.neg(wide) if a.dtype.is_float and draw(st.booleans()) else wide
+    wide = ops.neg(wide) if a.dtype.is_float and not a.dtype.is_f8 and draw(st.booleans()) else wide
     return ops.flatten(wide, axis, axis + 1)
 
 
@@ -387,8 +387,10 @@ def _taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorVie
     return ops.gather(a, axis, index)
 
 
-def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
-    """Reduce some axes of `a`, which then have extent 1 in the frame."""
+def reduce(
+    draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = None
+) -> TensorView:
+    """Reduce some axes of `a`, by the operation that is asked; they then have extent 1."""
     real = [n for n in range(a.rank) if n not in ones(a) and n in (draft.along or range(a.rank))]
     if not real or a.dtype is DType.I8 or a.dtype.is_f8:
         return a
@@ -400,7 +402,7 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     choices = ["sum"] if not draft.exact or large <= LARGEST else []
     choices += ["max", "min", "prod"]
     choices += ["mean"] if a.dtype.is_float and not draft.exact else []
-    op = draw(st.sampled_from(choices))
+    op = asked or draw(st.sampled_from(choices))
     if op == "prod" and draft.exact and draft.size[a.name] > 1:
         a = apply(draw, draft, "sign", a)
     draft.used.add(a.name)
@@ -447,11 +449,13 @@ def ones(tv: TensorView) -> list[int]:
     return [n for n in range(tv.rank) if tv.logical[n].iter_type is IterType.BROADCAST]
 
 
-def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
+def factory(
+    draw: st.DrawFn, draft: Draft, op: str | None = None, dtype: DType | None = None
+) -> TensorView:
     """Add `iota` along one axis, or `full`, in the frame."""
     ops, rank = draft.fd.ops, len(draft.axes)
-    dtype = draw(st.sampled_from([d for d in draft.dtypes() if d is not DType.BOOL]))
-    if draw(st.booleans()):
+    dtype = dtype or draw(st.sampled_from([d for d in draft.dtypes() if d is not DType.BOOL]))
+    if op == "full" or (op is None and draw(st.booleans())):
         value, size = _number(draw, draft, dtype)
         shape = [1 if draw(st.booleans()) else axis for axis in draft.axes]
         return draft.add(ops.full(shape, value, dtype), size)
@@ -459,6 +463,30 @@ def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
     start, step = draw(st.sampled_from([0, 1, -3])), draw(st.sampled_from([1, 2, -1]))
     line = ops.iota(draft.axes[axis], start, step, dtype)
     return draft.add(ops.broadcast(line, [n != axis for n in range(rank)]), 2 * LARGEST_EXTENT + 3)
+
+
+def moved(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
+    """Add one operation that moves elements of an input; the last axis of the frame is a number."""
+    ops, rank = draft.fd.ops, len(draft.axes)
+    last, extent = rank - 1, draft.axes[-1]
+    assert isinstance(extent, int), "its parts have known extents"
+    thin = op in ("broadcast", "squeeze", "expand")
+    made = draft.fd.define_tensor([*draft.axes[:-1], 1 if thin else extent], dtype)
+    match op:
+        case "set":
+            made = ops.set(made)
+        case "permute":
+            made = ops.permute(ops.permute(made, range(rank)[::-1]), range(rank)[::-1])
+        case "gather":
+            made = _taken(draw, draft, made, last)
+        case "slice" | "cat" | "flatten" | "unflatten":
+            made = _parted(draw, ops, made, last, extent, cut=op in ("slice", "cat"))
+        case _:
+            made = ops.broadcast(ops.squeeze(made, [last]), [n == last for n in range(rank)])
+            made = ops.expand(made, draft.axes)
+    if dtype is DType.I8 or dtype.is_f8:  # nothing is computed in these
+        made = ops.cast(made, "f32")
+    return draft.add(made, SMALL)
 
 
 def step(draw: st.DrawFn, draft: Draft) -> TensorView:

@@ -7,11 +7,12 @@ operations one behind the other, a schedule, or how long an axis is beside its t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from math import ceil, prod
+from random import Random
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, IterType, TensorView, to_python
@@ -41,6 +42,8 @@ Cell = tuple[str, ...]
 DEPTHS = {n: "1" if n == 1 else "2" if n == 2 else "3-4" if n < 5 else "5-8" for n in range(1, 9)}
 """Ring depths, in slots, that count as one."""
 assert max(DEPTHS) == MAX_STAGES
+WISHES = 64
+"""Rarest cells that a round of draws asks for."""
 LENGTHS = ("none", "one", "part", "tile", "tail", "tiles")
 """Extents of an axis of a kernel beside its tile: 0, 1, less than a tile, one, more, several."""
 
@@ -294,18 +297,32 @@ def _form(tv: TensorView) -> str:
 
 @dataclass
 class Coverage:
-    """How often each legal cell was drawn."""
+    """How often each cell was drawn, by what `repeats` nothing; `seen` is what was."""
 
     counts: Counter[Cell] = field(default_factory=Counter)
+    seen: set[Hashable] = field(default_factory=set)
+    repeats: int = 0
 
-    def add(self, some: Iterable[Cell]) -> None:
-        """Count the cells of one case."""
-        self.counts.update(some)
+    def knows(self, case: Case) -> bool:
+        """Tell whether a case repeats another one; else count its cells."""
+        try:
+            found = plan(case)
+        except Exception:  # whoever judges it will say so
+            return False
+        key = identity(case, found)
+        if key in self.seen:
+            self.repeats += 1
+            return True
+        self.seen.add(key)
+        self.counts.update(cells(case, found))
+        return False
 
     def missing(self) -> list[Cell]:
         """Return the legal cells that no case was in."""
         return sorted(cell for cell in legal() if not self.counts[cell])
 
-    def rarest(self, many: int) -> tuple[Cell, ...]:
-        """Return the cells that were drawn least, those that nothing tells apart by their words."""
-        return tuple(sorted(legal(), key=lambda cell: (self.counts[cell], cell))[:many])
+    def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
+        """Return the cells that were drawn least; of equally rare ones a seed says which."""
+        some = sorted(legal())
+        Random(seed).shuffle(some)
+        return tuple(sorted(some, key=lambda cell: self.counts[cell])[:many])

@@ -1,4 +1,4 @@
-"""Graphs over one frame of axes: a skeleton of blocks first, then what each of them computes.
+"""Graphs over one frame of axes: blocks, then what each of them computes.
 
 Blocks are diamonds, reductions that are broadcast back, and idioms of models; an idiom may be
 damaged, so that nothing of it can be taken for granted.
@@ -24,6 +24,8 @@ from fuzz.cases.draft import LARGEST, POINTWISE, Draft, rarely
 
 BLOCKS = ("step", "diamond", "normalize", "idiom", "join")
 """What a skeleton is made of, the simplest first."""
+MOST = 5
+"""Blocks of a fusion, at most."""
 COMBINE = ("add", "mul", "sub", "maximum", "minimum", "where", "atan2", "div")
 """Operations in which branches meet, the simplest first; inexact ones last."""
 _SAME = (Rule.PROMOTED, Rule.FLOAT)
@@ -32,10 +34,13 @@ MOST_CALLS = 12
 """Operations of an idiom, among which one is damaged."""
 
 
-def skeletons(most: int, least: int = 1) -> st.SearchStrategy[list[str]]:
-    """Kinds of blocks, one behind the other.  Shrinks towards one step."""
-    many = st.sampled_from([n for n in (0, 1, 2, 3, 4, 5, 2, 3) if least <= n <= most] or [least])
-    return many.flatmap(lambda n: st.lists(st.sampled_from(BLOCKS), min_size=n, max_size=n))
+def extend(draw: st.DrawFn, draft: Draft, least: int, most: int) -> None:
+    """Add so many blocks.  Shrinks towards the least number of steps."""
+    for number in range(most):
+        if number >= least and not draw(st.sampled_from([False, True, True, True])):
+            return
+        # What a block is made of is drawn right behind it, so that both go when a failure shrinks.
+        grow(draw, draft, draw(st.sampled_from(BLOCKS)))
 
 
 def grow(draw: st.DrawFn, draft: Draft, block: str) -> TensorView:
@@ -82,14 +87,18 @@ def _operation(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
 
 def _diamond(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Compute something of two or three branches of one tensor, and bring them together."""
-    shared = _operation(draw, draft, a)
-    made = _operation(draw, draft, shared)
+    shared = _some(draw, draft, a, [0, 1, 1, 1])
+    made = _some(draw, draft, shared, [0, 1, 2, 1])
     for _ in range(draw(st.sampled_from([1, 1, 2]))):
-        other = shared
-        for _ in range(draw(st.sampled_from([1, 0, 2]))):
-            other = _operation(draw, draft, other)
-        made = combine(draw, draft, made, other)
+        made = combine(draw, draft, made, _some(draw, draft, shared, [0, 1, 2, 1]))
     return made
+
+
+def _some(draw: st.DrawFn, draft: Draft, a: TensorView, many: list[int]) -> TensorView:
+    """Add operations one behind the other."""
+    for _ in range(draw(st.sampled_from(many))):
+        a = _operation(draw, draft, a)
+    return a
 
 
 def normalize(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:

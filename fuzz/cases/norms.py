@@ -5,6 +5,7 @@ Rows are reduced, and the results broadcast back to them.  Valid by construction
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs, symbols
 from fuzz.cases.draft import DTYPES, FEATURES, Draft, add_outputs, take_input
-from fuzz.cases.graphs import grow, skeletons
+from fuzz.cases.graphs import extend, grow
 
 NORM_FAMILIES = ("norm-direct/direct", "norm-cp_async/direct", "norm-cluster/direct")
 """Every schedule family of kernels that have whole rows; the name of `NormParams.family`."""
@@ -51,8 +52,8 @@ def norm_fusions(draw: st.DrawFn, *, exact: bool = False) -> Fusion:
     draft = Draft(FusionDefinition(), banned, axes, exact, along=along)
     types = [DType.F32, *({DType.BF16, DType.F16} & {*draft.dtypes()})]
     take_input(draw, draft, dtypes=sorted(types, key=DTYPES.index), whole=True)
-    for block in [draw(st.sampled_from(["normalize", "norm"])), *draw(skeletons(4, 0))]:
-        grow(draw, draft, block)
+    grow(draw, draft, draw(st.sampled_from(["normalize", "norm"])))
+    extend(draw, draft, 0, 3)
     add_outputs(draw, draft)
     return draft.fd.fusion()
 
@@ -84,8 +85,16 @@ def sliding(fusion: Fusion, params: NormParams) -> NormParams:
 
 
 @st.composite
-def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -> NormParams:
-    """Schedules of kernels that have whole rows.  Shrinks towards a warp a row, one of them."""
+def norm_params(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = NORM_FAMILIES,
+    depths: Sequence[int] = (1, 2, 3, 4),
+) -> NormParams:
+    """Schedules of kernels that have whole rows, with rings of so many stages.
+
+    Shrinks towards a warp a row, one of them.
+    """
     family = draw(st.sampled_from(families))
     lanes = draw(st.sampled_from([32, 64, 8, 1, 4, 128, 16, 2, 96]))
     warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
@@ -94,8 +103,8 @@ def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -
     most = max(1, min(MAX_COLUMNS // (lanes * vector * ctas), HELD // vector))
     cols = lanes * vector * draw(st.integers(1, min(most, 5)))
     each = max(1, min(3, HELD * lanes // cols))
-    ring = family == "norm-cp_async/direct" or (ctas > 1 and draw(st.booleans()))
-    stages = draw(st.integers(1, 4)) if ring else 1
+    ring = family == "norm-cp_async/direct" or (ctas > 1 and (min(depths) > 1 or draw(st.booleans())))
+    stages = draw(st.sampled_from(depths)) if ring else 1
     recompute = draw(st.booleans())
     return NormParams(
         (32 * warps // lanes * draw(st.integers(1, each)), cols),

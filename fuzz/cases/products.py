@@ -6,6 +6,7 @@ axes in any order; the result is brought into a frame (`draft`) of the axes that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -58,16 +59,23 @@ class _Sides:
 
 @st.composite
 def product_fusions(
-    draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False, asked: bool = False
+    draw: st.DrawFn,
+    *,
+    max_ops: int = 4,
+    exact: bool = False,
+    asked: bool = False,
+    banned: Iterable[str] = (),
+    dtype: DType | None = None,
 ) -> Fusion:
     """Fusions of one to three products with up to `max_ops` blocks behind; see `fusions`.
 
-    With `asked` CTAs are asked to share the tiles of the first.  Shrinks towards a `matmul` of two
-    bf16 matrices.
+    With `asked` CTAs are asked to share the tiles of the first; features are `banned`, and more
+    that are drawn; `dtype` is that of operands.  Shrinks towards a `matmul` of two bf16 matrices.
     """
-    banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8)))
+    banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8))) | {*banned}
     types = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8
-    dtype = draw(st.sampled_from(types if "other types" in banned else (*types, *OTHERS)))
+    types = types if "other types" in banned else (*types, *OTHERS)
+    dtype = draw(st.sampled_from((dtype,) if dtype else types))
     products = Products(FusionDefinition(), banned, exact, dtype)
     if dtype is DType.F16 and not exact and products.allows("other types") and rarely(draw):
         products.accumulate = "f16"
@@ -78,7 +86,9 @@ def product_fusions(
         result.request_serial_grid_reduction()
     draft = products.frame(names)
     _enter(products, draft, names, result, names)
-    for _ in range(draw(st.sampled_from([0, 1, 2, 3, max_ops]))):
+    for _ in range(max_ops):
+        if not draw(st.sampled_from([False, True, True, True])):
+            break
         choices = ["block"] * 3
         if products.allows("several products") and len(products.shared) < 5:
             choices += ["gated", "beside"]
