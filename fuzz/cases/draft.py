@@ -476,7 +476,8 @@ def moved(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
         case "set":
             made = ops.set(made)
         case "permute":
-            made = ops.permute(ops.permute(made, range(rank)[::-1]), range(rank)[::-1])
+            back = list(range(rank))[::-1]
+            made = ops.permute(ops.permute(made, back), back)
         case "gather":
             made = _taken(draw, draft, made, last)
         case "slice" | "cat" | "flatten" | "unflatten":
