@@ -387,9 +387,7 @@ def _taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorVie
     return ops.gather(a, axis, index)
 
 
-def reduce(
-    draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = None
-) -> TensorView:
+def reduce(draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = None) -> TensorView:
     """Reduce some axes of `a`, by the operation that is asked; they then have extent 1."""
     real = [n for n in range(a.rank) if n not in ones(a) and n in (draft.along or range(a.rank))]
     if not real or a.dtype is DType.I8 or a.dtype.is_f8:

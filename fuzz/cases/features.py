@@ -15,7 +15,7 @@ from math import ceil, prod
 from random import Random
 
 from fuser.dtype import DType
-from fuser.fusion.definition import Fusion, IterType, TensorView, to_python
+from fuser.fusion.definition import Fusion, IterType, TensorView
 from fuser.fusion.ir import reached, tensor_args
 from fuser.fusion.ops import ALL, CASTS, FLOATS, MOVED, OPS, Form
 from fuser.pipeline import tiled
@@ -32,7 +32,7 @@ from fuser.schedule.params import (
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import CallClass, Params
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES
 
@@ -67,8 +67,7 @@ def has_diamond(fusion: Fusion) -> bool:
     behind = _behind(fusion)
     users = _users(fusion)
     return any(
-        computes(tv) and any(behind[a] & behind[b] for a, b in _pairs(users[tv]))
-        for tv in behind
+        computes(tv) and any(behind[a] & behind[b] for a, b in _pairs(users[tv])) for tv in behind
     )
 
 
@@ -188,11 +187,12 @@ def asks(case: Case) -> bool:
 
 
 def identity(case: Case, found: Plan) -> Hashable:
-    """Return what two cases have in common whose kernels have the same text and class of extents.
+    """Return what two cases have in common whose kernels are the same, as is their class of extents.
 
-    A kernel's text depends on the fusion, the params and the class of the call alone.
+    Params that change nothing make no other kernel, so it is their text that counts.
     """
-    return to_python(case.fusion), case.params, case.kind, found
+    sources = tuple(launch.source for launch in compiled(case).launches)
+    return sources, tuple(kernel.lengths for kernel in found.kernels), case.kind
 
 
 def _shares(params: Params) -> bool:
@@ -297,19 +297,19 @@ def _form(tv: TensorView) -> str:
 
 @dataclass
 class Coverage:
-    """How often each cell was drawn, by what `repeats` nothing; `seen` is what was."""
+    """How often each cell was drawn; `seen` are hashes of what was, `repeats` how often it came again."""
 
     counts: Counter[Cell] = field(default_factory=Counter)
-    seen: set[Hashable] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
     repeats: int = 0
 
     def knows(self, case: Case) -> bool:
         """Tell whether a case repeats another one; else count its cells."""
         try:
             found = plan(case)
+            key = hash(identity(case, found))
         except Exception:  # whoever judges it will say so
             return False
-        key = identity(case, found)
         if key in self.seen:
             self.repeats += 1
             return True

@@ -11,9 +11,7 @@ from fuzz.cases import draft as on
 from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
 from fuzz.cases.graphs import MOST, extend
 
-MOVES = tuple(
-    op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER)
-)
+MOVES = tuple(op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER))
 """Operations that move elements."""
 
 
@@ -71,7 +69,9 @@ def single_op_fusions(
             for _ in range(on.others(name) if OPS[name].rule is not Rule.SELECT else 1):
                 on.take_input(draw, draft, dtypes=[a.dtype])
             on.apply(draw, draft, name, a)
-    extend(draw, draft, 0, more)
+    # Nothing more is computed in 8 bits.
+    draft.live = [tv for tv in draft.live if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
+    extend(draw, draft, min(1, more), more)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 

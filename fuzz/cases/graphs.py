@@ -37,7 +37,7 @@ MOST_CALLS = 12
 def extend(draw: st.DrawFn, draft: Draft, least: int, most: int) -> None:
     """Add so many blocks.  Shrinks towards the least number of steps."""
     for number in range(most):
-        if number >= least and not draw(st.sampled_from([False, True, True, True])):
+        if number >= least and not draw(st.sampled_from([False, True, True, True, True])):
             return
         # What a block is made of is drawn right behind it, so that both go when a failure shrinks.
         grow(draw, draft, draw(st.sampled_from(BLOCKS)))
@@ -264,7 +264,9 @@ def _group_norm(g: Given) -> TensorView:
     if not known:
         return g.ops.layer_norm(g.x, g.along)
     axis = known[-1]
-    inner = g.draw(st.sampled_from([n for n in (2, 4) if int(str(g.x.shape[axis])) % n == 0] or [1]))
+    inner = g.draw(
+        st.sampled_from([n for n in (2, 4) if int(str(g.x.shape[axis])) % n == 0] or [1])
+    )
     made = g.ops.layer_norm(g.ops.unflatten(g.x, axis, [-1, inner]), [axis + 1])
     return g.ops.flatten(made, axis, axis + 1)
 

@@ -103,7 +103,9 @@ def norm_params(
     most = max(1, min(MAX_COLUMNS // (lanes * vector * ctas), HELD // vector))
     cols = lanes * vector * draw(st.integers(1, min(most, 5)))
     each = max(1, min(3, HELD * lanes // cols))
-    ring = family == "norm-cp_async/direct" or (ctas > 1 and (min(depths) > 1 or draw(st.booleans())))
+    ring = family == "norm-cp_async/direct" or (
+        ctas > 1 and (min(depths) > 1 or draw(st.booleans()))
+    )
     stages = draw(st.sampled_from(depths)) if ring else 1
     recompute = draw(st.booleans())
     return NormParams(
