@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from time import process_time
@@ -101,27 +100,34 @@ def draw(count: int, seed: int) -> Distribution:
     """Draw so many cases in rounds; each asks for what those before had least of."""
     found = Distribution()
     for number in range(-(-count // ROUND)):
-        drawn: list[Case] = []
-        wishes = found.coverage.rarest(WISHES, seed + number)
-
-        def keep(case: Case) -> None:
-            if found.coverage.knows(case):
-                reject()
-            drawn.append(case)
-
-        quiet = settings(
-            max_examples=min(ROUND, count - number * ROUND),
-            database=None,
-            deadline=None,
-            phases=(Phase.generate,),
-            suppress_health_check=tuple(HealthCheck),
-        )
+        size = min(ROUND, count - number * ROUND)
         start = process_time()
-        seeded(seed * 1_000_003 + number)(quiet(given(cases(wishes=wishes))(keep)))()
+        drawn = _round(found.coverage, seed * 1_000_003 + number, size)
         found.seconds += process_time() - start
         for case in track(drawn, f"round {number + 1}", transient=True):
             found.add(case)
     return found
+
+
+def _round(coverage: Coverage, seed: int, size: int) -> list[Case]:
+    drawn: list[Case] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=size,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=tuple(HealthCheck),
+    )
+    @given(cases(wishes=coverage.rarest(WISHES, seed)))
+    def keep(case: Case) -> None:
+        if coverage.knows(case):
+            reject()
+        drawn.append(case)
+
+    keep()
+    return drawn
 
 
 @click.command(cls=Command)

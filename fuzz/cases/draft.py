@@ -114,6 +114,7 @@ COMPOSED: dict[str, Composed] = {
 
 
 def largest(op: str, args: list[int]) -> int:
+    """Bound the magnitude of the result of an exact operation, by those of its operands."""
     match op:
         case "add" | "sub":
             return sum(args)
@@ -135,8 +136,8 @@ class Draft:
 
     Drafts of other frames may share `fd`.  Features that are `banned` are left out; if `exact`,
     small integers must stay exact.  `live` are the tensors that operations may take, `size` has the
-    bound of the magnitude of each, by name, `used` are those that were taken.  Reductions are `along`
-    these axes, or any.
+    bound of the magnitude of each, by name, `used` are those that were taken.  Reductions
+    are `along` these axes, or any.
     """
 
     fd: FusionDefinition

@@ -32,7 +32,8 @@ def matmul_extents(
 ) -> dict[str, int]:
     """Values of every symbol: 1, tails, one past a tile, several turns of a ring, 0.
 
-    `exact` bounds what products sum over.  Shrinks towards 8 for every symbol (two tiles where CTAs share what is summed over).
+    `exact` bounds what products sum over.  Shrinks towards 8 for every symbol; two tiles of what is
+    summed over, where CTAs share it.
     """
     m, n, k = params.tile
     turns = [k * params.stages, k * (2 * params.stages + 1)]

@@ -25,7 +25,6 @@ from fuser.schedule.matmul import MatmulTiling, sizes
 from fuser.schedule.params import (
     MAX_STAGES,
     NormParams,
-    PointwiseParams,
     ReductionParams,
     TensorCoreParams,
 )
@@ -63,7 +62,7 @@ def computes(tv: TensorView) -> bool:
 
 
 def has_diamond(fusion: Fusion) -> bool:
-    """Tell whether two users of a computed tensor meet again in a third operation, or one of them."""
+    """Tell whether two users of a computed tensor meet again, in one of them or behind."""
     behind = _behind(fusion)
     users = _users(fusion)
     return any(
@@ -187,7 +186,7 @@ def asks(case: Case) -> bool:
 
 
 def identity(case: Case, found: Plan) -> Hashable:
-    """Return what two cases have in common whose kernels are the same, as is their class of extents.
+    """Return what cases have in common whose kernels and class of extents are the same.
 
     Params that change nothing make no other kernel, so it is their text that counts.
     """
@@ -227,7 +226,7 @@ def cells(case: Case, found: Plan) -> set[Cell]:
 def legal() -> frozenset[Cell]:
     """Return every cell that a case can be in."""
     made: set[Cell] = set()
-    for op, spec in OPS.items():
+    for op in OPS:
         made |= {("operation", op, str(dtype)) for dtype in DType if dtype in _taken(op)}
     forms = [form.value for form in Form]
     made |= {
@@ -297,7 +296,7 @@ def _form(tv: TensorView) -> str:
 
 @dataclass
 class Coverage:
-    """How often each cell was drawn; `seen` are hashes of what was, `repeats` how often it came again."""
+    """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again."""
 
     counts: Counter[Cell] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.dtype import DType
+from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.fusion.ops import OPS, Form, Rule
 from fuzz.cases import draft as on
 from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
@@ -41,8 +41,8 @@ def single_op_fusions(
 ) -> Fusion:
     """Fusions of one operation but products, each operand an input of its own.
 
-    `dtype` is that of the first; up to so many blocks `more` follow.  Shrinks towards one `relu` (or `op`) of an f32 input with one
-    axis.
+    `dtype` is that of the first; up to so many blocks `more` follow.  Shrinks towards one `relu`
+    (or `op`) of an f32 input with one axis.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
     names = [n for n in POINTWISE if not (exact and n in INEXACT)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.fusion.definition import Ops, TensorView
+from fuser.fusion.definition import FusionDefinition, Ops, TensorView
 from fuser.fusion.ops import OPS, Rule
 from fuser.fusion.promotion import promote
 from fuser.fusion.recorder import Recorder
@@ -306,7 +306,7 @@ class Damaged:
     It is the one `at` that place; the other takes as many operands, and gives the same type.
     """
 
-    def __init__(self, fd: Any, at: int, drawn: str) -> None:
+    def __init__(self, fd: FusionDefinition, at: int, drawn: str) -> None:
         self._recorder = fd.ops._recorder
         self._at, self._drawn = at, drawn
 
@@ -323,7 +323,5 @@ class Damaged:
             number = POINTWISE.index(self._drawn)
             other = self._drawn if self._drawn in able else able[number % len(able)]
             with suppress(FusionError):
-                made: TensorView = self._recorder.pointwise(other, *operands)
-                return made
-        made = self._recorder.pointwise(op, *operands)
-        return made
+                return self._recorder.pointwise(other, *operands)
+        return self._recorder.pointwise(op, *operands)

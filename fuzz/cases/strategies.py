@@ -201,7 +201,10 @@ def product_cases(
     depths: Sequence[int] = (),
     way: str | None = None,
 ) -> Case:
-    """Cases with products; see `pointwise_cases`.  Shrinks towards a `matmul` of 8 x 8 under the first of `families`."""
+    """Cases with products; see `pointwise_cases`.
+
+    Shrinks towards a `matmul` of 8 x 8 under the first of `families`.
+    """
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
     fusion = draw(product_fusions(exact=exact, max_ops=max_ops) if of is None else of)
