@@ -279,6 +279,7 @@ class Engine:
     def _round(self, number: int) -> bool:
         """Draw a round of cases; tell whether there is time for another."""
         self._wanted = self._least = None
+        wishes = self._coverage.rarest(WISHES, self._seed(number))
         test = settings(
             max_examples=ROUND,
             deadline=None,
@@ -289,7 +290,7 @@ class Engine:
             # Shared cores make drawing slow now and then; that is no fault of a strategy.
             # Hypothesis likes to repeat itself, and is told each time.
             suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much),
-        )(given(cases(wishes=self._coverage.rarest(WISHES, self._seed(number))))(self.check))
+        )(given(cases(wishes=wishes))(self.check_fresh))
         repeats, in_time = self._coverage.repeats, True
         try:
             seed(self._seed(number))(test)()
@@ -308,6 +309,12 @@ class Engine:
         self._send(Round(number, in_time))
         return in_time
 
+    def check_fresh(self, case: Case) -> None:
+        """Judge one drawn case, if it is no repeat of another; see `check`."""
+        if self._wanted is None and self._coverage.knows(case):
+            reject()
+        self.check(case)
+
     def check(self, case: Case) -> None:
         """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
         wanted = self._wanted
@@ -315,8 +322,6 @@ class Engine:
         enough = self._plan.most is not None and self._drawn >= self._plan.most
         if time.time() > self._deadline + grace or (enough and not wanted):
             raise TimeOver
-        if not wanted and self._coverage.knows(case):
-            reject()
         text = to_text(case)
         bad = {signature(record): record for record in failures(self._judged(case, text))}
         for hung in [name for name, record in bad.items() if record.kind == "hang"]:

@@ -54,9 +54,9 @@ def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:
 
 def test_what_is_drawn_is_near_the_targets() -> None:
     """A small part of what `python -m fuzz.cases` prints; most of what is missing is rare."""
-    found = draw(60, 5)
+    found = draw(30, 5)
     assert found.share("diamond") >= 25
     assert found.share("norm") >= 20
     assert found.share("shares", "asks") >= 30
     assert not found.facts["repeat"]
-    assert found.refusals.total() <= 3, found.refusals
+    assert found.refusals.total() <= 1, found.refusals
