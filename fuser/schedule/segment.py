@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from fuser.dtype import DType
 from fuser.fusion.ir import (
@@ -62,6 +63,7 @@ def intermediates(
     return (*(tv for tv in made if tv.name not in names), *known.rooms)
 
 
+@lru_cache(maxsize=64)  # a call is classified, then compiled
 def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, ...]:
     """Cut a fusion into segments, in an order in which they can be computed.
 

@@ -18,7 +18,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 
 from fuzz.campaign import gpu
 from fuzz.campaign.child import LIMIT_S, OVERHEAD, Child, Lost, account, add
@@ -27,6 +27,7 @@ from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import FAILED, Record, failures, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.cases.case import Case, from_text, to_text
+from fuzz.cases.features import WISHES, Coverage
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.failures.identity import scheduler
@@ -193,6 +194,7 @@ class Engine:
         self._seen: set[str] = set()
         self._deadline = float("inf")
         self._drawn = 0
+        self._coverage = Coverage()
 
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
@@ -262,6 +264,7 @@ class Engine:
 
     def _round(self, number: int) -> bool:
         """Draw a round of cases; tell whether there is time for another."""
+        wishes = self._coverage.rarest(WISHES, self._seed(number))
         test = settings(
             max_examples=ROUND,
             deadline=None,
@@ -269,17 +272,28 @@ class Engine:
             phases=(Phase.generate,),  # `fuzz.failures.shrink` makes cases smaller, drawn or not
             print_blob=False,
             # Shared cores make drawing slow now and then; that is no fault of a strategy.
-            suppress_health_check=(HealthCheck.too_slow,),
-        )(given(cases())(self.check))
-        in_time = True
+            # Hypothesis likes to repeat itself, and is told each time.
+            suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much),
+        )(given(cases(wishes=wishes))(self.check_fresh))
+        repeats, in_time = self._coverage.repeats, True
         account.turn(DRAWING)
         try:
             seed(self._seed(number))(test)()
         except TimeOver:
             in_time = False
         account.turn(OVERHEAD)
+        repeats = self._coverage.repeats - repeats
+        if repeats:
+            why = "the same kernels at the same class of extents were judged before"
+            self._send(Skipped(repeats, "repeats", why))
         self._send(Round(number, in_time))
         return in_time
+
+    def check_fresh(self, case: Case) -> None:
+        """Judge one drawn case, if it is no repeat of another; see `check`."""
+        if self._coverage.knows(case):
+            reject()
+        self.check(case)
 
     def check(self, case: Case) -> None:
         """Judge one drawn case; make it as small as it can be if it fails in a new way."""

@@ -32,6 +32,7 @@ FEATURES = (
     "factories",
     "reductions",
     "compositions",
+    "idioms",
     "requests",
     "several outputs",
     "permuted outputs",
@@ -112,7 +113,8 @@ COMPOSED: dict[str, Composed] = {
 """Compositions, the simplest first; losses and the gradients of norms are made of the same."""
 
 
-def _largest(op: str, args: list[int]) -> int:
+def largest(op: str, args: list[int]) -> int:
+    """Bound the magnitude of the result of an exact operation, by those of its operands."""
     match op:
         case "add" | "sub":
             return sum(args)
@@ -134,7 +136,8 @@ class Draft:
 
     Drafts of other frames may share `fd`.  Features that are `banned` are left out; if `exact`,
     small integers must stay exact.  `live` are the tensors that operations may take, `size` has the
-    bound of the magnitude of each, by name, `used` are those that were taken.
+    bound of the magnitude of each, by name, `used` are those that were taken.  Reductions
+    are `along` these axes, or any.
     """
 
     fd: FusionDefinition
@@ -145,6 +148,7 @@ class Draft:
     size: dict[str, int] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     scalars: list[Scalar] = field(default_factory=list)
+    along: list[int] | None = None
 
     def allows(self, feature: str) -> bool:
         """Tell whether a feature is not banned."""
@@ -305,7 +309,7 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
         args.append((1, 1))
         sizes.append(1)
     asks = OPS[op].rule in (Rule.TEST, Rule.COMPARISON)
-    size = 1 if asks else _largest(op, sizes)
+    size = 1 if asks else largest(op, sizes)
     if draft.exact and size > LARGEST:
         op, size = "relu" if a.dtype is not DType.BOOL else "set", draft.size[a.name]
         args = [(a, size)]
@@ -363,7 +367,7 @@ def _parted(
         return ops.cat(draw(st.permutations(parts)), axis)
     inner = draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0]))
     wide = ops.unflatten(a, axis, [-1, inner])
-    wide = ops.neg(wide) if a.dtype.is_float and draw(st.booleans()) else wide
+    wide = ops.neg(wide) if a.dtype.is_float and not a.dtype.is_f8 and draw(st.booleans()) else wide
     return ops.flatten(wide, axis, axis + 1)
 
 
@@ -384,17 +388,20 @@ def _taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorVie
     return ops.gather(a, axis, index)
 
 
-def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
-    """Reduce some axes of `a`, which then have extent 1 in the frame."""
-    real = [n for n in range(a.rank) if n not in ones(a)]
+def reduce(draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = None) -> TensorView:
+    """Reduce some axes of `a`, by the operation that is asked; they then have extent 1."""
+    real = [n for n in range(a.rank) if n not in ones(a) and n in (draft.along or range(a.rank))]
     if not real or a.dtype is DType.I8 or a.dtype.is_f8:
         return a
-    dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
+    if draft.along is None:
+        dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
+    else:
+        dims = [n for n in draft.along if n in real]
     large = draft.size[a.name] * MOST_REDUCED
     choices = ["sum"] if not draft.exact or large <= LARGEST else []
     choices += ["max", "min", "prod"]
     choices += ["mean"] if a.dtype.is_float and not draft.exact else []
-    op = draw(st.sampled_from(choices))
+    op = asked or draw(st.sampled_from(choices))
     if op == "prod" and draft.exact and draft.size[a.name] > 1:
         a = apply(draw, draft, "sign", a)
     draft.used.add(a.name)
@@ -415,6 +422,7 @@ def compose(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     wished = list(COMPOSED)[number]
     one = COMPOSED[wished if wished in able else able[number % len(able)]]
     axes = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=2, unique=True))
+    axes = axes if draft.along is None else draft.along
     draft.used.add(a.name)
     made = one.of(draft.fd.ops, a, axes)
     return draft.add(made, draft.size[a.name] if one.size is None else one.size(draft.size[a.name]))
@@ -440,11 +448,13 @@ def ones(tv: TensorView) -> list[int]:
     return [n for n in range(tv.rank) if tv.logical[n].iter_type is IterType.BROADCAST]
 
 
-def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
+def factory(
+    draw: st.DrawFn, draft: Draft, op: str | None = None, dtype: DType | None = None
+) -> TensorView:
     """Add `iota` along one axis, or `full`, in the frame."""
     ops, rank = draft.fd.ops, len(draft.axes)
-    dtype = draw(st.sampled_from([d for d in draft.dtypes() if d is not DType.BOOL]))
-    if draw(st.booleans()):
+    dtype = dtype or draw(st.sampled_from([d for d in draft.dtypes() if d is not DType.BOOL]))
+    if op == "full" or (op is None and draw(st.booleans())):
         value, size = _number(draw, draft, dtype)
         shape = [1 if draw(st.booleans()) else axis for axis in draft.axes]
         return draft.add(ops.full(shape, value, dtype), size)
@@ -452,6 +462,31 @@ def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
     start, step = draw(st.sampled_from([0, 1, -3])), draw(st.sampled_from([1, 2, -1]))
     line = ops.iota(draft.axes[axis], start, step, dtype)
     return draft.add(ops.broadcast(line, [n != axis for n in range(rank)]), 2 * LARGEST_EXTENT + 3)
+
+
+def moved(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
+    """Add one operation that moves elements of an input; the last axis of the frame is a number."""
+    ops, rank = draft.fd.ops, len(draft.axes)
+    last, extent = rank - 1, draft.axes[-1]
+    assert isinstance(extent, int), "its parts have known extents"
+    thin = op in ("broadcast", "squeeze", "expand")
+    made = draft.fd.define_tensor([*draft.axes[:-1], 1 if thin else extent], dtype)
+    match op:
+        case "set":
+            made = ops.set(made)
+        case "permute":
+            back = list(range(rank))[::-1]
+            made = ops.permute(ops.permute(made, back), back)
+        case "gather":
+            made = _taken(draw, draft, made, last)
+        case "slice" | "cat" | "flatten" | "unflatten":
+            made = _parted(draw, ops, made, last, extent, cut=op in ("slice", "cat"))
+        case _:
+            made = ops.broadcast(ops.squeeze(made, [last]), [n == last for n in range(rank)])
+            made = ops.expand(made, draft.axes)
+    if dtype is DType.I8 or dtype.is_f8:  # nothing is computed in these
+        made = ops.cast(made, "f32")
+    return draft.add(made, SMALL)
 
 
 def step(draw: st.DrawFn, draft: Draft) -> TensorView:

@@ -32,7 +32,8 @@ def matmul_extents(
 ) -> dict[str, int]:
     """Values of every symbol: 1, tails, one past a tile, several turns of a ring, 0.
 
-    `exact` bounds what products sum over.  Shrinks towards 8 for every symbol.
+    `exact` bounds what products sum over.  Shrinks towards 8 for every symbol; two tiles of what is
+    summed over, where CTAs share it.
     """
     m, n, k = params.tile
     turns = [k * params.stages, k * (2 * params.stages + 1)]
@@ -42,6 +43,8 @@ def matmul_extents(
         AxisRole.N: [8, n, 1, n - 1, n + 1, 7, 2 * n + 8, 40, 3],
         AxisRole.K: [8, k, 64, *turns, 1, k - 1, k + 1, k + 8, 3, 2 * k, 4 * k - 8],
     }
+    if params.splits > 1:  # several steps of what CTAs share, mostly
+        edges[AxisRole.K] = [2 * k, 3 * k, params.splits * k, 4 * k - 8, *edges[AxisRole.K][:6]]
     even = draw(st.sampled_from([True, True, False]))
     empty = rarely(draw) and rarely(draw)
     found = {}

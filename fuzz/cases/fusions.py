@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition
-from fuser.fusion.ops import OPS, Rule
+from fuser.fusion.ops import OPS, Form, Rule
 from fuzz.cases import draft as on
 from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
+from fuzz.cases.graphs import MOST, extend
+
+MOVES = tuple(op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER))
+"""Operations that move elements."""
 
 
 @st.composite
 def fusions(draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False) -> Fusion:
-    """Fusions of one to `max_ops` drawn operations; `exact` ones keep small integers exact.
+    """Fusions of one to `max_ops` drawn blocks; `exact` ones keep small integers exact.
 
     Shrinks towards one `relu` of an f32 input with one axis: fewer operations first, then
     simpler ones, fewer axes, f32, and no feature.
@@ -20,32 +25,81 @@ def fusions(draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False) -> Fusion
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
     draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 4)), exact)
     on.take_input(draw, draft, whole=True)
-    for count in range(1, max_ops + 1):
-        on.step(draw, draft)
-        if count == max_ops or not draw(st.sampled_from([False, True, True])):
-            break
+    extend(draw, draft, 1, min(max_ops, MOST))
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
 
 @st.composite
-def single_op_fusions(draw: st.DrawFn, *, op: str | None = None, exact: bool = False) -> Fusion:
-    """Fusions of one operation, each operand an input of its own.
+def single_op_fusions(
+    draw: st.DrawFn,
+    *,
+    op: str | None = None,
+    dtype: DType | None = None,
+    exact: bool = False,
+    more: int = 0,
+) -> Fusion:
+    """Fusions of one operation but products, each operand an input of its own.
 
-    Shrinks towards one `relu` (or `op`) of an f32 input with one axis.
+    `dtype` is that of the first; up to so many blocks `more` follow.  Shrinks towards one `relu`
+    (or `op`) of an f32 input with one axis.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
-    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 2)), exact)
     names = [n for n in POINTWISE if not (exact and n in INEXACT)]
     name = op or draw(st.sampled_from(names))
+    form = OPS[name].form
+    moves = name in MOVES or (dtype is not None and name == "set")
+    axes: list[str | int] = ["i0", 8] if moves else draw(on.axes(banned, 2))
+    draft = Draft(FusionDefinition(), banned, axes, exact)
     legal = [
         d for d in DTYPES if (OPS[name].rule in (Rule.GIVEN, Rule.TEST) or d in OPS[name].allowed)
     ]
     if exact and name in ("floor_div", "remainder"):
         legal = [d for d in legal if d.is_int]
-    a = on.take_input(draw, draft, dtypes=legal, whole=True)
-    for _ in range(on.others(name) if OPS[name].rule is not Rule.SELECT else 1):
-        on.take_input(draw, draft, dtypes=[a.dtype])
-    on.apply(draw, draft, name, a)
+    types = [dtype] if dtype else legal
+    if moves:
+        on.moved(draw, draft, name, draw(st.sampled_from(types)))
+    else:
+        a = on.take_input(draw, draft, dtypes=types, whole=True)
+        if form is Form.FACTORY:
+            on.factory(draw, draft, name, dtype)
+        elif form is Form.REDUCTION:
+            on.reduce(draw, draft, a, name)
+        else:
+            for _ in range(on.others(name) if OPS[name].rule is not Rule.SELECT else 1):
+                on.take_input(draw, draft, dtypes=[a.dtype])
+            on.apply(draw, draft, name, a)
+    # Nothing more is computed in 8 bits.
+    draft.live = [tv for tv in draft.live if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
+    extend(draw, draft, min(1, more), more)
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()
+
+
+@st.composite
+def reducing_fusions(draw: st.DrawFn) -> Fusion:
+    """Fusions that add up f32 and do little else, so that CTAs can share it in any way.
+
+    Shrinks towards a sum of one axis.
+    """
+    draft = Draft(FusionDefinition(), frozenset(FEATURES), ["i0", "i1"], exact=True)
+    a = on.take_input(draw, draft, dtypes=[DType.F32], whole=True)
+    a = a if draw(st.booleans()) else draft.fd.ops.abs(a)
+    made = draft.fd.ops.sum(a, [draw(st.sampled_from([1, 0]))])
+    draft.fd.add_output(made)
+    if draw(st.booleans()):
+        draft.fd.add_output(draft.fd.ops.relu(made))
+    return draft.fd.fusion()
+
+
+@st.composite
+def plain_fusions(draw: st.DrawFn) -> Fusion:
+    """Fusions of one operation on whole f32 tensors, which every engine can move.
+
+    Shrinks towards one `relu` of a tensor with two axes.
+    """
+    draft = Draft(FusionDefinition(), frozenset(FEATURES), ["i0", "i1"], exact=True)
+    a = on.take_input(draw, draft, dtypes=[DType.F32], whole=True)
+    on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg", "sign"])), a)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()

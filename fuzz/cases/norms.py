@@ -5,6 +5,7 @@ Rows are reduced, and the results broadcast back to them.  Valid by construction
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.fusion.ir import Symbol, TensorView
+from fuser.fusion.ops import reduced_axes
 from fuser.pipeline import tiled
 from fuser.runtime.classify import classify
 from fuser.schedule.norm import copied
@@ -19,161 +21,41 @@ from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs, symbols
+from fuzz.cases.draft import DTYPES, FEATURES, Draft, add_outputs, take_input
+from fuzz.cases.graphs import extend, grow
 
 NORM_FAMILIES = ("norm-direct/direct", "norm-cp_async/direct", "norm-cluster/direct")
 """Every schedule family of kernels that have whole rows; the name of `NormParams.family`."""
-IDIOMS = (
-    "softmax", "log_softmax", "layer_norm", "rms_norm", "add_rms_norm", "softmax_backward",
-    "layer_norm_dx", "var_mean",
-)  # fmt: skip
-"""What a fusion may be, if not drawn step by step."""
+PLAIN = frozenset({"equal axes", "pinned extents"})
+"""Features that rows of any length do without."""
+REDUCING = frozenset({"reductions", "idioms"})
+FEW = frozenset({"permuted strides", "f64", "integers", "bool", "8 bits", "shape ops"})
+"""Features that keep most kernels from having whole rows."""
 MAX_COLUMNS = 640
 """Columns of a tile, so that a simulation stays short."""
 HELD = 24
 """Elements of a row per thread, at most, so that a compile does."""
-EXACT = 1 << 22
-"""Integers up to this are exact in f32, added up in any order."""
-
-
-class _Rows:
-    """Draws one fusion over an input of two or three axes, whose last one or two are rows."""
-
-    def __init__(self, draw: st.DrawFn, *, exact: bool) -> None:
-        self.draw, self.exact = draw, exact
-        self.fd = FusionDefinition()
-        self.ops = self.fd.ops
-        self.dtype = draw(st.sampled_from(["f32", "bf16", "f16", "bf16"]))
-        self.rank = draw(st.sampled_from([2, 2, 3, 1]))
-        self.reduced = 2 if self.rank == 3 and draw(st.booleans()) else 1
-        self.padded = draw(st.booleans())
-        self.stored: list[TensorView] = []
-
-    def whole(self, dtype: str | None = None) -> TensorView:
-        """Return an input with all axes; rows are contiguous, what is around them may not be."""
-        shape = [-1] * self.rank
-        contiguity = [True] * self.rank
-        if self.padded and self.rank > self.reduced:
-            contiguity[self.rank - self.reduced - 1] = False
-        return self.fd.define_tensor(shape, dtype or self.dtype, contiguity=contiguity)
-
-    def columns(self) -> TensorView:
-        """Return an input with the axes of a row, broadcast to all of them."""
-        made = self.fd.define_tensor([-1] * self.reduced, self.dtype)
-        kept = self.rank - self.reduced
-        return self.ops.broadcast(made, [True] * kept + [False] * self.reduced)
-
-    def rows(self) -> TensorView:
-        """Return an input with a number for each row, broadcast; only where there are several."""
-        made = self.fd.define_tensor([-1] * (self.rank - self.reduced), "f32")
-        return self.back(made)
-
-    def back(self, tv: TensorView) -> TensorView:
-        """Broadcast what there is one of for each row."""
-        kept = self.rank - self.reduced
-        return self.ops.broadcast(tv, [False] * kept + [True] * self.reduced)
-
-    def reduce(self, op: str, tv: TensorView) -> TensorView:
-        """Reduce rows."""
-        made: TensorView = getattr(self.ops, op)(
-            tv, list(range(self.rank - self.reduced, self.rank))
-        )
-        return made
-
-    def wide(self, tv: TensorView) -> TensorView:
-        """Return a tensor in f32."""
-        return tv if tv.dtype is DType.F32 else self.ops.cast(tv, "f32")
-
-    def out(self, tv: TensorView) -> None:
-        """Add an output, rounded to the type of the inputs now and then."""
-        narrow = self.draw(st.booleans()) and tv.dtype is DType.F32 and self.dtype != "f32"
-        if narrow or tv not in self.stored:
-            self.fd.add_output(self.ops.cast(tv, self.dtype) if narrow else tv)
-        self.stored += [] if narrow else [tv]
-
-    def idiom(self, name: str) -> None:
-        """Define one of `IDIOMS`."""
-        ops = self.ops
-        x = self.wide(self.whole())
-        match name:
-            case "softmax" | "log_softmax":
-                less = ops.sub(x, self.back(self.reduce("max", x)))
-                e = ops.exp(less)
-                total = self.reduce("sum", e)
-                if name == "softmax":
-                    self.out(ops.div(e, self.back(total)))
-                else:
-                    self.out(ops.sub(less, self.back(ops.log(total))))
-            case "layer_norm" | "var_mean":
-                mean = self.reduce("mean", x)
-                less = ops.sub(x, self.back(mean))
-                var = self.reduce("mean", ops.mul(less, less))
-                if name == "var_mean":
-                    self.fd.add_output(var)
-                    self.fd.add_output(mean)
-                    return
-                scale = ops.rsqrt(ops.add(var, 1e-5))
-                made = ops.mul(less, self.back(scale))
-                self.out(ops.add(ops.mul(made, self.columns()), self.columns()))
-                if self.draw(st.booleans()):
-                    self.fd.add_output(mean)
-                    self.fd.add_output(scale)
-            case "rms_norm" | "add_rms_norm":
-                if name == "add_rms_norm":
-                    x = ops.add(x, self.whole())
-                    self.out(x)
-                scale = ops.rsqrt(ops.add(self.reduce("mean", ops.mul(x, x)), 1e-6))
-                self.out(ops.mul(ops.mul(x, self.back(scale)), self.columns()))
-            case "softmax_backward":
-                grad = self.wide(self.whole())
-                total = self.reduce("sum", ops.mul(x, grad))
-                self.out(ops.mul(x, ops.sub(grad, self.back(total))))
-            case _:
-                grad = ops.mul(self.wide(self.whole()), self.columns())
-                one = self.rows() if self.rank > self.reduced else 0.5
-                hat = ops.mul(x, one)
-                a = self.reduce("mean", grad)
-                b = self.reduce("mean", ops.mul(grad, hat))
-                rest = ops.sub(ops.sub(grad, self.back(a)), ops.mul(hat, self.back(b)))
-                self.out(ops.mul(rest, one))
-
-    def steps(self) -> None:
-        """Define a few reductions, each of what the one before was broadcast back to."""
-        ops, draw = self.ops, self.draw
-        x, size = self.whole(), 4
-        x = x if draw(st.booleans()) and draw(st.booleans()) else self.wide(x)
-        for _ in range(draw(st.integers(1, 3))):
-            values = x
-            if draw(st.booleans()):
-                values = getattr(ops, draw(st.sampled_from(["abs", "neg", "relu"])))(values)
-            fits = not self.exact or size * MAX_COLUMNS <= EXACT
-            ways = ["max", "min", *(["sum"] if fits else []), *([] if self.exact else ["mean"])]
-            op = draw(st.sampled_from(ways))
-            row = self.reduce(op, values)
-            size *= MAX_COLUMNS if op == "sum" else 1
-            other = self.wide(self.whole()) if draw(st.booleans()) and draw(st.booleans()) else x
-            x = getattr(ops, draw(st.sampled_from(["sub", "add", "maximum"])))(
-                other, self.back(row)
-            )
-            size *= 2
-            if draw(st.booleans()) and draw(st.booleans()):
-                self.fd.add_output(row)
-            if draw(st.booleans()) and draw(st.booleans()):
-                self.out(x)
-        self.out(x)
 
 
 @st.composite
 def norm_fusions(draw: st.DrawFn, *, exact: bool = False) -> Fusion:
     """Fusions that reduce rows and use the results for each element of them.
 
-    Shrinks towards x - max(x) in f32.
+    Their one to three axes end with those of a row, one or two.  Shrinks towards x + sum(x) in f32.
     """
-    rows = _Rows(draw, exact=exact)
-    if exact or draw(st.booleans()):
-        rows.steps()
-    else:
-        rows.idiom(draw(st.sampled_from(IDIOMS)))
-    return rows.fd.fusion()
+    banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8))) - REDUCING | PLAIN
+    banned |= FEW if draw(st.sampled_from([True, True, True, False])) else frozenset()
+    rank = draw(st.sampled_from([2, 2, 3, 1]))
+    reduced = 2 if rank == 3 and draw(st.booleans()) else 1
+    axes: list[str | int] = [f"i{n}" for n in range(rank)]
+    along = list(range(rank - reduced, rank))
+    draft = Draft(FusionDefinition(), banned, axes, exact, along=along)
+    types = [DType.F32, *({DType.BF16, DType.F16} & {*draft.dtypes()})]
+    take_input(draw, draft, dtypes=sorted(types, key=DTYPES.index), whole=True)
+    grow(draw, draft, draw(st.sampled_from(["normalize", "norm"])))
+    extend(draw, draft, 0, 3)
+    add_outputs(draw, draft)
+    return draft.fd.fusion()
 
 
 @st.composite
@@ -203,8 +85,16 @@ def sliding(fusion: Fusion, params: NormParams) -> NormParams:
 
 
 @st.composite
-def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -> NormParams:
-    """Schedules of kernels that have whole rows.  Shrinks towards a warp a row, one of them."""
+def norm_params(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = NORM_FAMILIES,
+    depths: Sequence[int] = (1, 2, 3, 4),
+) -> NormParams:
+    """Schedules of kernels that have whole rows, with rings of so many stages.
+
+    Shrinks towards a warp a row, one of them.
+    """
     family = draw(st.sampled_from(families))
     lanes = draw(st.sampled_from([32, 64, 8, 1, 4, 128, 16, 2, 96]))
     warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
@@ -213,8 +103,10 @@ def norm_params(draw: st.DrawFn, *, families: tuple[str, ...] = NORM_FAMILIES) -
     most = max(1, min(MAX_COLUMNS // (lanes * vector * ctas), HELD // vector))
     cols = lanes * vector * draw(st.integers(1, min(most, 5)))
     each = max(1, min(3, HELD * lanes // cols))
-    ring = family == "norm-cp_async/direct" or (ctas > 1 and draw(st.booleans()))
-    stages = draw(st.integers(1, 4)) if ring else 1
+    ring = family == "norm-cp_async/direct" or (
+        ctas > 1 and (min(depths) > 1 or draw(st.booleans()))
+    )
+    stages = draw(st.sampled_from(depths)) if ring else 1
     recompute = draw(st.booleans())
     return NormParams(
         (32 * warps // lanes * draw(st.integers(1, each)), cols),
@@ -287,10 +179,8 @@ def _first(fusion: Fusion) -> TensorView:
 
 def _along(fusion: Fusion) -> list[str]:
     """Return the extents of a row, by what is reduced."""
-    dims = next(
-        dict(tv.attrs)["dims"] for tv in fusion.tensors if tv.op in ("max", "min", "sum", "mean")
-    )
-    return [str(_first(fusion).shape[int(axis)]) for axis in dims]
+    axes = next(reduced_axes(tv) for tv in fusion.tensors if reduced_axes(tv))
+    return [str(_first(fusion).shape[axis]) for axis in axes]
 
 
 def _around(fusion: Fusion) -> list[str]:

@@ -15,6 +15,7 @@ from fuser.fusion.definition import FusionDefinition, Scalar, TensorView
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import Draft, rarely
+from fuzz.cases.graphs import normalize
 
 MAX_SUM = 256
 """Elements that an exact product sums over, at most."""
@@ -137,6 +138,8 @@ def _prologue(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
         made = on.apply(draw, draft, draw(st.sampled_from(on.legal(draft, made))), made)
         if rarely(draw):
             on.take_input(draw, draft)
+    if products.allows("reductions") and rarely(draw):
+        made = normalize(draw, draft, made)
     if not names:
         made = products.fd.ops.squeeze(made, [0])
     return narrowed(products, made, draft.size.get(made.name, SMALL))

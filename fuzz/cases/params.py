@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -111,11 +112,17 @@ def sizes(fusion: Fusion) -> Sizes:
 
 @st.composite
 def params(
-    draw: st.DrawFn, fusion: Fusion, *, families: tuple[str, ...] = POINTWISE_FAMILIES
+    draw: st.DrawFn,
+    fusion: Fusion,
+    *,
+    families: tuple[str, ...] = POINTWISE_FAMILIES,
+    depths: Sequence[int] = range(1, MAX_STAGES + 1),
+    way: str | None = None,
 ) -> PointwiseParams:
     """Schedules of these families that fit shared memory, for a fusion.
 
-    Those of fusions with reductions let up to 16 CTAs share a tile now and then, those in which
+    `depths` are stages of rings; `way` is how CTAs are to share tiles, where they can.  Those of
+    fusions with reductions let up to 16 CTAs share a tile now and then, those in which
     tensors lie in different orders transpose tiles in half of the cases.  Shrinks towards the
     first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
     stage.
@@ -134,7 +141,7 @@ def params(
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
-    stages = draw(st.integers(1, MAX_STAGES)) if load else 1
+    stages = draw(st.sampled_from(depths)) if load else 1
     need = sizes(fusion)
     transpose = not bulk and _crosses(fusion) and draw(st.booleans())
     per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
@@ -159,7 +166,14 @@ def params(
     plain = PointwiseParams(
         tile=tile,
         vector=draw(
-            st.sampled_from([n for n in (1, 2, 4, 8, 16) if even % n == 0 and n <= per_thread])
+            st.sampled_from(
+                [
+                    n
+                    for n in (1, 2, 4, 8, 16)
+                    if even % n == 0 and n <= per_thread and (way != "tma" or cols // n % 4 == 0)
+                ]
+                or [1]
+            )
         ),
         warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
         ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
@@ -174,10 +188,12 @@ def params(
     )
     if specialized or not _reduces(fusion):
         return plain
+    ways = _meetings(fusion)
+    many = [1] if way == "alone" else [2, 3, 7, 16] if way else [1, 1, 1, 2, 3, 7, 16]
     return shared(
         plain,
-        draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])),
-        draw(st.sampled_from(_meetings(fusion))),
+        draw(st.sampled_from(many)),
+        draw(st.sampled_from([one for one in ways if one == way] or ways)),
     )
 
 
@@ -208,8 +224,16 @@ def extents(
         edges += [cols * many - 1, rows * many + 1, rows * 2 * many] * 2
     even = draw(st.booleans()) or (_wants_even(params) and not rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
-    found = {}
-    for position, name in enumerate(symbols(fusion)):
+    found: dict[str, int] = {}
+    long = _reduced(fusion) if isinstance(params, ReductionParams) else []
+    for name in long:  # several steps of what CTAs share, mostly
+        steps = [max(rows, cols) * n for n in (2, params.splits, 2 * params.splits - 1, 3)]
+        fitting = [n for n in steps if n ** _uses(fusion, name) <= left]
+        if fitting and not rarely(draw):
+            found[name] = draw(st.sampled_from(fitting)) - (0 if even else draw(st.integers(0, 1)))
+            left //= found[name] ** _uses(fusion, name)
+            break
+    for position, name in enumerate(n for n in symbols(fusion) if n not in found):
         whole = even and (position or params.store == "tma")
         steps = [16 * turns[1], *turns[2:], *turns[2:]]
         choices = [16, 64, 48, 256, cols + 16, 2 * cols, *steps] if whole else edges
@@ -365,6 +389,12 @@ def _reduces_columns(fusion: Fusion) -> bool:
     """Tell whether a kernel reduces the columns of its tiles, each by one thread."""
     cut = [segment.domain for segment in segments(fusion)]
     return any(domain.reductions and not reduces_rows(domain) for domain in cut)
+
+
+def _reduced(fusion: Fusion) -> list[str]:
+    """Return the symbols of what is reduced, each once."""
+    every = (tv.args[0].logical[axis].extent for tv in fusion.tensors for axis in reduced_axes(tv))
+    return [str(n) for n in dict.fromkeys(every) if not isinstance(n, int)]
 
 
 def _pinned(fusion: Fusion) -> int:

@@ -6,6 +6,7 @@ axes in any order; the result is brought into a frame (`draft`) of the axes that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from fuser.fusion.ops import product_dtype
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import FEATURES, Draft, rarely
+from fuzz.cases.graphs import BLOCKS, grow
 from fuzz.cases.operands import (
     MAX_SUM,
     OPERANDS,
@@ -57,16 +59,23 @@ class _Sides:
 
 @st.composite
 def product_fusions(
-    draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False, asked: bool = False
+    draw: st.DrawFn,
+    *,
+    max_ops: int = 4,
+    exact: bool = False,
+    asked: bool = False,
+    banned: Iterable[str] = (),
+    dtype: DType | None = None,
 ) -> Fusion:
-    """Fusions of one to three products with up to `max_ops` operations behind; see `fusions`.
+    """Fusions of one to three products with up to `max_ops` blocks behind; see `fusions`.
 
-    With `asked` CTAs are asked to share the tiles of the first.  Shrinks towards a `matmul` of two
-    bf16 matrices.
+    With `asked` CTAs are asked to share the tiles of the first; features are `banned`, and more
+    that are drawn; `dtype` is that of operands.  Shrinks towards a `matmul` of two bf16 matrices.
     """
-    banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8)))
+    banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8))) | {*banned}
     types = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8
-    dtype = draw(st.sampled_from(types if "other types" in banned else (*types, *OTHERS)))
+    types = types if "other types" in banned else (*types, *OTHERS)
+    dtype = draw(st.sampled_from((dtype,) if dtype else types))
     products = Products(FusionDefinition(), banned, exact, dtype)
     if dtype is DType.F16 and not exact and products.allows("other types") and rarely(draw):
         products.accumulate = "f16"
@@ -77,15 +86,17 @@ def product_fusions(
         result.request_serial_grid_reduction()
     draft = products.frame(names)
     _enter(products, draft, names, result, names)
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2, max_ops]))):
-        choices = ["op", "op"]
+    for _ in range(max_ops):
+        if not draw(st.sampled_from([False, *[True] * 5])):
+            break
+        choices = ["block"] * 4
         if products.allows("several products") and len(products.shared) < 5:
             choices += ["gated", "beside"]
         if products.allows("chains") and dtype.nbytes > 1 and len(products.shared) < 5:
             choices += ["chained"]
         choice = draw(st.sampled_from(choices))
-        if choice == "op":
-            on.step(draw, draft)
+        if choice == "block":
+            grow(draw, draft, draw(st.sampled_from(BLOCKS)))
         elif choice == "chained":
             fitting = [tv for tv in draft.live[::-1] if _can_be_summed(tv)]
             if fitting and names:

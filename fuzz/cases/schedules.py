@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
@@ -59,6 +59,8 @@ BARRIER_BYTES = 2048
 """More than the barriers of a kernel take, and the gaps before its buffers."""
 
 
+ONE_TILE = ("last", "cluster")
+"""Ways of sharing a tile that want CTAs with one tile each."""
 P = TypeVar("P", MatmulParams, AmpereParams)
 
 
@@ -172,21 +174,29 @@ def footprint(fusion: Fusion) -> Footprint:
 
 @st.composite
 def matmul_params(
-    draw: st.DrawFn, fusion: Fusion, *, families: tuple[str, ...] = MATMUL_FAMILIES
+    draw: st.DrawFn,
+    fusion: Fusion,
+    *,
+    families: tuple[str, ...] = MATMUL_FAMILIES,
+    depths: Sequence[int] = (),
+    way: str | None = None,
 ) -> MatmulParams | AmpereParams:
     """Schedules of these families that fit, for a fusion.
 
+    `depths` are stages of rings, and `way` how CTAs are to share tiles, where they can.
     Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
     stage, one CTA a tile.
     """
     need, odd = footprint(fusion), _sums_over_odd(fusion) or _has_f8(fusion)
     family = draw(st.sampled_from([f for f in families if not (odd and f in OBSERVES)] or families))
     if family in OBSERVES:
-        return _ampere(draw, need, OBSERVES[family])
-    return _hopper(draw, need, SPLITS[family])
+        return _ampere(draw, need, OBSERVES[family], depths, way)
+    return _hopper(draw, need, SPLITS[family], depths, way)
 
 
-def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
+def _hopper(
+    draw: st.DrawFn, need: Footprint, split: Split, depths: Sequence[int], way: str | None
+) -> MatmulParams:
     groups = 2 if split == "ping_pong" else draw(st.sampled_from([1, 1, 2, 3]))
     sharing = 1 if split == "ping_pong" else groups
     step, threads = 64 * sharing, 128 * sharing
@@ -204,7 +214,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     ]
     tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
     columns = _columns(draw, need, tile, threads)
-    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
+    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns), depths)
     most = 1 if split == "pipelined" else 2 if stages > PROVED_STAGES else 4
     shared = [cluster for cluster in CLUSTERS if prod(cluster) <= most]
     params = MatmulParams(
@@ -213,12 +223,12 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         split=split,
         stages=stages,
         prefetch=draw(st.integers(0, stages - 1)),
-        persistent=split == "ping_pong" or draw(st.booleans()),
+        persistent=split == "ping_pong" or (way not in ONE_TILE and draw(st.booleans())),
         raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
         columns=columns,
         store=draw(st.sampled_from(["direct", "tma"])),
         registers=registers,
-        cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
+        cluster=draw(st.sampled_from([(1, 1), *([] if way else [(1, 1), *shared])])),
         prologue=_prologue(draw, need),
         overlay=draw(st.sampled_from([True, False])),
     )
@@ -226,7 +236,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     small = need.held(tile, threads=threads) <= half and tile[1] <= widest(2 * launched)
     if registers is None and small and rarely(draw):
         params, room = replace(params, resident=2), half
-    if need.in_bytes and need.brings(params):
+    if need.in_bytes and need.brings(params) and not way:
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
     alone = need.half or split == "ping_pong" or params.cluster != (1, 1)
     alone |= params.inputs == "tma"
@@ -235,10 +245,12 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
-    return _shared(draw, need, params, alone=alone)
+    return _shared(draw, need, params, way, alone=alone)
 
 
-def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
+def _ampere(
+    draw: st.DrawFn, need: Footprint, observe: Observe, depths: Sequence[int], way: str | None
+) -> AmpereParams:
     warps = draw(st.sampled_from([1, 2, 4, 3, 8]))
     step, threads = 16 * warps, 32 * warps
     tiles = [
@@ -252,27 +264,30 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
     ]
     tile = draw(st.sampled_from(tiles or [(step, 8, max(STEP_NBYTES // need.narrow, 16))]))
     columns = _columns(draw, need, tile, threads)
-    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
+    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns), depths)
     params = AmpereParams(
         tile=tile,
         warps=warps,
         observe=observe,
         stages=stages,
         prefetch=draw(st.integers(0, stages - 1)) if observe == "groups" else 0,
-        persistent=draw(st.booleans()),
+        persistent=way not in ONE_TILE and draw(st.booleans()),
         raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
         columns=columns,
         prologue=_prologue(draw, need),
     )
-    return _shared(draw, need, params, alone=need.half)
+    return _shared(draw, need, params, way, alone=need.half)
 
 
-def _shared(draw: st.DrawFn, need: Footprint, params: P, *, alone: bool) -> P:
+def _shared(draw: st.DrawFn, need: Footprint, params: P, way: str | None, *, alone: bool) -> P:
     """Draw how many CTAs share a tile, where they can, and how they put their sums together."""
-    params = replace(params, splits=1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 8, 16])))
+    many = [1] if alone or way == "alone" else [2, 4, 3, 8] if way else [1, 1, 2, 3, 4, 8, 16]
+    many = [2, 4] if way == "cluster" and not alone else many
+    params = replace(params, splits=draw(st.sampled_from(many)))
     if params.splits == 1:
         return params
-    params = replace(params, meet=draw(st.sampled_from(need.meetings(params))))
+    ways = need.meetings(params)
+    params = replace(params, meet=draw(st.sampled_from([m for m in ways if m == way] or ways)))
     if params.meet != "cluster":
         params = replace(params, residency=draw(st.sampled_from(RESIDENCY)))
     # Sums on their way have 16 bits rarely; those of integers stay as they are.
@@ -291,8 +306,11 @@ def _columns(draw: st.DrawFn, need: Footprint, tile: tuple[int, int, int], threa
     return draw(st.sampled_from(fitting or [8]))
 
 
-def _stages(draw: st.DrawFn, rings: list[int]) -> int:
-    """Draw small rings mostly, as each slot adds steps to a simulation."""
+def _stages(draw: st.DrawFn, rings: list[int], depths: Sequence[int]) -> int:
+    """Draw small rings mostly, as each slot adds steps to a simulation; or some that are asked."""
+    asked = [n for n in depths if n in rings]
+    if asked:
+        return draw(st.sampled_from(asked))
     small = [n for n in (1, 2, 3, 4, 3, 2) if n in rings]
     return draw(st.sampled_from(rings if rarely(draw) else small))
 

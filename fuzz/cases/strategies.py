@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from fuser.dtype import DType
+from fuser.fusion.definition import Fusion
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
+from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind
-from fuzz.cases.draft import rarely
+from fuzz.cases.draft import INEXACT, rarely
 from fuzz.cases.extents import matmul_extents
-from fuzz.cases.fusions import fusions, single_op_fusions
+from fuzz.cases.features import DEPTHS, Cell
+from fuzz.cases.fusions import fusions, plain_fusions, reducing_fusions, single_op_fusions
 from fuzz.cases.norms import (
     NORM_FAMILIES,
     able,
@@ -33,6 +37,8 @@ from fuzz.cases.params import (
 from fuzz.cases.products import product_fusions
 from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
+HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
+"""Features with which CTAs cannot share tiles in every way."""
 PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
 POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
 ROWS = NormParams((16, 300), 1, 2, None, "direct", "direct", lanes=4)
@@ -47,14 +53,20 @@ def cases(
     families: tuple[str, ...] = FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     max_ops: int = 8,
+    wishes: tuple[Cell, ...] = (),
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
+
+    One in two is made for one of the `wishes`, cells of the table of `features`.
 
     One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules
     to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under
     direct/direct (or the first of `families` that can be), integers, seed 0; those with products
     towards one `matmul`.
     """
+    wish = draw(st.sampled_from((None, *wishes[:1]))) and draw(st.sampled_from(wishes))
+    if wish:
+        return draw(_wished(wish, kinds=kinds, max_ops=max_ops))
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
     norm = tuple(family for family in families if family in NORM_FAMILIES)
@@ -69,6 +81,34 @@ def cases(
     if way == "rows":
         return draw(row_cases(families=norm, kinds=kinds))
     return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
+
+
+@st.composite
+def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: int) -> Case:
+    """Cases that are in a cell of the table, if they can be."""
+    match wish:
+        case ("operation", "mma", dtype):
+            fusions_ = product_fusions(max_ops=3, dtype=DType(dtype), exact=True)
+            return draw(product_cases(kinds=kinds, of=fusions_))
+        case ("operation", op, dtype):
+            exact = op not in INEXACT | {"mean"} and "integers" in kinds and draw(st.booleans())
+            exact = exact and not (op in ("floor_div", "remainder") and DType(dtype).is_float)
+            one = single_op_fusions(op=op, dtype=DType(dtype), exact=exact, more=4)
+            return draw(pointwise_cases(kinds=("integers",) if exact else kinds[-1:], of=one))
+        case ("schedule", family, depth, way):
+            depths = [n for n, name in DEPTHS.items() if name == depth]
+            asked = (family,)
+            if family in MATMUL_FAMILIES:
+                plain = product_fusions(max_ops=2, exact=True, banned=HINDERING)
+                return draw(
+                    product_cases(families=asked, kinds=kinds, of=plain, depths=depths, way=way)
+                )
+            if family in NORM_FAMILIES:
+                return draw(row_cases(families=asked, kinds=kinds, depths=depths))
+            of = plain_fusions() if way == "alone" else reducing_fusions()
+            return draw(pointwise_cases(families=asked, kinds=kinds, of=of, depths=depths, way=way))
+        case _:
+            return draw(pointwise_cases(kinds=kinds, max_ops=max_ops))
 
 
 @st.composite
@@ -103,15 +143,16 @@ def row_cases(
     *,
     families: tuple[str, ...] = NORM_FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
+    depths: Sequence[int] = (1, 2, 3, 4),
 ) -> Case:
-    """Cases whose kernels have whole rows; one in four adds them up and does nothing else.
+    """Cases whose kernels have whole rows; one in eight adds them up and does nothing else.
 
     Shrinks towards x - max(x) in f32, of one row of 1.
     """
     kind: Kind = draw(st.sampled_from(kinds))
-    plain = draw(st.sampled_from([False, False, False, True]))
+    plain = draw(st.sampled_from([False] * 7 + [True]))
     fusion = draw((plain_rows if plain else norm_fusions)(exact=kind == "integers"))
-    schedule = draw(norm_params(families=families))
+    schedule = draw(norm_params(families=families, depths=depths))
     if plain and draw(st.booleans()):
         schedule = sliding(fusion, schedule)
     values = draw(norm_extents(fusion, schedule))
@@ -127,15 +168,22 @@ def pointwise_cases(
     families: tuple[str, ...] = POINTWISE_FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     max_ops: int = 8,
+    of: st.SearchStrategy[Fusion] | None = None,
+    depths: Sequence[int] = range(1, MAX_STAGES + 1),
+    way: str | None = None,
 ) -> Case:
-    """Cases without products; one in three has a single operation."""
+    """Cases without products; one in eight has a single operation.
+
+    Their fusions are those `of` a strategy, if that is given, and exact; `depths` and `way` are of
+    `params`.
+    """
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
-    alone = draw(st.sampled_from([False, False, True]))
-    fusion = draw(
-        single_op_fusions(exact=exact) if alone else fusions(exact=exact, max_ops=max_ops)
-    )
-    schedule = draw(params(fusion, families=families))
+    if of is None:
+        alone = draw(st.sampled_from([False] * 7 + [True]))
+        of = single_op_fusions(exact=exact) if alone else fusions(exact=exact, max_ops=max_ops)
+    fusion = draw(of)
+    schedule = draw(params(fusion, families=families, depths=depths, way=way))
     values = draw(extents(fusion, schedule))
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
@@ -149,12 +197,18 @@ def product_cases(
     families: tuple[str, ...] = MATMUL_FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     max_ops: int = 4,
+    of: st.SearchStrategy[Fusion] | None = None,
+    depths: Sequence[int] = (),
+    way: str | None = None,
 ) -> Case:
-    """Cases with products.  Shrinks towards a `matmul` of 8 x 8 under the first of `families`."""
+    """Cases with products; see `pointwise_cases`.
+
+    Shrinks towards a `matmul` of 8 x 8 under the first of `families`.
+    """
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
-    fusion = draw(product_fusions(exact=exact, max_ops=max_ops))
-    schedule = draw(matmul_params(fusion, families=families))
+    fusion = draw(product_fusions(exact=exact, max_ops=max_ops) if of is None else of)
+    schedule = draw(matmul_params(fusion, families=families, depths=depths, way=way))
     values = draw(matmul_extents(fusion, schedule, exact=exact))
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))

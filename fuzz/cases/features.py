@@ -1,0 +1,327 @@
+"""What a case is made of: the shape of its graph, the cells of the coverage table, its repeats.
+
+A cell is a tuple of words: an operation and the type of its first tensor, the forms of two
+operations one behind the other, a schedule, or how long an axis is beside its tile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from math import ceil, prod
+from random import Random
+
+from fuser.dtype import DType
+from fuser.fusion.definition import Fusion, IterType, TensorView
+from fuser.fusion.ir import reached, tensor_args
+from fuser.fusion.ops import ALL, CASTS, FLOATS, MOVED, OPS, Form
+from fuser.pipeline import tiled
+from fuser.runtime.call import extents_of, kernel_extents, loops_of, with_parts
+from fuser.runtime.classify import classify
+from fuser.schedule.matmul import MatmulTiling, sizes
+from fuser.schedule.params import (
+    MAX_STAGES,
+    NormParams,
+    ReductionParams,
+    TensorCoreParams,
+)
+from fuser.schedule.reduction import ReductionTiling
+from fuser.schedule.segment import segments
+from fuser.schedule.shape_class import CallClass, Params
+from fuzz.cases.case import Case, compiled, specs
+from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES
+from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES
+
+Cell = tuple[str, ...]
+"""A cell of the table; the first word names its part."""
+
+DEPTHS = {n: "1" if n == 1 else "2" if n == 2 else "3-4" if n < 5 else "5-8" for n in range(1, 9)}
+"""Ring depths, in slots, that count as one."""
+assert max(DEPTHS) == MAX_STAGES
+WISHES = 64
+"""Rarest cells that a round of draws asks for."""
+LENGTHS = ("none", "one", "part", "tile", "tail", "tiles")
+"""Extents of an axis of a kernel beside its tile: 0, 1, less than a tile, one, more, several."""
+
+
+# --- graphs -------------------------------------------------------------------------------------
+
+
+def live(fusion: Fusion) -> list[TensorView]:
+    """Return what the outputs are computed from, and they themselves, in order."""
+    return sorted(reached(fusion.outputs, tensor_args), key=lambda tv: tv.number)
+
+
+def computes(tv: TensorView) -> bool:
+    """Tell whether an operation computes: it neither moves, nor copies, nor only converts."""
+    forms = (Form.UNARY, Form.BINARY, Form.TERNARY, Form.MMA, Form.REDUCTION)
+    return tv.op not in ("input", "set", "cast") and OPS[tv.op].form in forms
+
+
+def has_diamond(fusion: Fusion) -> bool:
+    """Tell whether two users of a computed tensor meet again, in one of them or behind."""
+    behind = _behind(fusion)
+    users = _users(fusion)
+    return any(
+        computes(tv) and any(behind[a] & behind[b] for a, b in _pairs(users[tv])) for tv in behind
+    )
+
+
+def has_norm(fusion: Fusion) -> bool:
+    """Tell whether a reduction is broadcast back to what it was computed from.
+
+    That is: a pointwise operation takes a descendant of the reduction, stretched along what was
+    reduced, and another tensor with the same origin that has those axes.
+    """
+    behind = _behind(fusion)
+    for reduction in (tv for tv in behind if _is(tv, Form.REDUCTION)):
+        origin = set(reached([reduction], tensor_args))
+        for tv in behind[reduction] - {reduction}:
+            if not OPS[tv.op].pointwise:
+                continue
+            args = tensor_args(tv)
+            low = [a for a in args if a in behind[reduction] and _stretches(a, tv)]
+            whole = [a for a in args if a not in low and not _stretches(a, tv)]
+            if low and any(origin & set(reached([a], tensor_args)) for a in whole):
+                return True
+    return False
+
+
+def _stretches(arg: TensorView, tv: TensorView) -> bool:
+    return any(
+        a.iter_type is IterType.BROADCAST and b.iter_type is not IterType.BROADCAST
+        for a, b in zip(arg.logical, tv.logical, strict=True)
+    )
+
+
+def _users(fusion: Fusion) -> dict[TensorView, list[TensorView]]:
+    users: dict[TensorView, list[TensorView]] = {tv: [] for tv in live(fusion)}
+    for tv in users:
+        for arg in dict.fromkeys(tensor_args(tv)):
+            users[arg].append(tv)
+    return users
+
+
+def _behind(fusion: Fusion) -> dict[TensorView, set[TensorView]]:
+    """Return each live tensor with all that is computed from it, and itself."""
+    users = _users(fusion)
+    behind: dict[TensorView, set[TensorView]] = {}
+    for tv in reversed(users):
+        behind[tv] = {tv}.union(*(behind[user] for user in users[tv]))
+    return {tv: behind[tv] for tv in users}
+
+
+def _pairs(some: list[TensorView]) -> Iterator[tuple[TensorView, TensorView]]:
+    return ((a, b) for n, a in enumerate(some) for b in some[n + 1 :])
+
+
+def _is(tv: TensorView, form: Form) -> bool:
+    return tv.op != "input" and OPS[tv.op].form is form
+
+
+# --- kernels ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of a case: its schedule, how long its axes are, the CTAs that share a tile."""
+
+    kind: str
+    params: Params
+    lengths: tuple[str, ...]
+    sharing: int
+
+    @property
+    def way(self) -> str:
+        """How the CTAs of a tile put together what they have."""
+        return self.params.meet if self.sharing > 1 and _shares(self.params) else "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A case as far as it is known before it is compiled: its class, and its kernels."""
+
+    call: CallClass
+    kernels: tuple[Kernel, ...]
+
+
+def plan(case: Case) -> Plan:
+    """Return how a case is cut into kernels; ScheduleError where its params cannot be had."""
+    said = specs(case)
+    call = classify(case.fusion, case.params, said)
+    cut = list(zip(segments(case.fusion, call.choices), call.schedules, strict=True))
+    values = extents_of(case.fusion, said, None)
+    values = with_parts(((segment.domain, schedule) for segment, schedule in cut), values)
+    kernels = []
+    for segment, schedule in cut:
+        tiles = tiled(segment.domain, schedule)
+        extents = kernel_extents(tiles, schedule, values)
+        lengths = tuple(map(_length, extents, tiles.tile))
+        sharing = schedule.splits if _shares(schedule) else 1
+        if isinstance(tiles, MatmulTiling):
+            kind = "product"
+            if sharing > 1 and schedule.meet != "cluster":
+                _, depths = sizes(segment.domain, loops_of(segment.domain, values))
+                sharing = min(sharing, *(ceil(depth / schedule.tile[2]) for depth in depths))
+        elif isinstance(schedule, NormParams):
+            kind = "rows"
+        elif isinstance(tiles, ReductionTiling):
+            kind = "reduction"
+            steps = (ceil(extents[axis] / tiles.tile[axis]) for axis in tiles.reduced)
+            sharing = min(sharing, prod(steps))
+        else:
+            kind = "pointwise"
+        kernels.append(Kernel(kind, schedule, lengths, sharing if 0 not in extents else 0))
+    return Plan(call, tuple(kernels))
+
+
+def asks(case: Case) -> bool:
+    """Tell whether a case asks that CTAs share a tile."""
+    return (_shares(case.params) and case.params.splits > 1) or any(
+        tv.meet is not None for tv in case.fusion.tensors
+    )
+
+
+def identity(case: Case, found: Plan) -> Hashable:
+    """Return what cases have in common whose kernels and class of extents are the same.
+
+    Params that change nothing make no other kernel, so it is their text that counts.
+    """
+    sources = tuple(launch.source for launch in compiled(case).launches)
+    return sources, tuple(kernel.lengths for kernel in found.kernels), case.kind
+
+
+def _shares(params: Params) -> bool:
+    return isinstance(params, ReductionParams | TensorCoreParams)
+
+
+def _length(extent: int, tile: int) -> str:
+    if extent < 2:
+        return LENGTHS[extent]
+    if extent <= tile:
+        return "part" if extent < tile else "tile"
+    return "tail" if extent % tile else "tiles"
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def cells(case: Case, found: Plan) -> set[Cell]:
+    """Return the cells that a case is in."""
+    made = {("operation", tv.op, str(_first(tv))) for tv in live(case.fusion) if tv.op != "input"}
+    seen = [(arg, _form(tv)) for tv in live(case.fusion) for arg in tensor_args(tv)]
+    seen += [(tv, "output") for tv in case.fusion.outputs]
+    made |= {("pair", _form(_through(tv)), form) for tv, form in seen}
+    for kernel in found.kernels:
+        depth = DEPTHS[kernel.params.stages]
+        made.add(("schedule", kernel.params.family, depth, kernel.way))
+        made |= {("extents", kernel.kind, length) for length in kernel.lengths}
+    return made
+
+
+@cache
+def legal() -> frozenset[Cell]:
+    """Return every cell that a case can be in."""
+    made: set[Cell] = set()
+    for op in OPS:
+        made |= {("operation", op, str(dtype)) for dtype in DType if dtype in _taken(op)}
+    forms = [form.value for form in Form]
+    made |= {
+        ("pair", a, b)
+        for a, b in product(["input", *forms], [*forms, "output"])
+        if b != Form.FACTORY.value and (a, b) != ("input", "output")
+    }
+    for family in FAMILIES:
+        ways = _ways(family)
+        depths = ["1"] if "direct/" in family else list(dict.fromkeys(DEPTHS.values()))
+        made |= {("schedule", family, depth, way) for depth, way in product(depths, ways)}
+    kinds = ("pointwise", "reduction", "rows", "product")
+    made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}
+    return frozenset(made - IMPOSSIBLE)
+
+
+IMPOSSIBLE: frozenset[Cell] = frozenset()
+"""Cells of the products above that no case can be in."""
+
+
+def _ways(family: str) -> list[str]:
+    """Return how CTAs can share tiles in a family."""
+    if family == "hopper-ping_pong" or "specialized" in family or family.startswith("bulk"):
+        return ["alone"]
+    if family in POINTWISE_FAMILIES:
+        return ["alone", "vectorized", "tma", "last"]
+    if family in OBSERVES:
+        return ["alone", "vectorized", "scatter", "last"]
+    if family in MATMUL_FAMILIES:
+        more = ["cluster"] if family == "hopper-pipelined" else []
+        return ["alone", "vectorized", "tma", "scatter", "last", *more]
+    return ["alone"]
+
+
+def _taken(op: str) -> frozenset[DType]:
+    """Return the types of the first tensor that an operation takes, or makes of none."""
+    match op:
+        case "cast":
+            return CASTS
+        case "sum" | "prod":
+            return ALL
+        case "mean":
+            return FLOATS
+        case "set":
+            return MOVED
+        case _:
+            return OPS[op].allowed
+
+
+def _first(tv: TensorView) -> DType:
+    """Return the type of the first tensor that an operation computes with; of none, its own."""
+    args = tensor_args(tv)
+    values = args[1:] if tv.op == "where" and tv.args[0] in args else args
+    return values[0].dtype if values else tv.dtype
+
+
+def _through(tv: TensorView) -> TensorView:
+    """Look through axes of extent 1, which come and go."""
+    while tv.op in ("broadcast", "squeeze"):
+        (tv,) = tensor_args(tv)
+    return tv
+
+
+def _form(tv: TensorView) -> str:
+    return tv.op if tv.op == "input" else OPS[tv.op].form.value
+
+
+@dataclass
+class Coverage:
+    """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again."""
+
+    counts: Counter[Cell] = field(default_factory=Counter)
+    seen: set[int] = field(default_factory=set)
+    repeats: int = 0
+
+    def knows(self, case: Case) -> bool:
+        """Tell whether a case repeats another one; else count its cells."""
+        try:
+            found = plan(case)
+            key = hash(identity(case, found))
+        except Exception:  # whoever judges it will say so
+            return False
+        if key in self.seen:
+            self.repeats += 1
+            return True
+        self.seen.add(key)
+        self.counts.update(cells(case, found))
+        return False
+
+    def missing(self) -> list[Cell]:
+        """Return the legal cells that no case was in."""
+        return sorted(cell for cell in legal() if not self.counts[cell])
+
+    def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
+        """Return the cells that were drawn least; of equally rare ones a seed says which."""
+        some = sorted(legal())
+        Random(seed).shuffle(some)
+        return tuple(sorted(some, key=lambda cell: self.counts[cell])[:many])

@@ -1,0 +1,62 @@
+"""What is said of graphs and schedules is so, and what is drawn is near the targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.params import ReductionParams
+from fuzz.cases.__main__ import draw
+from fuzz.cases.case import Case
+from fuzz.cases.features import Coverage, cells, has_diamond, has_norm, legal, plan
+
+SHARED = ReductionParams((2, 64), 4, 2, None, "direct", "direct", splits=4, meet="tma")
+
+
+def total(extent: int, params: ReductionParams = SHARED) -> Case:
+    """Add up rows of so many elements."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.sum(fd.define_tensor(["i0", "i1"], "f32"), [1]))
+    return Case(fd.fusion(), params, {"i0": 3, "i1": extent}, "integers", 0)
+
+
+def test_ctas_share_a_tile_only_where_there_are_steps_for_several() -> None:
+    """One step is for one CTA, however many are asked for; five are for four."""
+    (alone,), (shared,) = plan(total(64)).kernels, plan(total(300)).kernels
+    assert (alone.way, alone.sharing) == ("alone", 1)
+    assert (shared.way, shared.sharing, shared.lengths) == ("tma", 4, ("tail", "tail"))
+
+
+def test_diamonds_and_norms_are_told_from_chains() -> None:
+    """Of a softmax's kind are those whose reduction comes back to what was reduced."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["i0", "i1"], "f32")
+    fd.add_output(fd.ops.sum(fd.ops.neg(fd.ops.exp(x)), [1]))
+    chain = fd.fusion()
+    fd.add_output(fd.ops.softmax(x, [1]))
+    both = fd.fusion()
+    assert not has_diamond(chain)
+    assert not has_norm(chain)
+    assert has_diamond(both)
+    assert has_norm(both)
+
+
+def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:
+    """Other tails and other values are none; what is a part of a tile only is something else."""
+    coverage = Coverage()
+    assert not coverage.knows(total(300))
+    assert coverage.knows(total(301 + 3))
+    assert coverage.knows(replace(total(300), seed=7))
+    assert not coverage.knows(total(64))
+    assert coverage.repeats == 2
+    assert cells(total(64), plan(total(64))) <= legal()
+
+
+def test_what_is_drawn_is_near_the_targets() -> None:
+    """A small part of what `python -m fuzz.cases` prints; most of what is missing is rare."""
+    found = draw(30, 5)
+    assert found.share("diamond") >= 25
+    assert found.share("norm") >= 20
+    assert found.share("shares", "asks") >= 30
+    assert not found.facts["repeat"]
+    assert found.refusals.total() <= 1, found.refusals
