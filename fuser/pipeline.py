@@ -12,7 +12,7 @@ from typing import Any
 from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
 from fuser.codegen import cuda
 from fuser.codegen.live_fragments import Held, most_held
-from fuser.errors import ScheduleError
+from fuser.errors import ScheduleError, meant
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -211,8 +211,9 @@ def tiled(domain: Domain, params: Params) -> Loops:
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 
-def run(kernel: kir.Kernel, watch: Watch) -> kir.Kernel:
+def run(kernel: kir.Kernel, watch: Watch | None = None) -> kir.Kernel:
     """Apply PASSES in order; show the kernel, and validate what changed, after each."""
+    watch = watch or dump
     watch("lower", partial(text, kernel))
     validate(kernel, after="lower")
     for run_pass in PASSES:
@@ -266,6 +267,8 @@ def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
 
 def dump(name: str, content: Callable[[], str]) -> None:
     """Print a stage that `FUSER_DUMP` names (a comma list, or `all`) to stderr."""
-    wanted = os.environ.get("FUSER_DUMP", "")
-    if wanted and (wanted == "all" or name in wanted.split(",")):
+    wanted = set(os.environ.get("FUSER_DUMP", "").split(",")) - {""}
+    for other in sorted(wanted - {*STAGES, "all"}) if name == STAGES[0] else ():
+        print(f"FUSER_DUMP={other}: no such stage; {meant(other, STAGES)}", file=sys.stderr)
+    if wanted & {name, "all"}:
         print(f"=== {name} ===\n{content()}", file=sys.stderr)
