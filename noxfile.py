@@ -133,7 +133,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def report(session: nox.Session) -> None:
-    """Turn a ledger, and the semaphore mutants' results beside it, into reports/out/index.html."""
+    """Turn a ledger, and the semaphore mutants' results beside it, into pages in reports/out."""
     _judging(session, "reports", *session.posargs)
 
 

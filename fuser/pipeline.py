@@ -11,7 +11,7 @@ from typing import Any
 from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
 from fuser.codegen import cuda
 from fuser.codegen.live_fragments import Held, most_held
-from fuser.errors import ScheduleError
+from fuser.errors import ScheduleError, meant
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -273,6 +273,8 @@ def shown(made: Made) -> str:
 
 def dump(name: str, made: Made) -> None:
     """Print a stage that `FUSER_DUMP` names (a comma list, or `all`) to stderr."""
-    wanted = os.environ.get("FUSER_DUMP", "")
-    if wanted and (wanted == "all" or name in wanted.split(",")):
+    wanted = set(os.environ.get("FUSER_DUMP", "").split(",")) - {""}
+    for other in sorted(wanted - {*STAGES, "all"}) if name == STAGES[0] else ():
+        print(f"FUSER_DUMP={other}: no such stage; {meant(other, STAGES)}", file=sys.stderr)
+    if wanted & {name, "all"}:
         print(f"=== {name} ===\n{shown(made)}", file=sys.stderr)

@@ -117,8 +117,8 @@ class Failure:
         Of the record that stands for it: that of the smallest case, if it was shrunk.
     cases : int
         That show it, shrinking included.
-    case, fusion : str
-        Id and text of that case.
+    case, fusion, id : str
+        Id and text of that case, and the id of the failure where the ledger has one.
     kernel, drawing : str
         Text of the kernel and the execution that refutes it, where there are such.
     lines : frozenset of int
@@ -138,6 +138,7 @@ class Failure:
     cases: int
     case: str
     fusion: str
+    id: str
     kernel: str
     drawing: Markup
     lines: frozenset[int]
@@ -183,6 +184,7 @@ def _failure(name: str, rows: pd.DataFrame, scripts: pd.DataFrame, book: Book) -
         cases=rows["case"].nunique(),
         case=row["case"],
         fusion=book.texts.get(row["case"], ""),
+        id=str(row.get("failure", "")),
         kernel=row["kernel"],
         drawing=svg(witness) if witness else Markup(),
         lines=frozenset(event.line for event in witness.rows) if witness else frozenset(),

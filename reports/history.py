@@ -38,14 +38,15 @@ def total(history: pd.DataFrame) -> Section:
     table["started"] = table["started"].dt.strftime("%Y-%m-%d %H:%M")
     shown = table[["started", "run", "revision", *_SUMS, "seconds", "speed"]]
     sums = shown[_SUMS].sum()
-    kept = int(sums["passed"] + sums["failed"] + sums["open"])
+    whole = shown[shown["records"] > 0][_SUMS].sum()
+    kept = int(whole["passed"] + whole["failed"] + whole["open"])
     says = (
         f"{many(len(table), 'campaign')}, {int(sums['cases']):,} cases, {int(sums['records']):,} "
         f"records, {int(sums['mutants']):,} mutants; {int(sums['answers']):,} answers: "
         f"{int(sums['passed']):,} passes or refusals, {int(sums['failed']):,} failures, "
         f"{int(sums['open']):,} open"
     )
-    adds = kept == int(sums["answers"])
+    adds = kept == int(whole["answers"])
     says += "." if adds else f", which is {kept:,}: the ledger does not add up."
     newest = shown.iloc[::-1].rename(columns={"speed": "cases per s"})
     return Section("Sum of the ledger", says, newest)
@@ -56,8 +57,10 @@ def _speeds(history: pd.DataFrame) -> pd.DataFrame:
     words = ("run", "started", "facts", "revision")
     counts = [str(name) for name in history if name not in words]
     seconds = history["facts"].map(lambda facts: float(facts.get("elapsed_s", 0.0))).astype(float)
+    # A run whose records were pruned keeps its totals among its facts.
+    kept = {name: history["facts"].map(lambda facts, of=name: facts.get(of, 0)) for name in counts}
     runs = history.assign(
-        **{name: pd.to_numeric(history[name]).fillna(0) for name in counts},
+        **{name: pd.to_numeric(history[name]).fillna(kept[name]) for name in counts},
         started=pd.to_datetime(history["started"], utc=True, format="ISO8601"),
         seconds=seconds,
     )

@@ -81,6 +81,7 @@ def main(
             if out is not None:
                 out.write_text(json.dumps(measured, indent=1))
     console.print(table(chosen, measured))
+    console.print(f"{ledger}: all samples; `nox -s report` makes a page of them")
     if drawn is not None:
         console.print(shapes.summary(measured, chosen))
     elif not wanted:

@@ -53,6 +53,16 @@ def test_dump_prints_the_named_stage(
     assert "=== lower ===" not in printed
 
 
+def test_a_stage_that_is_not_there_is_guessed_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Silence would read as a pass that does nothing."""
+    monkeypatch.setenv("FUSER_DUMP", "free_slot,cuda")
+    compiled(PIPELINED)
+    said = "FUSER_DUMP=free_slot: no such stage; did you mean free_slots"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_an_invalid_kernel_of_a_pass_is_the_compilers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

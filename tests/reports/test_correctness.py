@@ -98,9 +98,11 @@ def test_the_execution_shown_is_that_of_the_shrunk_kernel() -> None:
     assert failure.case == "c"
     assert RING.says in failure.drawing
     assert {12, 24} < failure.lines
-    told = replace(book(*rows), records=frame(*rows).assign(kernel=["", "kernel k\n  a < b"]))
+    more = frame(*rows).assign(kernel=["", "kernel k\n  a < b"], failure=["", "0f0f"])
+    told = replace(book(*rows), records=more)
     section = correctness.failures(correctness.found(told), 0)
     assert "a &lt; b" in (section.body or "")
+    assert "failure 0f0f" in (section.body or "")
 
 
 def test_new_failures_come_first() -> None:

@@ -50,3 +50,7 @@ def test_a_run_without_records_counts_as_nothing() -> None:
     bare = runs(5, 5).astype(object)
     bare.loc[1, [*COUNTS]] = None
     assert "12 cases" in history.total(bare).says
+    bare = bare.assign(facts=pd.Series([{}, {"cases": 7, "answers": 9}]))
+    section = history.total(bare)
+    assert "19 cases" in section.says
+    assert "does not add up" not in section.says

@@ -10,16 +10,18 @@ from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 import torch
 from click.testing import CliRunner
+from fusions import bias_relu
 from rich.console import Console
 
 from fuzz.bench import norms, pointwise, products, reductions, shapes
 from fuzz.bench.__main__ import main
-from fuzz.bench.row import Row, table, together
+from fuzz.bench.row import Row, measure, medians, table, together
 from fuzz.campaign.record import BENCH, DEFAULT, Timing
 from fuzz.exit_code import FAILED
 from oracles.reference.evaluate import evaluate
@@ -145,3 +147,36 @@ def test_a_benchmark_writes_its_samples_into_the_ledger(tmp_path: Path) -> None:
         (BENCH, ROWS[0].name, DEFAULT, "[1.0, 2.0, 1.5]"),
     ]
     assert json.loads(facts)["flops_per_s"] > 1e14
+
+
+def test_a_measured_row_has_the_samples_of_all_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as that can be seen without a device: clocks, graphs and launches stand aside."""
+
+    class Launched:
+        """Does nothing, and leaves the outputs as they are."""
+
+        def __init__(self, *_: object) -> None: ...
+
+        def __call__(self, *_: object, **__: object) -> None: ...
+
+    class Right(pointwise.Pointwise):
+        """A row whose outputs are always right."""
+
+        def inputs(self) -> tuple[torch.Tensor, ...]:
+            return tuple(torch.ones(2) for _ in self.shapes)
+
+        def error(self, *_: object) -> float:
+            return 0.0
+
+    monkeypatch.setattr("fuzz.bench.row.Executable", Launched)
+    monkeypatch.setattr(
+        "fuzz.bench.row._capture", lambda call, sets: (SimpleNamespace(replay=0), 2)
+    )
+    monkeypatch.setattr("fuzz.bench.row._timed", lambda work: 3.0)
+    row = Right("X", bias_relu, lambda *given: torch.ones(2), "x", ((2, 2), (2,)), roof=False)
+    timings = measure(row, tune=False, compiled=False)
+    assert medians(timings) == {"torch": 1.5, DEFAULT: 1.5}
+    ours = timings[-1]
+    assert (ours.peer, ours.kind, ours.row) == (DEFAULT, "Right", "X")
+    assert ours.first_s > 0
+    assert len(json.loads(ours.samples)) == 15
