@@ -286,6 +286,9 @@ class _Worker:
 _parent: Connection | None = None
 """In a child, the pipe to its parent."""
 
+DRAWING = "drawing"
+"""The part of the CPU time in which Hypothesis makes cases, or smaller ones, and other calls of
+their programs are sought."""
 OVERHEAD = "overhead"
 """The part of all that nobody else is at work on: texts of cases, pipes, the ledger."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 
 from fuzz.campaign import gpu
-from fuzz.campaign.child import LIMIT_S, OVERHEAD, Child, Lost, account, add
+from fuzz.campaign.child import DRAWING, LIMIT_S, OVERHEAD, Child, Lost, account, add
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import FAILED, Record, failures, signature
@@ -44,9 +44,6 @@ MUTANT_SHARE = 0.2
 """Part of the time in which mutants begin, in a driver that is asked for them."""
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
-
-DRAWING = "drawing"
-"""The part of the CPU time in which Hypothesis makes cases, or smaller ones."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "agreement": ("prover", "simulator", "agreement"),

@@ -13,7 +13,7 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind, compiled
-from fuzz.cases.metamorphic import agree, under_others, variants
+from fuzz.cases.metamorphic import OTHERS, agree, under_others, variants
 from fuzz.cases.strategies import cases
 from oracles.verdict import Status
 
@@ -80,6 +80,11 @@ def test_variants_are_others_and_the_same_every_time(case: Case) -> None:
     assert found == list(variants(case))
     if case.kind == "reals" and any(tv.op in SUMS for tv in case.fusion.tensors):
         assert not changed(case) & ORDER
+
+
+def test_products_leave_schedules_of_other_kinds_to_the_heuristics() -> None:
+    """Params of whole rows once broke an assertion of the compiler."""
+    assert all(compiled(replace(PRODUCT, params=params)).launches for params in OTHERS)
 
 
 def test_no_kernels_are_compared_with_themselves() -> None:
