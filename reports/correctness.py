@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pandas as pd
 from markupsafe import Markup
 
-from fuzz.campaign.record import ORACLES, ORDER, SHORT, STATUSES, WORST_FIRST
+from fuzz.campaign.record import ORACLES, ORDER, PROTOCOL, SHORT, STATUSES, WORST_FIRST
 from oracles.witness import loads
 from reports.figure import Panel, Spread, spreads
 from reports.lanes import svg
@@ -216,11 +216,14 @@ def disagreements(records: pd.DataFrame) -> Section:
 
 
 def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
-    """List the failures, one row per signature, with the script that shows each."""
+    """List the failures, one row per signature, by its least case, with the script of that."""
     rows = records[(records["mutant"] == "") & records["status"].isin(["fail", "error"])]
     kind = rows["kind"].where(rows["kind"] != "", rows["status"])
-    rows = rows.assign(signature=rows["oracle"] + " " + kind + " " + rows["family"])
-    first = rows.drop_duplicates("signature")
+    kind = kind.where(~kind.isin(PROTOCOL), "protocol")
+    cause = rows["cause"].where(rows["cause"] != "", rows["family"])
+    rows = rows.assign(signature=rows["oracle"] + " " + kind + " " + cause)
+    least = rows.sort_values("failure", key=lambda ids: ids == "", kind="stable")
+    first = least.drop_duplicates("signature").sort_index()
     counts = rows.groupby("signature")["case"].nunique()
     table = first.assign(cases=first["signature"].map(counts)).merge(
         repros[["signature", "path"]].rename(columns={"path": "repro"}), on="signature", how="left"
