@@ -87,7 +87,8 @@ def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:
         if cases := many.pop(failure, 0):
             shown = least.get(failure, record)
             where = f"repro {repros[failure]}" if failure in repros else "without a repro"
-            yield f"{failure}: {known.status(shown)}, {cases} cases, {where}: {_first_line(shown)}"
+            said = f"{known.status(shown)}, {cases} case{'s' * (cases > 1)}"
+            yield f"{failure}: {said}, {where}: {_first_line(shown)}"
     for record in records:
         blind = record.oracle == "mutant" and record.status == "fail"
         if record.mutant and (blind or record.status == "error"):

@@ -85,8 +85,13 @@ def planted(patch: Path) -> Iterator[Path]:
         yield folder
 
 
-def hunt(patch: Path, *, seconds: float, workers: int, seed: int, whole: bool) -> Found:
-    """Let a campaign look for a fault until it has a repro, or to its end if `whole`."""
+def hunt(
+    patch: Path, *, seconds: float, workers: int, seed: int, whole: bool, keep: Path | None
+) -> Found:
+    """Let a campaign look for a fault until it has a repro, or to its end if `whole`.
+
+    `keep` is a folder for the first script, which has the name of the fault there.
+    """
     with planted(patch) as folder:
         book = folder / "ledger.sqlite"
         words = f"--seconds {seconds:g} --workers {workers} --seed {seed} --no-mutants --ledger"
@@ -109,6 +114,8 @@ def hunt(patch: Path, *, seconds: float, workers: int, seed: int, whole: bool) -
         if not repros:
             return found
         script_ = Path(repros[0])
+        if keep is not None:
+            shutil.copy(script_, keep / f"{patch.stem}.py")
         made = script.read(script_).cases[0].fusion.tensors
         return replace(
             found,
@@ -166,8 +173,19 @@ def _opened(book: Path) -> sqlite3.Connection:
 )
 @click.option("--seed", default=0, show_default=True, help="Of each campaign.")
 @click.option("--whole", is_flag=True, help="Go on behind the first repro, to count failures.")
+@click.option(
+    "--keep",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder for the first script of each.",
+)
 def main(
-    patches: tuple[Path, ...], seconds: float, workers: int, seed: int, *, whole: bool
+    patches: tuple[Path, ...],
+    seconds: float,
+    workers: int,
+    seed: int,
+    *,
+    whole: bool,
+    keep: Path | None,
 ) -> None:
     """Look for the planted faults PATCHES, or all of them, one after the other; print a table."""
     console = Console()
@@ -175,7 +193,7 @@ def main(
     good = []
     for patch in patches or sorted(FOLDER.glob("*.patch")):
         try:
-            found = hunt(patch, seconds=seconds, workers=workers, seed=seed, whole=whole)
+            found = hunt(patch, seconds=seconds, workers=workers, seed=seed, whole=whole, keep=keep)
         except ValueError as error:
             raise click.UsageError(f"{error}; make the patch anew") from error
         good.append(found.good)

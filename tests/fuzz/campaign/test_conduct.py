@@ -142,7 +142,7 @@ def test_a_resumed_campaign_answers_for_what_it_found_before(tmp_path: Path) -> 
     done = CliRunner().invoke(main, ["--workers", "1", "--resume", "--ledger", str(path)])
     assert done.exit_code == FAILED, done.output
     assert "prover:        0 pass, 1 fail" in done.stdout
-    assert f"repro of {signature(failed)}: before.py" in done.stdout
+    assert f"{signature(failed)}: new, 1 case, repro before.py: " in done.stdout
 
 
 @pytest.mark.usefixtures("quiet")
@@ -247,19 +247,23 @@ def test_a_campaign_without_a_drawn_case_is_not_green(campaign: Campaign) -> Non
 
 
 def test_failures_are_named_with_their_scripts_nearest_to_the_cause_first() -> None:
-    """`agreement` was once the title of whatever the compiler did wrong, by the alphabet."""
+    """`agreement` was once the title of whatever the compiler did wrong, by the alphabet.
+
+    What else a case fails of follows from that; what a case fails of alone is a failure.
+    """
     rows = [
         record("a", oracle="agreement", status="fail", kind="not replayed"),
         record("a", oracle="prover", status="fail", kind="WAR"),
         record("b", oracle="build", status="fail", kind="refused", reason="use stages=3\nmore"),
+        record("c", oracle="prover", status="fail", kind="WAR"),
+        record("s", oracle="simulator", status="fail", kind="WAR", phase="shrink"),
         record("m", oracle="mutant", status="fail", mutant="drop line 3", reason="only the prover"),
         record("n", oracle="simulator", status="error", mutant="drop line 4", reason="KeyError"),
     ]
     repros = {"prover WAR direct/tma": Path("a.py"), "agreement not replayed direct/tma": Path("b")}
     assert list(summary.failing(rows, repros)) == [
-        "without a repro: build refused direct/tma: use stages=3",
-        "repro of prover WAR direct/tma: a.py",
-        "repro of agreement not replayed direct/tma: b",
+        "build refused direct/tma: new, 1 case, without a repro: use stages=3",
+        "prover WAR direct/tma: new, 2 cases, repro a.py: no reason",
         "mutant fail direct/tma: drop line 3: only the prover",
         "simulator error direct/tma: drop line 4: KeyError",
     ]

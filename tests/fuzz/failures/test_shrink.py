@@ -40,7 +40,7 @@ def test_what_does_not_matter_is_left_out() -> None:
     assert ops(small) == ["sub"]
     assert small.extents == {"i1": 257}, "an axis of one element is left out, too"
     assert (small.kind, small.seed, small.gap) == ("integers", 0, 0)
-    assert small.params == PointwiseParams((1, 4), 1, 1, None, "direct", "direct")
+    assert small.params == PointwiseParams((1, 1), 1, 1, None, "direct", "direct")
     assert {str(tv.dtype) for tv in small.fusion.tensors} == {"f32"}
     texts = [to_text(case) for case in asked]
     assert len(set(texts)) == len(texts), "nothing is judged twice"

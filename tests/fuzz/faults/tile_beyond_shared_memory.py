@@ -1,0 +1,43 @@
+"""build: heuristic refused, direct/direct."""
+
+# python 3.11.7, nvrtc 13.0, torch 2.13.0+cpu, z3-solver 5.4.0.0, hypothesis 6.170.15, numpy 2.4.6, cupy-cuda13x 14.2.0
+#
+# ScheduleError: MatmulParams(tile=(64, 128, 32), stages=8): needs 262288 bytes of shared memory, sm_90a has 232448; use stages=6
+
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.params import PointwiseParams
+from fuzz.cases.case import Case
+
+fd = FusionDefinition()
+T0 = fd.define_tensor(shape=["i0", "i1", 1], dtype="f32")
+T1 = fd.define_tensor(shape=["i0", 1, "i3"], dtype="f32")
+T2 = fd.ops.fused_multiply_sum(
+    T0, T1, axes=[0], axis_mapping=[[0, 1, -1], [0, -1, 2]], dtype="f32", precision="tf32"
+)
+T3 = fd.ops.sqrt(T2)
+fd.add_output(T3)
+fusion = fd.fusion()
+
+params = PointwiseParams(
+    tile=(1, 1),
+    vector=1,
+    warps=1,
+    ctas_per_sm=None,
+    load="direct",
+    store="direct",
+    stages=1,
+    prefetch=0,
+    warp_specialized=False,
+    flat=False,
+    transpose=False,
+    overlay=False,
+)
+case = Case(
+    fusion, params, extents={"i0": 1, "i1": 1, "i3": 4}, kind="integers", seed=0, gap=0, offset=0
+)
+
+
+from fuzz.campaign.repro import replay  # noqa: E402  (the case is above)
+
+if __name__ == "__main__":
+    replay(case, oracle="build")
