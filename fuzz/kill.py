@@ -135,9 +135,10 @@ def main(campaigns: int, cases: int, seed: int) -> None:
             got = records_of(ledger)
             found += compared(wanted, got, whole=kind != "judge")
             bad += bool(found)
+            who = "nobody" if left is None else kind
             click.echo(
-                f"{number + 1}: {'nobody' if left is None else kind} killed after {after:.1f} s, {kept} records kept, {len(got)} "
-                f"after the resumed one (exit code {done.returncode}): "
+                f"{number + 1}: {who} killed after {after:.1f} s, {kept} records kept, "
+                f"{len(got)} after the resumed one (exit code {done.returncode}): "
                 + ("; ".join(found[:3]) or "nothing lost, nothing doubled")
             )
     click.echo(f"{campaigns - bad} of {campaigns} campaigns lost nothing and doubled nothing")
