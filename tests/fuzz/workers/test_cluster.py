@@ -3,6 +3,7 @@
 import pytest
 from drivers import DIES, JOB, SPEAKS
 
+from fuser.runtime.executable import device_present
 from fuzz.campaign.driver import Round
 from fuzz.exit_code import USAGE
 from fuzz.workers import local
@@ -19,7 +20,7 @@ def test_a_cluster_is_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
         distributed.LocalCluster(processes=False, **options) as there,
         cluster.Cluster(there.scheduler_address) as pool,
     ):
-        assert (pool.lanes, pool.gpu) == (2, local.device_present())
+        assert (pool.lanes, pool.gpu) == (2, device_present())
         for driver, said, why in (
             (SPEAKS, 3, ""),
             (DIES, 0, "was killed by signal 11 (SIGSEGV)"),

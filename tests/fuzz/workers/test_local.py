@@ -6,14 +6,15 @@ import time
 import pytest
 from drivers import DIES, JOB, SPEAKS, WAITS
 
+from fuzz.campaign import driver
 from fuzz.campaign.driver import Message, Round
 from fuzz.workers import local
 from fuzz.workers.local import Ended, Local, run
 
 
-def ended(driver: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Message]]:
+def ended(body: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Message]]:
     """Run a driver; return why it ended early, and what it said."""
-    monkeypatch.setattr(local, "_DRIVER", driver)
+    monkeypatch.setattr(local, "_DRIVER", body)
     heard: list[Message] = []
     return run(JOB, heard.append, threading.Event()), heard
 
@@ -42,9 +43,8 @@ def test_a_driver_that_takes_too_much_memory_is_ended(monkeypatch: pytest.Monkey
 
 def test_a_driver_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A night must not wait for it."""
-    for name in ("GRACE_S", "FAR"):
-        monkeypatch.setattr(local, name, -20.0 if name == "GRACE_S" else 0.0)
-    monkeypatch.setattr(local.driver, "SHRINK_S", 36.0)
+    monkeypatch.setattr(local, "FAR", 0.0)
+    monkeypatch.setattr(local, "GRACE_S", -(JOB.plan.seconds + driver.SHRINK_S - 1) / 2)
     assert ended(WAITS, monkeypatch)[0] == "did not end in time and was ended"
 
 
