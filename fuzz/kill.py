@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -38,6 +39,12 @@ def victim(root: psutil.Process, kind: str) -> psutil.Process | None:
     """Return a process of a campaign, if it has one of the kind by now."""
     if kind == "campaign":
         return root
+    with suppress(psutil.NoSuchProcess):
+        return _driver_or_judge(root, kind)
+    return None
+
+
+def _driver_or_judge(root: psutil.Process, kind: str) -> psutil.Process | None:
     drivers = [one for one in root.children() if "serve()" in " ".join(one.cmdline())]
     if kind == "judge":
         servers = [one for driver in drivers for one in driver.children()]
@@ -84,21 +91,24 @@ def records_of(ledger: Path) -> list[Record]:
         return book.records()
 
 
-def disturbed(ledger: Path, cases: int, kind: str, after: float) -> str:
-    """Start a campaign, kill one of its processes after a time; say what is left over."""
+def disturbed(ledger: Path, cases: int, kind: str, after: float) -> int | None:
+    """Start a campaign, kill one of its processes after a time; return how many outlive it.
+
+    None if the campaign was over before.
+    """
     process = subprocess.Popen(campaign(ledger, cases), stdout=subprocess.DEVNULL)
     root, end = psutil.Process(process.pid), time.monotonic() + after
     while time.monotonic() < end and process.poll() is None:
         time.sleep(0.05)
-    while process.poll() is None and (one := victim(root, kind)) is None:
+    while (one := victim(root, kind)) is None and process.poll() is None:
         time.sleep(0.05)
-    if process.poll() is not None:
-        return ""
+    if one is None or process.poll() is not None:
+        return None
     below = root.children(recursive=True)
     one.kill()
     process.wait()
     _, left = psutil.wait_procs(below, timeout=GONE_S)
-    return f"{len(left)} processes are left over" if left else ""
+    return len(left)
 
 
 @click.command(cls=Command)
@@ -117,16 +127,18 @@ def main(campaigns: int, cases: int, seed: int) -> None:
         for number in range(campaigns):
             ledger = Path(folder, str(number), "ledger.sqlite")
             kind, after = VICTIMS[number % len(VICTIMS)], draw.uniform(0, lasts)
-            found = [left] if (left := disturbed(ledger, cases, kind, after)) else []
+            left = disturbed(ledger, cases, kind, after)
+            found = [f"{left} processes are left over"] if left else []
             kept = len(records_of(ledger))
             again = campaign(ledger, cases, "--resume")
             done = subprocess.run(again, stdout=subprocess.DEVNULL, check=False)
             got = records_of(ledger)
             found += compared(wanted, got, whole=kind != "judge")
             bad += bool(found)
+            who = "nobody" if left is None else kind
             click.echo(
-                f"{number + 1}: {kind} killed after {after:.1f} s, {kept} records kept, {len(got)} "
-                f"after the resumed one (exit code {done.returncode}): "
+                f"{number + 1}: {who} killed after {after:.1f} s, {kept} records kept, "
+                f"{len(got)} after the resumed one (exit code {done.returncode}): "
                 + ("; ".join(found[:3]) or "nothing lost, nothing doubled")
             )
     click.echo(f"{campaigns - bad} of {campaigns} campaigns lost nothing and doubled nothing")

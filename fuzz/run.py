@@ -149,7 +149,14 @@ def _answered(child: Child[Verdict], asked: str) -> Verdict:
 @click.argument("spec", metavar="FILE.py[:NAME]")
 @click.option("--grid", type=click.IntRange(min=1), help="CTAs of the launch.")
 @click.option("--set", "given", multiple=True, metavar="NAME=N", help="A parameter.")
-@click.option("--launches", "turns", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--launches",
+    "turns",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of each kernel, with inputs of their own.",
+)
 def main(spec: str, grid: int | None, given: tuple[str, ...], turns: int) -> None:
     """Launch kernels on the GPU and compare their outputs with what their file expects.
 

@@ -93,6 +93,7 @@ def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
 @click.option("--run", "runs", multiple=True, help="Only this run; may be repeated.")
 @click.option(
     "--out",
+    help="The page.",
     show_default="index.html beside the ledger",
     type=click.Path(dir_okay=False, path_type=Path),
 )

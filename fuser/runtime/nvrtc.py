@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +32,11 @@ OPTIONS = (
 
 REFUSED = "refused by NVRTC"
 """Kind of the `CompileError` here."""
+
+CACHE_BYTES = 1 << 30
+"""What the cache may hold: some 50,000 kernels as campaigns draw them."""
+_LOOK = 64
+"""One write in so many looks at how much there is."""
 
 DEVICE = Path(__file__).parents[1] / "device"
 
@@ -145,9 +152,30 @@ def _write(path: Path, image: bytes, log: str) -> None:
     """Write beside and rename, so that no reader sees half a file; a full disk loses nothing."""
     meta = {"sha256": hashlib.sha256(image).hexdigest(), "log": log}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if int(path.stem, 16) % _LOOK == 0:
+            _evict(path.parent)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
             file.write(json.dumps(meta).encode() + b"\n" + image)
         os.replace(file.name, path)
     except OSError:
         return
+
+
+def _evict(folder: Path) -> None:
+    """Forget the oldest entries of a cache that holds too much, down to half of it."""
+    entries = sorted((stat.st_mtime, stat.st_size, p) for p, stat in _entries(folder))
+    held = sum(size for _, size, _ in entries)
+    if held <= CACHE_BYTES:
+        return
+    for _, size, path in entries:
+        path.unlink(missing_ok=True)
+        held -= size
+        if held <= CACHE_BYTES // 2:
+            return
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.glob("*.cubin"):
+        with suppress(FileNotFoundError):  # another process forgets, too
+            yield path, path.stat()

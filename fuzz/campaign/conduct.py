@@ -247,6 +247,8 @@ def _receive(campaign: Campaign, pool: Pool, bar: Progress) -> None:
                     del running[lane]
             case (lane, message):
                 campaign.hear(lane, message)
+            case None:
+                pass
         elapsed = campaign.elapsed
         if elapsed and not bar.disable:
             bar.update(task, completed=elapsed, description=campaign.line())

@@ -205,7 +205,9 @@ class _Enough(KeyboardInterrupt):
 @click.command(cls=Command)
 @click.option("--count", default=500, show_default=True, help="Cases in all.")
 @click.option("--seconds", default=1e9, help="Stop after this time.", show_default="no limit")
-@click.option("--seed", "seed_", default=0, show_default=True)
+@click.option(
+    "--seed", "seed_", default=0, show_default=True, help="The same seed draws the same cases."
+)
 @click.option(
     "--family",
     "families",
@@ -221,6 +223,7 @@ class _Enough(KeyboardInterrupt):
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("reports", "out", "gpu.sqlite"),
     show_default=True,
+    help="Where records go.",
 )
 def main(
     count: int,

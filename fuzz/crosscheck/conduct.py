@@ -229,12 +229,13 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
 
 @click.command(cls=Command)
 @click.option("--count", type=click.IntRange(min=1), help="Kernels; 1000, or all mutants.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the kernels that are drawn.")
 @click.option(
     "--workers",
     default=len(os.sched_getaffinity(0)),
     show_default="cores",
     type=click.IntRange(min=1),
+    help="Children that judge.",
 )
 @click.option("--states", default=STATES, show_default=True, help="Limit of the explorer.")
 @click.option("--only", type=click.IntRange(min=0), help="Print this kernel and both verdicts.")
@@ -255,11 +256,18 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
     metavar="FILE.py[:NAME]",
     help="Judge the kernels of a file and their mutants instead; may be given again.",
 )
-@click.option("--stages", default=",".join(map(str, STAGES)), show_default=True, callback=_numbers)
+@click.option(
+    "--stages",
+    default=",".join(map(str, STAGES)),
+    show_default=True,
+    callback=_numbers,
+    help="Slots of the rings of mutants.",
+)
 @click.option(
     "--folder",
     default=FOLDER,
     show_default=True,
+    help="Where results and scripts go.",
     type=click.Path(file_okay=False, path_type=Path),
 )
 def main(

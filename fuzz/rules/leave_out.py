@@ -288,7 +288,13 @@ def record(found: Sequence[Row], path: Path) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--engine", "engines", multiple=True, type=click.Choice(tuple(ENGINES)))
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    type=click.Choice(tuple(ENGINES)),
+    help="Only this engine; may be given again.",
+)
 @click.option("--rule", "names", multiple=True, help="Only this rule; may be given again.")
 @click.option("--cases", default=CASES, show_default=True, help="MODULE:FUNCTION with the cases.")
 @click.option(
@@ -304,7 +310,9 @@ def record(found: Sequence[Row], path: Path) -> None:
     show_default=True,
     help="Where no case notices, ask the cookbook and its mutants.",
 )
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--workers", default=2, show_default=True, type=click.IntRange(min=1), help="Processes."
+)
 @click.option(
     "--record",
     "book",

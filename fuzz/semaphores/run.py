@@ -215,9 +215,20 @@ def subjects(asked: Sequence[str], only: Sequence[str]) -> list[str]:
 )
 @click.option("--only", multiple=True, help="Subjects that have this in their name; repeatable.")
 @click.option("--resume", is_flag=True, help="Ask only for what the file of results lacks.")
-@click.option("--launches", default=LAUNCHES, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--launches",
+    default=LAUNCHES,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of each kernel; with delays as many again.",
+)
 @click.option("--seconds", default=SECONDS, show_default=True, help="Per kernel on the device.")
-@click.option("--workers", default=min(WORKERS, os.cpu_count() or 1), show_default=True)
+@click.option(
+    "--workers",
+    default=min(WORKERS, os.cpu_count() or 1),
+    show_default=True,
+    help="Processes of the judges.",
+)
 @click.option("--device/--no-device", default=True, help="Launch kernels, where there is a GPU.")
 @click.option("--sanitizers/--no-sanitizers", default=True, help="Run compute-sanitizer too.")
 @click.option(

@@ -96,7 +96,13 @@ def main() -> None:
 @_file
 @_policy
 @click.option("--advice/--no-advice", default=True, help="Look for needless syncs.")
-@click.option("--proofs", default=PROOFS, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--proofs",
+    default=PROOFS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of a kernel, at most, to find what is needless.",
+)
 @click.option("--replay/--no-replay", default=True, help="Let the simulator replay a refutation.")
 @click.option(
     "--limit",
@@ -113,8 +119,16 @@ def prove(spec: str, policy: str, advice: bool, proofs: int, replay: bool, limit
 
 @main.command()
 @_on_launches
-@click.option("--schedules", default=24, show_default=True, type=click.IntRange(min=1))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option(
+    "--schedules", default=24, show_default=True, type=click.IntRange(min=1), help="Of each launch."
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Of the schedules and values.",
+)
 def simulate(spec: str, policy: str, asked: Asked, schedules: int, seed: int) -> None:
     """Run a kernel on launches of its own choice, or on one that is given."""
     _each(
@@ -132,7 +146,13 @@ def simulate(spec: str, policy: str, asked: Asked, schedules: int, seed: int) ->
 
 @main.command()
 @_on_launches
-@click.option("--states", default=200_000, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--states",
+    default=200_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of a launch, at most.",
+)
 def explore(spec: str, policy: str, asked: Asked, states: int) -> None:
     """Go through every interleaving of small launches."""
     _each(
@@ -151,7 +171,13 @@ def explore(spec: str, policy: str, asked: Asked, states: int) -> None:
 @main.command()
 @_file
 @_policy
-@click.option("--proofs", default=PROOFS, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--proofs",
+    default=PROOFS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of a kernel, at most, to find what is needless.",
+)
 def explain(spec: str, policy: str, proofs: int) -> None:
     """Show beside every sync of a kernel what breaks without it."""
     _each(spec, lambda target: _explain(target, policy, proofs))

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -26,11 +28,12 @@ from oracles.cli import command
 
 ROOT = Path(__file__).parents[2]
 TABLE = (CLEAN, FAILED, USAGE, HARNESS, INTERRUPTED)
+MAINS = ("@click.command", "@click.group")
 COMMANDS = sorted(
     path
     for room in ("fuzz", "reports")
     for path in (ROOT / room).rglob("*.py")
-    if "@click.command" in path.read_text()
+    if any(word in path.read_text() for word in MAINS)
 )
 
 
@@ -116,8 +119,30 @@ def test_what_cannot_be_written_is_one_sentence_with_numbers() -> None:
 def test_every_command_keeps_to_the_table(path: Path) -> None:
     """By its class, and without numbers of its own."""
     text = path.read_text()
-    assert text.count("@click.command(") == text.count("@click.command(cls=Command")
+    for word, kind in zip(MAINS, ("Command", "Group"), strict=True):
+        assert text.count(f"{word}(") == text.count(f"{word}(cls={kind}")
     assert not re.findall(r"(?:sys\.exit|SystemExit)\(.*\b\d+\b.*\)", text)
+
+
+def below(asked: click.Command) -> Iterator[click.Command]:
+    """Return a command and those of it."""
+    yield asked
+    for one in asked.commands.values() if isinstance(asked, click.Group) else ():
+        yield from below(one)
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_every_option_says_what_it_is_and_h_shows_it(path: Path) -> None:
+    """And a typing error gets the option that was meant."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for asked in below(import_module(name).main):
+        options = [one for one in asked.params if isinstance(one, click.Option)]
+        assert [one.opts for one in options if not one.help] == []
+        done = CliRunner().invoke(asked, ["-h"])
+        assert (done.exit_code, "-h, --help" in done.stdout) == (CLEAN, True), done.output
+        if long := [one.opts[0] for one in options if len(one.opts[0]) > 5]:
+            wrong = CliRunner().invoke(asked, [long[0][:-1] + "_"])
+            assert (wrong.exit_code, "Did you mean" in wrong.stderr) == (USAGE, True)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,18 @@ def test_a_torn_file_is_compiled_again() -> None:
     assert again.image == cubin.image
 
 
+def test_the_cache_is_private_and_forgets_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nights of campaigns must not fill a disk, nor show others what was compiled."""
+    monkeypatch.setattr(nvrtc, "_LOOK", 1)
+    first = nvrtc.compile_cubin(SOURCE)
+    folder = nvrtc.cache_dir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / f"{first.key}.cubin").stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(nvrtc, "CACHE_BYTES", 100)
+    second = nvrtc.compile_cubin(SOURCE, defines=("X",))
+    assert [path.stem for path in folder.iterdir()] == [second.key]
+
+
 def test_an_unwritable_cache_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk costs time, not results."""
     monkeypatch.setenv("FUSER_CACHE", "/proc/nowhere")

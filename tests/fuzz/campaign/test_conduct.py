@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import pytest
 from click.testing import CliRunner
@@ -17,13 +18,14 @@ from records import record
 from rich.console import Console
 
 from fuzz.campaign import corpus, summary
-from fuzz.campaign.conduct import Campaign, main
-from fuzz.campaign.driver import Judged, Plan, Shrunk
+from fuzz.campaign.conduct import REPLACED, Campaign, _listen, main
+from fuzz.campaign.driver import Job, Judged, Message, Plan, Ready, Round, Shrunk
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import ORACLES, Record, signature
 from fuzz.cases.case import case_id
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
+from fuzz.workers.local import Ended
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +177,63 @@ def campaign(tmp_path: Path) -> Iterator[Campaign]:
     with Ledger(ledger) as book:
         run = book.start("test", {})
         yield Campaign(plan, book, run, Console(quiet=True))
+
+
+class Scripted:
+    """A pool whose lane says what is written; the drivers that were started are kept."""
+
+    lanes, gpu = 1, False
+
+    def __init__(self, *says: Message | Ended | KeyboardInterrupt) -> None:
+        self.says, self.jobs = list(says), list[Job]()
+
+    def start(self, lane: int, job: Job) -> None:
+        """Take a job."""
+        self.jobs.append(job)
+
+    def heard(self, timeout: float) -> tuple[int, Message | Ended]:
+        """Say the next."""
+        said = self.says.pop(0)
+        if isinstance(said, KeyboardInterrupt):
+            raise said
+        return 0, said
+
+    def close(self) -> None:
+        """End."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def test_a_driver_that_dies_is_replaced_and_the_campaign_is_not_green(campaign: Campaign) -> None:
+    """The other draws the round again that was cut off, in the time that is left."""
+    campaign.plan = replace(campaign.plan, seconds=100.0)
+    done = Judged([*every_family(), record("g")], "text")
+    pool = Scripted(Ready(), done, Round(0, True), Ended("was killed"), Round(1, False), Ended(""))
+    assert not _listen(campaign, pool)
+    first, second = pool.jobs
+    assert (first.plan.seconds, first.done) == (100.0, frozenset())
+    assert 98 < second.plan.seconds < 100
+    assert second.done == {0}
+    assert campaign.broken == ["driver 1 was killed"]
+    assert campaign.exit_code() == HARNESS
+
+
+def test_a_lane_whose_drivers_all_die_is_given_up(campaign: Campaign) -> None:
+    """A machine without memory must not start drivers for a night."""
+    campaign.plan = replace(campaign.plan, seconds=100.0)
+    pool = Scripted(Ready(), *[Ended("was killed")] * (1 + REPLACED))
+    _listen(campaign, pool)
+    assert len(pool.jobs) == 1 + REPLACED
+
+
+def test_an_interrupt_ends_with_what_was_judged(campaign: Campaign) -> None:
+    """Ctrl-C and SIGTERM; the report follows."""
+    assert _listen(campaign, Scripted(Ready(), judged("a"), KeyboardInterrupt()))
+    assert campaign.book.texts(campaign.run) == {"a": "# a"}
 
 
 def judged(case: str, **changes: object) -> Judged:
