@@ -104,14 +104,16 @@ class GlobalShadow:
         return Trouble("coverage", "the element was written before, in order", by, True, where)
 
     def _against(self, others: list[Touch], touch: Touch, clock: Clock) -> Trouble | None:
+        mine = np.zeros_like(self.claimed)
+        mine[touch.elements] = True
         for other in others:
             before = other.gang == touch.gang and bool(clock[ORDER, other.by] >= other.at)
             if before and (touch.generic or other.act is Act.READ):
                 continue
-            met = np.intersect1d(other.elements, touch.elements)
-            if not met.size:
+            met = mine[other.elements]
+            if not met.any():
                 continue
-            where = int(met[0])
+            where = int(other.elements[met].min())
             sums = other.act is touch.act and touch.act in (Act.ADD, Act.REDUCE)
             if sums and (before or not self.exact):
                 continue
