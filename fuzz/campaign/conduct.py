@@ -108,15 +108,18 @@ class Campaign:
         """Oracles that were asked."""
         return (*self.plan.oracles, *(["gpu"] if self.plan.gpu else []))
 
+    def brief(self) -> str:
+        """Return what fits beside a bar."""
+        given = len(self.cases["corpus"]) + len(self.cases["base"])
+        speed = self.drawn / max(self.elapsed, 1e-9)
+        return f"{given} given and {self.drawn} drawn cases, {speed:.1f}/s, {len(self.bad)} bad"
+
     def line(self) -> str:
         """Return one line of progress."""
         per_oracle = ", ".join(f"{oracle} {self.passed[oracle]}" for oracle in self.plan.oracles)
-        given = len(self.cases["corpus"]) + len(self.cases["base"])
-        speed = self.drawn / max(self.elapsed, 1e-9)
         steps = len(self.cases["shrink"])
-        says = f"{given} given and {self.drawn} drawn cases, {speed:.1f}/s"
-        says += f", {steps} steps of shrinking" if steps else ""
-        return f"{says}, {len(self.bad)} bad ({per_oracle} passed)"
+        says = f", {steps} steps of shrinking" if steps else ""
+        return f"{self.brief()}{says} ({per_oracle} passed)"
 
     def exit_code(self) -> int:
         """Return the exit code that the records so far ask for."""
@@ -204,7 +207,7 @@ def _pool(plan: driver.Plan) -> Pool:
 def _listen(campaign: Campaign, pool: Pool) -> bool:
     """Start the drivers and write down what they say; tell whether the user interrupted."""
     bar = Progress(
-        BarColumn(),
+        BarColumn(bar_width=20),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
         console=campaign.console,
@@ -251,7 +254,7 @@ def _receive(campaign: Campaign, pool: Pool, bar: Progress) -> None:
                 pass
         elapsed = campaign.elapsed
         if elapsed and not bar.disable:
-            bar.update(task, completed=elapsed, description=campaign.line())
+            bar.update(task, completed=elapsed, description=campaign.brief())
         elif elapsed >= following:
             following += STATUS_S
             console.print(f"{elapsed:4.0f} s: {campaign.line()}")

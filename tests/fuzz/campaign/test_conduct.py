@@ -256,7 +256,7 @@ def test_a_step_of_shrinking_is_no_case(campaign: Campaign) -> None:
     campaign.hear(0, judged("b", phase="base"))
     assert campaign.drawn == 200
     line = campaign.line()
-    assert line.startswith("1 given and 200 drawn cases, 2.0/s, 790 steps of shrinking, 0 bad"), (
+    assert line.startswith("1 given and 200 drawn cases, 2.0/s, 0 bad, 790 steps of shrinking"), (
         line
     )
     assert "(prover 201 passed)" in line
