@@ -32,7 +32,7 @@ from fuzz.campaign.child import DRAWING, account, at_work
 from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.calls import others
+from fuzz.cases.calls import CALLS, others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, under_others
 from oracles.assembler import judge_log
@@ -67,10 +67,11 @@ def request(text: str, oracles: Iterable[str]) -> str:
     return f"# oracles: {', '.join(oracles)}\n{text}"
 
 
-def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
+def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES, *, most: int = CALLS) -> list[Record]:
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
-    Of a case that the compiler refuses there is one record, `invalid`.
+    Of a case that the compiler refuses there is one record, `invalid`.  Its program is called `most`
+    times with other extents and values.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
@@ -80,7 +81,7 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
-            judge_values(recorder, case, program, wanted)
+            judge_values(recorder, case, program, wanted, most)
     return recorder.records
 
 
@@ -143,7 +144,9 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
     return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
 
 
-def judge_values(recorder: Recorder, case: Case, program: Program, wanted: frozenset[str]) -> None:
+def judge_values(
+    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], most: int = CALLS
+) -> None:
     """Compare what a program returns: with the reference, at many extents, and other schedules."""
     memory = _called(recorder, case, program, wanted, "own launch")
     if memory is None:
@@ -152,7 +155,7 @@ def judge_values(recorder: Recorder, case: Case, program: Program, wanted: froze
         return
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
-        for other in others(case, program):
+        for other in others(case, program, most):
             at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
             at = f"{at or 'other values'}, {other.kind} of seed {other.seed}"
             if _called(recorder, other, program, wanted, at) is None:

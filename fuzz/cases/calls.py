@@ -26,14 +26,14 @@ ELEMENTS = 1 << 11
 with more there are fewer calls."""
 
 
-def others(case: Case, program: Program) -> Iterator[Case]:
-    """Yield other calls of a program, the same for every process.
+def others(case: Case, program: Program, most: int = CALLS) -> Iterator[Case]:
+    """Yield other calls of a program, `most` at most, the same for every process.
 
     First one with other values, then such with other extents, too; what adds up integers exactly is
     also given reals.
     """
     rng = random.Random(f"{case.seed} {case.extents!r} {case.params!r}")
-    most = max(1, min(CALLS, CALLS * ELEMENTS // max(_elements(case), 1)))
+    most = max(1, min(most, CALLS * ELEMENTS // max(_elements(case), 1)))
     kinds: list[Kind] = ["reals"] if case.kind == "reals" else ["integers", "reals"]
     seen = {tuple(case.extents.values())}
     yield replace(case, kind=kinds[-1], seed=case.seed + 1)
