@@ -70,8 +70,8 @@ def request(text: str, oracles: Iterable[str]) -> str:
 def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES, *, most: int = CALLS) -> list[Record]:
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
-    Of a case that the compiler refuses there is one record, `invalid`.  Its program is called `most`
-    times with other extents and values.
+    Of a case that the compiler refuses there is one record, `invalid`.  A program is called `most`
+    times at other extents.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
