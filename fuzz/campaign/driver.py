@@ -36,7 +36,7 @@ from fuzz.failures.shrink import least
 
 ROUND = 150
 """Cases that an engine draws before it begins anew with another seed."""
-SHRINK_S = 45.0
+SHRINK_S = 90.0
 """Time in which one failure is made smaller, at most, also where the campaign ends in it."""
 CORPUS_SHARE = 0.2
 """Part of the time in which cases of the corpus begin."""

@@ -66,6 +66,6 @@ def _answer(name: str, kernel: kir.Kernel, record: Record) -> str:
         return f"not judged: {type(error).__name__}"
     errors = [finding for finding in verdict.findings if finding.severity == "error"]
     if verdict.status is not Status.FAIL:
-        return verdict.status.value
+        return str(verdict.status.value)
     told = replace(record, lines=" ".join(map(str, errors[0].lines)))
     return f"{errors[0].kind} {cause(told, kernel)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text as kernel_text
@@ -54,10 +55,8 @@ def _by_prover(case: Case) -> list[Record]:
     recorder = Recorder(case, to_text(case))
     for program in judges.programs(recorder, case):
         for launch in program.launches:
-            kernel = launch.kernel
-            found = recorder.ask(
-                "prover", kernel.name, lambda k=kernel: prove(k, policy=judges.POLICY)
-            )
+            proof = partial(prove, launch.kernel, policy=judges.POLICY)
+            found = recorder.ask("prover", launch.kernel.name, proof)
             if found is None or found.status is Status.FAIL:
                 return recorder.records
     return recorder.records

@@ -198,9 +198,10 @@ def _with_fusion(case: Case, text: str) -> Iterator[Case]:
 
 def plain_inputs(case: Case) -> Iterator[Case]:
     """Take aligned inputs without gaps, small integers, and the first seed."""
-    for name, value in (("gap", 0), ("offset", 0), ("kind", "integers"), ("seed", 0)):
-        if getattr(case, name) != value:
-            yield replace(case, **{name: value})
+    yield replace(case, gap=0)
+    yield replace(case, offset=0)
+    yield replace(case, kind="integers")
+    yield replace(case, seed=0)
 
 
 def shorter(case: Case) -> Iterator[Case]:
@@ -224,7 +225,8 @@ def plain_params(case: Case) -> Iterator[Case]:
         value = getattr(params, field.name)
         for simple in _simpler(value, hints.get(field.name)):
             try:
-                yield replace(case, params=replace(params, **{field.name: simple}))
+                changed: dict[str, Any] = {field.name: simple}
+                yield replace(case, params=replace(params, **changed))
             except ScheduleError:
                 continue
 
