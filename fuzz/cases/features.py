@@ -13,20 +13,22 @@ from functools import cache
 from itertools import product
 from math import ceil, prod
 from random import Random
+from typing import TypeGuard
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, IterType, TensorView
-from fuser.fusion.ir import reached, tensor_args
+from fuser.fusion.ir import ancestry, reached, tensor_args
 from fuser.fusion.ops import ALL, CASTS, FLOATS, MOVED, OPS, Form
 from fuser.pipeline import tiled
 from fuser.runtime.call import extents_of, kernel_extents, loops_of, with_parts
 from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul import MatmulTiling, sizes
+from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import (
     MAX_STAGES,
     NormParams,
     ReductionParams,
-    TensorCoreParams,
 )
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
@@ -78,14 +80,14 @@ def has_norm(fusion: Fusion) -> bool:
     """
     behind = _behind(fusion)
     for reduction in (tv for tv in behind if _is(tv, Form.REDUCTION)):
-        origin = set(reached([reduction], tensor_args))
+        origin = {*ancestry(reduction)}
         for tv in behind[reduction] - {reduction}:
             if not OPS[tv.op].pointwise:
                 continue
             args = tensor_args(tv)
             low = [a for a in args if a in behind[reduction] and _stretches(a, tv)]
             whole = [a for a in args if a not in low and not _stretches(a, tv)]
-            if low and any(origin & set(reached([a], tensor_args)) for a in whole):
+            if low and any(origin & {*ancestry(a)} for a in whole):
                 return True
     return False
 
@@ -137,7 +139,7 @@ class Kernel:
     @property
     def way(self) -> str:
         """How the CTAs of a tile put together what they have."""
-        return self.params.meet if self.sharing > 1 and _shares(self.params) else "alone"
+        return self.params.meet if _shares(self.params) and self.sharing > 1 else "alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,9 @@ def plan(case: Case) -> Plan:
         sharing = schedule.splits if _shares(schedule) else 1
         if isinstance(tiles, MatmulTiling):
             kind = "product"
-            if sharing > 1 and schedule.meet != "cluster":
+            if _shares(schedule) and sharing > 1 and schedule.meet != "cluster":
                 _, depths = sizes(segment.domain, loops_of(segment.domain, values))
-                sharing = min(sharing, *(ceil(depth / schedule.tile[2]) for depth in depths))
+                sharing = min(sharing, *(ceil(depth / schedule.tile[-1]) for depth in depths))
         elif isinstance(schedule, NormParams):
             kind = "rows"
         elif isinstance(tiles, ReductionTiling):
@@ -194,8 +196,8 @@ def identity(case: Case, found: Plan) -> Hashable:
     return sources, tuple(kernel.lengths for kernel in found.kernels), case.kind
 
 
-def _shares(params: Params) -> bool:
-    return isinstance(params, ReductionParams | TensorCoreParams)
+def _shares(params: Params) -> TypeGuard[ReductionParams | MatmulParams | AmpereParams]:
+    return isinstance(params, ReductionParams | MatmulParams | AmpereParams)
 
 
 def _length(extent: int, tile: int) -> str:
@@ -211,7 +213,9 @@ def _length(extent: int, tile: int) -> str:
 
 def cells(case: Case, found: Plan) -> set[Cell]:
     """Return the cells that a case is in."""
-    made = {("operation", tv.op, str(_first(tv))) for tv in live(case.fusion) if tv.op != "input"}
+    made: set[Cell] = {
+        ("operation", tv.op, str(_first(tv))) for tv in live(case.fusion) if tv.op != "input"
+    }
     seen = [(arg, _form(tv)) for tv in live(case.fusion) for arg in tensor_args(tv)]
     seen += [(tv, "output") for tv in case.fusion.outputs]
     made |= {("pair", _form(_through(tv)), form) for tv, form in seen}

@@ -20,6 +20,7 @@ from fuser.fusion.ops import OPS, Rule
 from fuser.fusion.promotion import promote
 from fuser.fusion.recorder import Recorder
 from fuzz.cases import draft as on
+from fuzz.cases.case import SMALL
 from fuzz.cases.draft import LARGEST, POINTWISE, Draft, rarely
 
 BLOCKS = ("step", "diamond", "normalize", "idiom", "join")
@@ -156,7 +157,7 @@ class Given:
         made = self.draft.fd.define_tensor([self.draft.axes[n] for n in axes], dtype)
         if len(axes) < self.x.rank:
             made = self.ops.broadcast(made, [n not in axes for n in range(self.x.rank)])
-        return self.draft.add(made, on.SMALL)
+        return self.draft.add(made, SMALL)
 
     def _wide(self, tv: TensorView) -> TensorView:
         self.draft.used.add(tv.name)
@@ -180,7 +181,7 @@ def _rms_norm(g: Given) -> TensorView:
 
 
 def _add_rms_norm(g: Given) -> TensorView:
-    x = g.draft.add(g.ops.add(g.x, g.whole()), on.SMALL)  # which nobody uses: an output
+    x = g.draft.add(g.ops.add(g.x, g.whole()), SMALL)  # which nobody uses: an output
     return g.ops.mul(g.ops.rms_norm(x, g.along, None, 1e-6), g.columns())
 
 
@@ -218,14 +219,14 @@ def _quantized(g: Given) -> TensorView:
     """Quantise by the largest magnitude of a row; the scale is an output."""
     ops, whole = g.ops, g.draw(st.booleans()) and g.draft.allows("8 bits")
     most = ops.maximum(g.reduce("max", ops.abs(g.x)), 1e-8)
-    scale = g.draft.add(ops.div(most, 127.0 if whole else 448.0), on.SMALL)
+    scale = g.draft.add(ops.div(most, 127.0 if whole else 448.0), SMALL)
     if whole:
         small = ops.cast(ops.clamp(ops.round(ops.div(g.x, scale)), -127.0, 127.0), "i8")
     else:
         small = ops.clamp(ops.div(g.x, scale), -448.0, 448.0)
         small = ops.cast(small, "f8e4m3" if g.draft.allows("8 bits") else "bf16")
     if g.draw(st.booleans()):
-        g.draft.add(ops.set(g.x), on.SMALL)  # an output
+        g.draft.add(ops.set(g.x), SMALL)  # an output
     return ops.mul(ops.cast(small, "f32"), scale)
 
 
@@ -297,7 +298,7 @@ def _idiom(draw: st.DrawFn, draft: Draft, a: TensorView, some: list[Idiom]) -> T
     draft.used.add(a.name)
     wide = a if a.dtype is DType.F32 else draft.fd.ops.cast(a, "f32")
     made = of(Given(draw, draft, ops, wide, along))
-    return draft.add(made, on.SMALL)
+    return draft.add(made, SMALL)
 
 
 class Damaged:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion
-from fuser.fusion.ir import Meet
+from fuser.fusion.ir import Meet, tensor_args
 from fuser.fusion.ops import reduced_axes
 from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
@@ -222,12 +222,13 @@ def extents(
         many = params.splits
         turns += [cols * many, rows * many, cols * (2 * many - 1)]
         edges += [cols * many - 1, rows * many + 1, rows * 2 * many] * 2
+    many = params.splits if isinstance(params, ReductionParams) else 1
     even = draw(st.booleans()) or (_wants_even(params) and not rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found: dict[str, int] = {}
     long = _reduced(fusion) if isinstance(params, ReductionParams) else []
     for name in long:  # several steps of what CTAs share, mostly
-        steps = [max(rows, cols) * n for n in (2, params.splits, 2 * params.splits - 1, 3)]
+        steps = [max(rows, cols) * n for n in (2, many, 2 * many - 1, 3)]
         fitting = [n for n in steps if n ** _uses(fusion, name) <= left]
         if fitting and not rarely(draw):
             found[name] = draw(st.sampled_from(fitting)) - (0 if even else draw(st.integers(0, 1)))
@@ -393,7 +394,11 @@ def _reduces_columns(fusion: Fusion) -> bool:
 
 def _reduced(fusion: Fusion) -> list[str]:
     """Return the symbols of what is reduced, each once."""
-    every = (tv.args[0].logical[axis].extent for tv in fusion.tensors for axis in reduced_axes(tv))
+    every = (
+        tensor_args(tv)[0].logical[axis].extent
+        for tv in fusion.tensors
+        for axis in reduced_axes(tv)
+    )
     return [str(n) for n in dict.fromkeys(every) if not isinstance(n, int)]
 
 

@@ -39,6 +39,7 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
+_TYPES = {dtype.name: dtype for dtype in DType}
 PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
 POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
 ROWS = NormParams((16, 300), 1, 2, None, "direct", "direct", lanes=4)
@@ -88,12 +89,12 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
     """Cases that are in a cell of the table, if they can be."""
     match wish:
         case ("operation", "mma", dtype):
-            fusions_ = product_fusions(max_ops=3, dtype=DType(dtype), exact=True)
+            fusions_ = product_fusions(max_ops=3, dtype=_TYPES[dtype], exact=True)
             return draw(product_cases(kinds=kinds, of=fusions_))
         case ("operation", op, dtype):
             exact = op not in INEXACT | {"mean"} and "integers" in kinds and draw(st.booleans())
-            exact = exact and not (op in ("floor_div", "remainder") and DType(dtype).is_float)
-            one = single_op_fusions(op=op, dtype=DType(dtype), exact=exact, more=4)
+            exact = exact and not (op in ("floor_div", "remainder") and _TYPES[dtype].is_float)
+            one = single_op_fusions(op=op, dtype=_TYPES[dtype], exact=exact, more=4)
             return draw(pointwise_cases(kinds=("integers",) if exact else kinds[-1:], of=one))
         case ("schedule", family, depth, way):
             depths = [n for n, name in DEPTHS.items() if name == depth]
