@@ -32,6 +32,7 @@ from fuzz.exit_code import FAILED, HARNESS, Command
     default=Path("reports", "out", "ledger.sqlite"),
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
+    help="File that gets all samples.",
 )
 @click.option("--workers", default=1, help="Processes that compile before anything is timed.")
 def main(

@@ -110,7 +110,8 @@ def main(count: int, seed: int, write: Path | None, against: Path | None) -> Non
     lines = list(differences(run.answers, old.answers)) if old else []
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
-    sys.exit(CLEAN if not lines or lines[-1].endswith(" 0 differ") else FAILED)
+    same = not lines or lines[-1].endswith(" 0 differ")
+    sys.exit(CLEAN if same else FAILED)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def _product(
     elif not sides.batch and sides.cols and draw(st.booleans()):
         return _linear(draw, products, sides, shared=shared)
     a = _shared(draw, products, a_names) if shared else None
-    a = a or operand(draw, products, a_names)
+    a = operand(draw, products, a_names) if a is None else a
     b = operand(draw, products, b_names, stretched=(*sides.batch, *sides.sums))
     if mapped or not _is_matmul(sides):
         return _mapped(draw, products, sides, (a, a_names), (b, b_names))
@@ -181,7 +181,7 @@ def _linear(
 ) -> tuple[TensorView, Names]:
     x_names = (*sides.rows, *sides.sums)
     x = _shared(draw, products, x_names) if shared else None
-    x = x or operand(draw, products, x_names)
+    x = operand(draw, products, x_names) if x is None else x
     w = operand(draw, products, (*sides.cols, *sides.sums), stretched=sides.sums)
     x, w = bounded(products, x, w)
     bias = None

@@ -70,7 +70,12 @@ def write(found: dict[str, Entry], file: Path = FILE) -> None:
 @click.argument("scripts", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--note", default="", help="What people should know of those that are added.")
 @click.option("--fixed", metavar="ID", multiple=True, help="Mark a failure as fixed.")
-@click.option("--file", default=FILE, type=click.Path(dir_okay=False, path_type=Path), hidden=True)
+@click.option(
+    "--file",
+    default=FILE,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where known failures are kept.",
+)
 def main(scripts: tuple[Path, ...], note: str, fixed: tuple[str, ...], file: Path) -> None:
     """Add the failures of SCRIPTS, which must still fail, to those known; show them all."""
     found, today = entries(file), datetime.now(UTC).date().isoformat()

@@ -42,7 +42,10 @@ def test_nights_are_a_line_each(path: Path) -> None:
 
 def test_a_run_is_shown_as_its_campaign_ended(path: Path) -> None:
     """And a case with its text."""
-    assert "without a repro: prover WAR direct/tma: line 20" in run("show", "--ledger", path).stdout
+    assert (
+        "prover WAR direct/tma: new, 1 case, without a repro: line 20"
+        in run("show", "--ledger", path).stdout
+    )
     one = run("show", "night1", "--case", "b", "--ledger", path)
     assert one.stdout == "# case b\n# prover k2: fail WAR line 20\n"
 

@@ -121,7 +121,7 @@ class _Rearranging:
             (source,) = tensor_args(tv)
             made = None if _is_free(source) else self.seen(_move(tv), source)
             if made is None or old not in self.fusion.outputs:
-                return made or tv
+                return tv if made is None else made
             if OPS[made.op].pointwise:
                 self.tensors.append(replace(made, name=tv.name, number=tv.number))
                 return self.tensors[-1]

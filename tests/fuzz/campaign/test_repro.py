@@ -33,7 +33,7 @@ def test_a_script_holds_the_case_and_runs_alone(tmp_path: Path) -> None:
     failed = record("x", status="fail", kind="race", reason='a "quoted" reason\nin two lines')
     path = write(failed, text, folder=tmp_path)
     assert path.name.startswith("prover_race_")
-    assert "# python 3." in path.read_text()
+    assert ", python 3." in path.read_text()
     assert to_text(from_text(path.read_text())) == text
     done = subprocess.run(
         [sys.executable, str(path)],

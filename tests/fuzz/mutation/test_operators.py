@@ -165,7 +165,7 @@ def test_a_representative_that_does_not_build_is_a_failure(
 ) -> None:
     """It was not a lost worker's fault, nor a user's."""
 
-    def broken(*_: object) -> Program:
+    def broken(*_: object, **__: object) -> Program:
         raise error
 
     monkeypatch.setattr(sys.modules["fuzz.cases.case"], "build", broken)
