@@ -147,10 +147,15 @@ class _Lives:
 def _accesses(
     body: tuple[kir.Stmt, ...], around: tuple[kir.Stmt, ...], path: tuple[int, ...]
 ) -> Iterator[tuple[str, _Access]]:
-    """Yield every access of a buffer, writes of a statement before its reads."""
+    """Yield every access of a buffer, writes of a statement before its reads.
+
+    Sums of one body are handed on together (`serialize_split_k`): all are staged before the first
+    is copied.
+    """
+    meetings = [stmt.staged for stmt in body if isinstance(stmt, kir.GridSum) and stmt.staged]
     for n, stmt in enumerate(body):
         here = (*path, n)
-        staged = (stmt.staged,) if isinstance(stmt, kir.GridSum) and stmt.staged else ()
+        staged = meetings if isinstance(stmt, kir.GridSum) else ()
         for slots, written in (((*writes(stmt), *staged), True), (reads(stmt), False)):
             for slot in slots:
                 far = slot.cta is not None
