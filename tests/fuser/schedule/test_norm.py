@@ -217,7 +217,7 @@ def test_kernels_one_after_the_other_compute_what_the_fusion_does(data: st.DataO
         part = segment.fusion
         made = evaluate(part, [known[arg.name] for arg in part.inputs])
         known |= {
-            tv.name: one.value.to(TORCH[tv.dtype])
+            tv.name: one.value.to(getattr(torch, tv.dtype.torch_name))
             for tv, one in zip(part.outputs, made, strict=True)
         }
         kept = {*range(len(segment.domain.extents))} - {*segment.domain.rows}
@@ -226,7 +226,7 @@ def test_kernels_one_after_the_other_compute_what_the_fusion_does(data: st.DataO
             assert {*segment.domain.rows} <= {*reduction.walked}
     for tv, want in zip(fusion.outputs, evaluate(fusion, given_), strict=True):
         found = torch.as_tensor(known[tv.name])
-        assert torch.equal(found, want.value.to(TORCH[tv.dtype])), str(fusion)
+        assert torch.equal(found, want.value.to(getattr(torch, tv.dtype.torch_name))), str(fusion)
 
 
 @pytest.mark.parametrize("columns", [1, 62, 300, 1024, 4096, 8192, 16384, 32768, 131072])
