@@ -277,7 +277,14 @@ class _Views:
     def _rounded(self, tv: TensorView, by: TensorView) -> TensorView:
         """Return an operand of a product in its own type, which memory on the way may not have."""
         made = self._given(tv, by)
-        return made if made.dtype is tv.dtype else self._copied(tv)
+        if made.dtype is not tv.dtype:
+            return self._copied(tv)
+        if tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
+            (source,) = tensor_args(tv)
+            inner = self._rounded(source, tv)
+            if inner is not self._given(source, tv):
+                return self._add(replace(tv, name=f"{tv.name}_rounded", args=(inner,)))
+        return made
 
     def _copied(self, tv: TensorView) -> TensorView:
         """Return a copy of what lies in memory, under the name that a user knows."""
