@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from fuzz.campaign.record import (
     COLUMNS,
     SCHEMA,
+    UPGRADE,
     VERSION,
     Record,
     Timing,
@@ -83,9 +84,13 @@ class Ledger:
             raise
 
     def _prepare(self) -> None:
-        """Make the tables of a new file; in an older one write nothing."""
+        """Make the tables of a new file, or bring an older one up; else write nothing."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        while version in UPGRADE:
+            step = f"{UPGRADE[version]}; PRAGMA user_version={version + 1}"
+            self._db.executescript(f"BEGIN; {step}; COMMIT;")
+            version += 1
         if version != VERSION and (version, tables) != (0, 0):
             raise self._refused(
                 f"version {version}, this program writes {VERSION}; move it away, or name another "

@@ -181,7 +181,7 @@ ROOF = "copy"
 """Peers whose name begins so show what the memory can do; nobody would use them instead."""
 
 VERSION = 4
-"""`PRAGMA user_version` of a ledger with these tables; there is one version, others are refused."""
+"""`PRAGMA user_version` of a ledger with these tables."""
 
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL,
@@ -199,6 +199,25 @@ CREATE TABLE IF NOT EXISTS timings (run TEXT, {", ".join(f.name for f in fields(
 """Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows.
 
 What belongs to a run names it in its first column; the id of a run is the same on all machines."""
+
+UPGRADE = {
+    1: "ALTER TABLE records ADD COLUMN witness TEXT DEFAULT ''",
+    2: "ALTER TABLE records ADD COLUMN confirmed TEXT DEFAULT ''",
+    3: "; ".join(
+        (
+            *(
+                f"ALTER TABLE records ADD COLUMN {name} TEXT DEFAULT ''"
+                for name in ("lines", "cause", "failure", "skeleton", "kernel")
+            ),
+            "ALTER TABLE runs RENAME TO nameless",
+            SCHEMA.strip().removesuffix(";"),
+            "INSERT INTO runs SELECT run, started, facts, lower(hex(randomblob(16))) "
+            "FROM nameless ORDER BY rowid",
+            "DROP TABLE nameless",
+        )
+    ),
+}
+"""What turns a ledger of an older version into one of the next."""
 
 
 PROTOCOL = frozenset({"arrivals", "bytes", "deadlock", "init", "parity"})

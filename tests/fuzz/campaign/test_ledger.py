@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from records import record
 
 from fuzz.campaign.ledger import Ledger, LedgerError, Totals, failures
-from fuzz.campaign.record import VERSION, Record, signature
+from fuzz.campaign.record import COLUMNS, VERSION, Record, signature
 from fuzz.exit_code import HARNESS, USAGE, CannotWrite
 
 WRITER = """
@@ -211,6 +212,41 @@ def test_records_take_only_known_words() -> None:
     """A misspelt status would fall out of every total."""
     with pytest.raises(ValueError, match="pick one of"):
         record("a", status="passed")
+
+
+FIRST = COLUMNS[: COLUMNS.index("witness")]
+"""Columns of records in version 1, besides the run."""
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_ledger_of_an_older_version_is_brought_up(version: int, tmp_path: Path) -> None:
+    """Weeks of campaigns are not thrown away for a new column."""
+    path = tmp_path / "old.sqlite"
+    names = [*FIRST, *("witness", "confirmed")[: version - 1]]
+    values = {**asdict(record("a")), "witness": "{}", "confirmed": "order"}
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE runs (run TEXT PRIMARY KEY, started TEXT, facts TEXT)")
+        db.execute("CREATE TABLE rounds (run TEXT, worker INTEGER, round INTEGER)")
+        db.execute('CREATE TABLE cases ("case" TEXT PRIMARY KEY, text TEXT NOT NULL)')
+        db.execute('CREATE TABLE repros (run TEXT, signature TEXT, "case" TEXT, path TEXT)')
+        columns = ", ".join(f'"{name}"' for name in names)
+        key = 'PRIMARY KEY (run, "case", oracle, subject, mutant, phase)'
+        db.execute(f"CREATE TABLE records (run TEXT, {columns}, {key})")
+        for run in ("night", "night.2"):
+            db.execute("INSERT INTO runs VALUES (?, '2026-11-01T00:00:00+00:00', '{}')", (run,))
+            row = (run, *(values[name] for name in names))
+            db.execute(f"INSERT INTO records VALUES ({', '.join('?' * len(row))})", row)
+        db.execute(f"PRAGMA user_version={version}")
+    with Ledger(path) as book:
+        assert book.resume("night") == "night.2"
+        book.hold()
+        book.append("night", [record("b", witness="{}", confirmed="order", kernel="k")])
+        old = ("{}" if version > 1 else "", "order" if version > 2 else "", "")
+        kept = [(r.witness, r.confirmed, r.kernel) for r in book.records("night")]
+        assert kept == [old, ("{}", "order", "k")]
+    with Ledger(tmp_path / "new.sqlite") as book:
+        assert book.merge(path) == 3
+        assert book.merge(path) == 0
 
 
 def fill(book: Ledger, run: str) -> None:
