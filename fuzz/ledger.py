@@ -12,19 +12,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fuzz.campaign import summary
-from fuzz.campaign.ledger import PRUNED, Ledger
+from fuzz.campaign.ledger import PRUNED, Ledger, ledger_option
 from fuzz.exit_code import Group
 
 WIDE = 160
 """Columns of a table in a file or a pipe."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-LEDGER = click.option(
-    "--ledger",
-    default=Path("reports", "out", "ledger.sqlite"),
-    show_default=True,
-    type=FILE,
-    help="The file.",
-)
+LEDGER = ledger_option("The file.")
 
 
 @click.group(cls=Group)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fuser.runtime.executable import device_present
+from fuzz.campaign.ledger import ledger_option
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, USAGE, Command, worst
 
 SAYS = {
@@ -61,13 +62,7 @@ def stages(seconds: float, seed: int, ledger: Path, days: float) -> Iterator[Sta
     help="Of the campaign; the crosschecks judge a kernel for every four.",
 )
 @click.option("--seed", type=int, show_default="a fresh one", help="Of all that is drawn.")
-@click.option(
-    "--ledger",
-    default=Path("reports", "out", "ledger.sqlite"),
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where records go; the report lies beside it.",
-)
+@ledger_option("Where records go; the report lies beside it.")
 @click.option(
     "--days", default=30.0, show_default=True, help="Records of older runs go, their totals stay."
 )

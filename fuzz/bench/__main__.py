@@ -15,7 +15,7 @@ from fuzz.bench import pointwise, shapes
 from fuzz.bench.row import PRACTICAL_BYTES, PRACTICAL_FLOPS, measure, medians, table
 from fuzz.bench.rows import compile_ahead, rows
 from fuzz.campaign.environment import machine, versions
-from fuzz.campaign.ledger import Ledger
+from fuzz.campaign.ledger import Ledger, ledger_option
 from fuzz.campaign.record import BENCH
 from fuzz.exit_code import FAILED, HARNESS, Command
 
@@ -27,13 +27,7 @@ from fuzz.exit_code import FAILED, HARNESS, Command
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
 @click.option("--random", "drawn", type=click.IntRange(min=1), help="Draw so many shapes a kind.")
 @click.option("--seed", default=0, help="Seed of the shapes that are drawn.")
-@click.option(
-    "--ledger",
-    default=Path("reports", "out", "ledger.sqlite"),
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File that gets all samples.",
-)
+@ledger_option("File that gets all samples.")
 @click.option("--workers", default=1, help="Processes that compile before anything is timed.")
 def main(
     out: Path | None,

@@ -25,7 +25,7 @@ from fuzz.campaign.child import account, add
 from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, Skipped, Spent
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
-from fuzz.campaign.ledger import Fact, Ledger
+from fuzz.campaign.ledger import Fact, Ledger, ledger_option
 from fuzz.campaign.record import CPU_S, PHASES, SHORT, Record, signature
 from fuzz.campaign.record import FAILED as FAILURES
 from fuzz.cases.params import FAMILIES
@@ -348,13 +348,7 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     callback=_shard,
     help="Part of parts: each draws other cases; `python -m fuzz.ledger merge` joins the ledgers.",
 )
-@click.option(
-    "--ledger",
-    default=Path("reports", "out", "ledger.sqlite"),
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where records go; report, scripts and corpus lie beside it.",
-)
+@ledger_option("Where records go; report, scripts and corpus lie beside it.")
 @click.option(
     "--gpu",
     default="auto",

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from filelock import FileLock, Timeout
@@ -38,6 +39,20 @@ _OTHER = "name another file with --ledger; `sqlite3 FILE .recover` saves what is
 
 PRUNED = "pruned"
 """The fact of a run whose records are gone: since when."""
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def ledger_option(says: str) -> Callable[[F], F]:
+    """Return the option --ledger of a command: what it is to that command, for its help."""
+    return click.option(
+        "--ledger",
+        default=Path("reports", "out", "ledger.sqlite"),
+        show_default=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        help=says,
+    )
 
 
 class LedgerError(click.ClickException):

@@ -28,6 +28,7 @@ from fuzz.campaign import gpu
 from fuzz.campaign.child import LIMIT_S, Child, Lost
 from fuzz.campaign.environment import versions
 from fuzz.campaign.judge import CPU_ORACLES
+from fuzz.campaign.ledger import ledger_option
 from fuzz.campaign.record import FAILED, Record, failures
 from fuzz.cases.case import Case, case_id, from_text, to_text
 from fuzz.exit_code import CLEAN, HARNESS, Command, worst, writing
@@ -198,13 +199,7 @@ def _of_ledger(ledger: Path, name: str) -> Case:
 @click.command(cls=Command)
 @click.argument("scripts", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--case", "cases", multiple=True, metavar="ID", help="A case of the ledger; or more.")
-@click.option(
-    "--ledger",
-    default=Path("reports", "out", "ledger.sqlite"),
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where --case looks.",
-)
+@ledger_option("Where --case looks.")
 @click.option("--bisect", "bisected", is_flag=True, help="Name the pass that a failure is of.")
 def main(scripts: tuple[Path, ...], cases: tuple[str, ...], ledger: Path, bisected: bool) -> None:
     """Replay SCRIPTS, or cases of a ledger, before all oracles; exit with 1 if one still fails.
