@@ -246,7 +246,7 @@ def main(
         run = book.start(f"gpu-seed{seed_}", facts)
 
         def judge(case: Case) -> None:
-            if time.monotonic() > start + seconds or len(seen) >= most:
+            if time.monotonic() > end or len(seen) >= most:
                 raise _Enough
             text = to_text(case)
             if text in seen or (shared and splits_of(case) == 1):
@@ -264,6 +264,7 @@ def main(
 
         for number, family in enumerate(families, start=1):
             most = per_family * number
+            end = start + seconds * number / len(families)  # the last ones get their share, too
             chosen = settings(
                 max_examples=3 * per_family * (MOST_ALONE if shared else 1),  # some come twice
                 database=None,

@@ -17,9 +17,9 @@ from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.explorer.machine import Machine
 from oracles.explorer.memory import all_written
-from oracles.explorer.plan import Plan, value
+from oracles.explorer.plan import Plan, TooMany, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.search import Search, TooMany
+from oracles.explorer.search import Search
 from oracles.explorer.state import Access
 from oracles.explorer.unroll import unroll
 from oracles.explorer.witness import tell
@@ -219,11 +219,10 @@ class _Reading:
             finding = Finding(defect.kind, defect.where, says, launch=shown)
             self.looked += search.states if search else 0
             return self._answer(Status.FAIL, (finding,), f"{self.looked} states")
-        except TooMany:
-            assert search is not None, "a search counted"
-            self.looked += search.states
-            reason = f"more than {self.states} states ({search.loose})"
-            return self._answer(Status.UNKNOWN, (), reason)
+        except TooMany as many:
+            self.looked += search.states if search else 0
+            at = f" ({search.loose})" if search else ""
+            return self._answer(Status.UNKNOWN, (), f"{many}{at}")
         except NotModelled as construct:
             return self._answer(Status.UNSUPPORTED, (), str(construct))
         found = tuple(

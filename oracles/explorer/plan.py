@@ -21,6 +21,9 @@ from oracles.explorer.state import EMPTY_SLOT, Agent, State
 from oracles.explorer.tiles import Shape
 
 Values = dict[Var, int]
+EVENTS = 16_000
+"""Events of a launch at most: a set of earlier ones is kept for each.  These take 0.5 GB, twice as
+many 1.3 GB (measured)."""
 
 
 def value(expr: Expr, values: Mapping[Var, int]) -> int:
@@ -119,6 +122,10 @@ class Election:
     integer: tuple[int, int]
     ctas: int
     body: int = 0
+
+
+class TooMany(Exception):
+    """More states, or events, than allowed."""
 
 
 @dataclass(slots=True)
@@ -271,7 +278,15 @@ class Plan:
             raise Defect(rule, kind, where, says)
 
     def event(self) -> int:
-        """Return a new event."""
+        """Return a new event.
+
+        Raises
+        ------
+        TooMany
+            If there are `EVENTS` already.
+        """
+        if self.events == EVENTS:
+            raise TooMany(f"more than {EVENTS} events")
         self.events += 1
         return 1 << self.events
 

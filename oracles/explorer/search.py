@@ -58,6 +58,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from oracles.explorer.machine import Choice, Machine
+from oracles.explorer.plan import TooMany
 from oracles.explorer.rules import Rule
 from oracles.explorer.state import Op, State, Step
 
@@ -67,10 +68,6 @@ SHOWN = 2000
 """States in which to look for what comes of an arrival that may be early."""
 LAST = 10
 """Steps that a witness tells."""
-
-
-class TooMany(Exception):
-    """More states than allowed."""
 
 
 @dataclass(slots=True)
@@ -136,7 +133,7 @@ class Search:
     def _count(self) -> None:
         self.states += 1
         if self.states > self.limit:
-            raise TooMany
+            raise TooMany(f"more than {self.limit} states")
 
     def _settle(self, st: State) -> None:
         machine, busy = self.machine, True

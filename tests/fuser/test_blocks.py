@@ -97,4 +97,14 @@ def test_the_device_computes_what_the_fusion_says(name: str) -> None:
     for mine, theirs in zip(
         Executable(block.fusion(block.real))(*given), block.wanted(given), strict=True
     ):
-        assert torch.allclose(mine.double(), theirs, rtol=0.15, atol=0.02 * float(theirs.std()))
+        off = (mine.double() - theirs).abs()
+        assert bool((off <= 0.15 * theirs.abs() + 0.01 * _of_rows(theirs)).all())
+
+
+def _of_rows(x: torch.Tensor) -> torch.Tensor:
+    """Return the size of each row: a sum of bf16 products may cancel, and keeps their roundings.
+
+    The deviation of all elements is no measure: the first rows of causal attention are means of a
+    few values, ten times as large as the others.
+    """
+    return x.abs().amax(-1, keepdim=True) if x.ndim else x.abs()

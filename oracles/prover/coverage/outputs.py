@@ -183,7 +183,8 @@ TMA_BOX = 256
 ACCESS, CP_ASYNC = (1, 2, 4, 8, 16), (4, 8, 16)
 """Bytes that one access of a thread moves, and one cp.async; PTX ISA, "ld", "st", "cp.async"."""
 MATRIX_ROW = 16
-"""Bytes of a row of `ldmatrix`, at a multiple of that; PTX ISA, "ldmatrix"."""
+"""Bytes of a row of a matrix in shared memory, at a multiple of that; PTX ISA, "ldmatrix",
+"wgmma, shared memory matrix layout"."""
 Claim = tuple[str, str]
 """Kind of finding, and what is wrong; empty where nothing is."""
 
@@ -270,7 +271,10 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.Wgmma(acc, a, _, _, b_transposed, a_transposed) as product:
             across = [_tile(slot, turned=b_transposed) for slot in product.columns]
             shapes = _tile(a, turned=a_transposed), _joined(across)
-            return [_held(site, acc), _multiplied(_tile(acc), *shapes), *_behind(product)]
+            operands = [slot for slot in (a, *product.columns) if isinstance(slot, kir.Slot)]
+            starts = [_starts(slot.buffer, MATRIX_ROW) for slot in operands]
+            fits = _multiplied(_tile(acc), *shapes)
+            return [_held(site, acc), fits, *_behind(product), *starts]
         case kir.Mma(acc, a, b):
             held = (_held(site, part) for part in (acc, a, b))
             return [*held, _multiplied(_tile(acc), _tile(a), _tile(b))]
@@ -309,19 +313,23 @@ def _bulk(
         if e != tensor.extents[-1] and (not isinstance(e, int) or e * nbytes % TMA_ROW)
     ]
     row, whole = box.shape[-1] * nbytes, prod(box.shape) * nbytes
-    unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
-    odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
     sizes = f"a box of {whole} bytes, a slot of {buffer.slot_nbytes}"
     claims = (
         (told or box.limit == tensor.extents, "the engine clips at the extents only"),
         (not cut, f"a map from or to {cut}, no multiple of {TMA_ROW} bytes for sure"),
         (whole == buffer.slot_nbytes, sizes),
         (max(box.shape) <= TMA_BOX, f"more than {TMA_BOX} elements an axis"),
-        (not odd, f"a slot starts at byte {odd}, no multiple of {unit}"),
         (row % TMA_ROW == 0, f"rows of {row} bytes"),
         (tensor.strides[-1] == 1, "the last stride is not the literal 1"),
     )
-    return [_claim("bounds", *claim) for claim in claims]
+    return [_starts(buffer, TMA_SHARED), *(_claim("bounds", *claim) for claim in claims)]
+
+
+def _starts(buffer: kir.Buffer, unit: int) -> Claim:
+    """Claim that slots start where an engine takes them to: its swizzle goes by the address."""
+    unit = max(unit, SWIZZLE_ROWS * buffer.swizzle)
+    odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
+    return _claim("bounds", not odd, f"a slot starts at byte {odd}, no multiple of {unit}")
 
 
 def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:

@@ -482,6 +482,8 @@ class Form:
         rounds = known.low - (base or 0)
         if unknown.atom in self._abstraction.apart:
             rounds = 0
+        elif base is not None and rounds < 0 and unknown not in self._leads:
+            rounds = max(rounds, self._abstraction.passed(self._scene.state, unknown, base) - base)
         return (
             unknown.atom, outer, unknown.use, known.exact, base is None, rounds,
             min(known.low, limit), self._leads.get(unknown, -1),
@@ -613,7 +615,7 @@ class Abstraction:
                 if one.alone and not any(loop.name in one.names for loop in a.loops):
                     env |= dict.fromkeys(one.names, 0)
                 margin = known.low - one.test.bound(env)
-                margin = max(margin, -1) if one.rises and known.exact else margin
+                margin = max(margin, -1) if one.rises else margin
                 out.append(min(margin, 0) if one.falls else margin)
         return tuple(out)
 
@@ -632,6 +634,29 @@ class Abstraction:
             and a.at <= min(one.last, _until(a, unknown, one.last, one.inner))
         )
         return max((self._world.most.get(unknown.atom, 0), *numbers))
+
+    def passed(self, state: State, unknown: Unknown, base: int) -> int:
+        """Return a number that threads in loops of this length compare it with no more; 0 if any.
+
+        They are in round `base`, or later.  A loop whose end is a condition on several counts goes
+        on beyond some of them: whether one of those is known to be a little less makes no
+        difference, since all that is asked is whether it is more.
+        """
+        world = self._world
+        bounds = []
+        for a in state.agents:
+            program = world.code.programs[a.kind.index]
+            own = frozenset(
+                i.name for i in program if isinstance(i, Enter) and i.atom == unknown.atom
+            )
+            for i in () if a.done else program:
+                for test in comparisons_of(i.test) if isinstance(i, Branch | Enter) else ():
+                    names = frozenset(v.name for v in variables(test.expr)) & world.code.moving
+                    if test.atom == unknown.atom and names & own:
+                        if not (names <= own and _grows(test.expr, own)):
+                            return 0
+                        bounds.append(test.bound(dict.fromkeys(names, base)))
+        return min(bounds, default=base + 1) - 1
 
     # --- leads ----------------------------------------------------------------------------------
 

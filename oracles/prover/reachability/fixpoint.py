@@ -60,6 +60,7 @@ from oracles.prover.reachability.code import (
     Set,
     Several,
     assemble,
+    compared,
 )
 from oracles.prover.reachability.ctas import Reading, apart, crews, private, readings, single
 from oracles.prover.reachability.path import Assigned, Decided, Recorder, Served, Split, Tested
@@ -817,7 +818,8 @@ class Exploration:
         shown = max(v.trips for v in self.findings.errors)
         enters = [i for i in code.instructions if isinstance(i, Enter)]
         nests = any(i.depth for i in enters)
-        inner = {i.atom for i in enters if i.atom >= 0 and (i.depth or not nests)}
+        ends = [_ended_by(i) for i in enters if i.atom >= 0 and (i.depth or not nests)]
+        inner = frozenset[int]().union(*ends)
         # what shows late is asked late first: the short lengths before it have shown nothing
         late = (shown, shown + 1) if shown >= PINNED else ()
         for trips in (*late, *range(PINNED)):
@@ -831,6 +833,12 @@ class Exploration:
                 self.findings.go_back(again.findings, asked=False)
                 return True
         return False
+
+
+def _ended_by(loop: Enter) -> frozenset[int]:
+    """Return the counts that end a loop: its length, or those that stand in its test instead."""
+    asked = compared(loop.test)
+    return frozenset({loop.atom}) if loop.atom in asked else asked
 
 
 def _loose(code: Code) -> bool:

@@ -71,12 +71,15 @@ def test_one_kernel_serves_every_shape_of_its_class() -> None:
 
 @pytest.mark.gpu
 def test_a_call_costs_at_most_20_us_beyond_the_launch() -> None:
-    """Host time of a repeated call against a bare launch of the same kernel."""
+    """Host time of a repeated call against a bare launch of the same kernel; the least of five.
+
+    Other processes on the machine only add to it.
+    """
     run = Executable(bias_gelu())
     x = torch.randn(64, 512, device="cuda").bfloat16()
     bias = torch.randn(512, device="cuda").bfloat16()
-    called, bare = run.host_cost(x, bias, 1.0)
-    assert called - bare <= 20, f"call {called:.1f} us, bare launch {bare:.1f} us"
+    costs = [run.host_cost(x, bias, 1.0) for _ in range(5)]
+    assert min(called - bare for called, bare in costs) <= 20, costs
 
 
 @pytest.mark.gpu

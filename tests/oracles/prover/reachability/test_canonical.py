@@ -23,7 +23,7 @@ from fuser.cookbook.ring import (
 )
 from fuser.cookbook.sum import IN, SUM_NBYTES, C, R, X, Y, sum_box, sum_kernel, sum_slots
 from fuser.dtype import DType
-from fuser.expr import Expr, Kind, Op, Var, ceildiv, eq
+from fuser.expr import Expr, Kind, Op, Var, ceildiv, eq, maximum, minimum
 from fuser.kernel import ir as kir
 from fuzz.mutation import operators
 from oracles.prover import prove
@@ -263,6 +263,38 @@ def test_a_count_is_followed_up_to_what_it_is_compared_with(bound: int) -> None:
     """
     found = fixpoint.judge(_after(trips < bound)).violations
     assert {(v.kind, v.trips) for v in found} == {("proxy", bound)}
+
+
+ENDS = {
+    "both": minimum(trips, M),
+    "either": maximum(trips, M),
+    "a few": minimum(trips, 2) + maximum(trips - M, 0),
+    "as many": minimum(trips, M) + maximum(trips - M, 0),
+}
+"""Lengths of which no count alone decides whether there is another round."""
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_rounds_that_several_counts_end_repeat(end: str) -> None:
+    """What a loop is beyond long ago told each round from the last: 0.5 GB, and no answer."""
+    kernel = _stores(FENCE)
+    *lets, loop = kernel.body
+    assert isinstance(loop, kir.ForLoop)
+    closed = fixpoint.judge(replace(kernel, body=(*lets, replace(loop, stop=ENDS[end]))))
+    assert (closed.reason, closed.violations) == ("", ())
+    assert closed.states < 40
+
+
+@pytest.mark.parametrize("bound", [1, 3, 12, 40])
+@pytest.mark.parametrize("end", ENDS)
+def test_what_follows_them_is_followed_as_far(end: str, bound: int) -> None:
+    """From `bound` on, for one of the counts, the copy reads what no fence covers."""
+    kernel = _after(trips < bound)
+    *before, loop, let, load, store, fence, sync, copy = kernel.body
+    assert isinstance(loop, kir.ForLoop)
+    body = (*before, replace(loop, stop=ENDS[end]), let, load, store, fence, sync, copy)
+    found = fixpoint.judge(replace(kernel, params=(R, C, M), body=body)).violations
+    assert {v.kind for v in found} == {"proxy"}
 
 
 def test_a_count_compared_with_a_prologs_counter_is_followed_as_far_as_that_goes() -> None:
