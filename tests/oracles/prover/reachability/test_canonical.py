@@ -23,7 +23,7 @@ from fuser.cookbook.ring import (
 )
 from fuser.cookbook.sum import IN, SUM_NBYTES, C, R, X, Y, sum_box, sum_kernel, sum_slots
 from fuser.dtype import DType
-from fuser.expr import Expr, Kind, Op, Var, ceildiv, eq, maximum, minimum
+from fuser.expr import Expr, Kind, Op, Var, ceildiv, eq, fold, maximum, minimum
 from fuser.kernel import ir as kir
 from fuzz.mutation import operators
 from oracles.prover import prove
@@ -294,6 +294,38 @@ def test_what_follows_them_is_followed_as_far(end: str, bound: int) -> None:
     assert isinstance(loop, kir.ForLoop)
     body = (*before, replace(loop, stop=ENDS[end]), let, load, store, fence, sync, copy)
     found = fixpoint.judge(replace(kernel, params=(R, C, M), body=body)).violations
+    assert {v.kind for v in found} == {"proxy"}
+
+
+def _if_all(conditions: tuple[Expr, ...], *body: kir.Stmt) -> tuple[kir.Stmt, ...]:
+    for condition in reversed(conditions):
+        body = (kir.IfThenElse(condition, body),)
+    return body
+
+
+def _told_later(outer: Expr, stop: Expr, bound: int) -> kir.Kernel:
+    """Return a kernel whose second tile copies what no fence covers, if `trips` is `bound`.
+
+    That it is at most so much is seen in the first tile, that it is at least in the second.
+    """
+    tile, seen, s = Var("tile"), Var("seen"), sum_slots("S", 1)
+    filled = (kir.Load(IN, sum_box(X, 0), 4), kir.Store(kir.Slot(s, 0), IN, 4), ROUND)
+    few = (eq(tile, 0), eq(q, bound), fold(Kind.LE, trips, q))
+    wrong = (eq(tile, 1), eq(q, bound - 1), q < trips, eq(seen, 1))
+    loop = (*_if_all(few, kir.Assign(seen, 1)), *_if_all(wrong, *filled, _copied(s), ROUND), ROUND)
+    tiles = kir.ForLoop(tile, outer, (kir.ForLoop(q, stop, loop),))
+    body = (kir.Let(seen, 0), kir.Let(k, 0), tiles)
+    return replace(sum_kernel("told_later", body, (s,), (), 128), params=(R, C, M))
+
+
+@pytest.mark.parametrize("bound", [1, 3, 7])
+@pytest.mark.parametrize("stop", [maximum(trips, 8), maximum(trips, M), minimum(trips, M) + 8])
+@pytest.mark.parametrize("outer", [2, R])
+def test_what_a_loop_is_beyond_is_not_forgotten_before_it_begins_again(
+    outer: Expr, stop: Expr, bound: int
+) -> None:
+    """Rounds that agree but for such a count are one only while nobody compares with it again."""
+    found = fixpoint.judge(_told_later(outer, stop, bound)).violations
     assert {v.kind for v in found} == {"proxy"}
 
 
