@@ -34,7 +34,7 @@ from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.calls import CALLS, others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
-from fuzz.cases.metamorphic import agree, under_others
+from fuzz.cases.metamorphic import agree, rescheduled
 from oracles.assembler import judge_log
 from oracles.differential import compare
 from oracles.prover.prove import prove, witness, witness_trips
@@ -202,16 +202,14 @@ def _under_others(case: Case, program: Program, memory: Mapping[str, Value]) -> 
     """
     mine = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
     checked, tried = 0, []
-    for other, made in islice(under_others(case, program), SCHEDULES):
-        verdict = _under_another(case, other, made, mine)
-        if verdict.status is not Status.PASS:
+    for other, made, alike in islice(rescheduled(case, program), SCHEDULES):
+        verdict = _under_another(case, other, made, mine if alike else None)
+        if verdict.status is not Status.PASS or not alike:
             return verdict
         checked += verdict.checked
         tried.append(f"under {other.params}")
     if tried:
         return Verdict("schedules", Status.PASS, checked, reason="\n".join(tried))
-    for other, made in islice(under_others(replace(case, kind="integers"), program), 1):
-        return _under_another(case, replace(other, kind=case.kind), made, None)
     return Verdict("schedules", Status.UNKNOWN, 0, reason="there is no other schedule")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import torch
 
@@ -36,6 +37,20 @@ OTHERS: tuple[Params, ...] = (
 
 _Change = Callable[[random.Random], dict[str, object] | Params]
 """Draws fields of a schedule, or another one."""
+
+
+def rescheduled(case: Case, program: Program) -> Iterator[tuple[Case, Program, bool]]:
+    """Yield a case under other schedules, with their programs, and whether the bits are the same.
+
+    Where all of them add up reals in another order there is one that is not, for the reference.
+    """
+    alike = False
+    for other, made in under_others(case, program):
+        alike = True
+        yield other, made, True
+    if not alike:
+        for other, made in islice(under_others(replace(case, kind="integers"), program), 1):
+            yield replace(other, kind=case.kind), made, False
 
 
 def under_others(case: Case, program: Program) -> Iterator[tuple[Case, Program]]:
@@ -120,6 +135,8 @@ def _changes(case: Case) -> Iterator[_Change]:
         yield lambda rng: {"store": rng.choice(("direct", "tma"))}
         if params.split != "ping_pong" and params.cluster == (1, 1):
             yield lambda rng: {"split": rng.choice(("pipelined", "cooperative")), "registers": None}
+    elif whole and not isinstance(params, AmpereParams) and _multiplies(case):
+        yield lambda rng: _other_engine(params, rng)
     if isinstance(params, MatmulParams | AmpereParams) and whole and not rounds:
         yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": rng.random() < 0.3}
         yield lambda rng: _tile(rng, params)
@@ -147,9 +164,13 @@ def _tile(rng: random.Random, params: MatmulParams | AmpereParams) -> dict[str, 
     return {"tile": (taller, columns, depth), "columns": columns}
 
 
+def _multiplies(case: Case) -> bool:
+    return any(tv.op == "mma" for tv in case.fusion.tensors)
+
+
 def _adds_up(case: Case) -> bool:
     """Tell whether anything is put together, in an order that a tile decides on."""
-    return any(tv.op == "mma" or reduced_axes(tv) for tv in case.fusion.tensors)
+    return _multiplies(case) or any(map(reduced_axes, case.fusion.tensors))
 
 
 def _mechanisms(rng: random.Random) -> dict[str, object]:
