@@ -337,10 +337,10 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     choices += ["cut", "split"] * 3 * bool(long) + ["take"] * bool(real)
     choice = draw(st.sampled_from(choices))
     if choice == "take":
-        return draft.add(_taken(draw, draft, a, draw(st.sampled_from(real))), size)
+        return draft.add(taken(draw, draft, a, draw(st.sampled_from(real))), size)
     if choice in ("cut", "split"):
         axis = draw(st.sampled_from(list(long)))
-        return draft.add(_parted(draw, ops, a, axis, long[axis], cut=choice == "cut"), size)
+        return draft.add(parted(draw, ops, a, axis, long[axis], cut=choice == "cut"), size)
     if choice == "expand":
         axis = draw(st.sampled_from(stretch))
         shape = [draft.axes[n] if n == axis else -1 for n in range(rank)]
@@ -357,7 +357,7 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     return draft.add(ops.permute(moved, back), size)
 
 
-def _parted(
+def parted(
     draw: st.DrawFn, ops: Ops, a: TensorView, axis: int, extent: int, *, cut: bool
 ) -> TensorView:
     """Take parts of an axis and join them in any order, or split it and make one of it again."""
@@ -371,7 +371,7 @@ def _parted(
     return ops.flatten(wide, axis, axis + 1)
 
 
-def _taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorView:
+def taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorView:
     """Take elements along an axis: from the first on, now and then one again, or one that is not.
 
     Small numbers are indices, too, but not all of a short axis.
@@ -478,9 +478,9 @@ def moved(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
             back = list(range(rank))[::-1]
             made = ops.permute(ops.permute(made, back), back)
         case "gather":
-            made = _taken(draw, draft, made, last)
+            made = taken(draw, draft, made, last)
         case "slice" | "cat" | "flatten" | "unflatten":
-            made = _parted(draw, ops, made, last, extent, cut=op in ("slice", "cat"))
+            made = parted(draw, ops, made, last, extent, cut=op in ("slice", "cat"))
         case _:
             made = ops.broadcast(ops.squeeze(made, [last]), [n == last for n in range(rank)])
             made = ops.expand(made, draft.axes)

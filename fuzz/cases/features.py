@@ -213,12 +213,7 @@ def _length(extent: int, tile: int) -> str:
 
 def cells(case: Case, found: Plan) -> set[Cell]:
     """Return the cells that a case is in."""
-    made: set[Cell] = {
-        ("operation", tv.op, str(_first(tv))) for tv in live(case.fusion) if tv.op != "input"
-    }
-    seen = [(arg, _form(tv)) for tv in live(case.fusion) for arg in tensor_args(tv)]
-    seen += [(tv, "output") for tv in case.fusion.outputs]
-    made |= {("pair", _form(_through(tv)), form) for tv, form in seen}
+    made = _operations(case.fusion) | pairs(case.fusion)
     for kernel in found.kernels:
         depth = DEPTHS[kernel.params.stages]
         made.add(("schedule", kernel.params.family, depth, kernel.way))
@@ -226,9 +221,20 @@ def cells(case: Case, found: Plan) -> set[Cell]:
     return made
 
 
+def _operations(fusion: Fusion) -> set[Cell]:
+    return {("operation", tv.op, str(_first(tv))) for tv in live(fusion) if tv.op != "input"}
+
+
+def pairs(fusion: Fusion) -> set[Cell]:
+    """Return the cells of two operations, one behind the other."""
+    seen = [(arg, _form(tv)) for tv in live(fusion) for arg in tensor_args(tv)]
+    seen += [(tv, "output") for tv in fusion.outputs]
+    return {("pair", _form(_through(tv)), form) for tv, form in seen}
+
+
 @cache
 def legal() -> frozenset[Cell]:
-    """Return every cell that a case can be in."""
+    """Return every cell that a case can be in; each is drawn within a few when it is asked for."""
     made: set[Cell] = set()
     for op in OPS:
         made |= {("operation", op, str(dtype)) for dtype in DType if dtype in _taken(op)}
@@ -244,11 +250,7 @@ def legal() -> frozenset[Cell]:
         made |= {("schedule", family, depth, way) for depth, way in product(depths, ways)}
     kinds = ("pointwise", "reduction", "rows", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}
-    return frozenset(made - IMPOSSIBLE)
-
-
-IMPOSSIBLE: frozenset[Cell] = frozenset()
-"""Cells of the products above that no case can be in."""
+    return frozenset(made)
 
 
 def _ways(family: str) -> list[str]:
@@ -325,7 +327,10 @@ class Coverage:
         return sorted(cell for cell in legal() if not self.counts[cell])
 
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
-        """Return the cells that were drawn least; of equally rare ones a seed says which."""
-        some = sorted(legal())
+        """Return the cells that were drawn least; of equally rare ones a seed says which.
+
+        While some were never drawn it is these, however few.
+        """
+        some = self.missing() or sorted(legal())
         Random(seed).shuffle(some)
         return tuple(sorted(some, key=lambda cell: self.counts[cell])[:many])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from fuser.dtype import DType
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.fusion.ops import OPS, Form, Rule
 from fuzz.cases import draft as on
+from fuzz.cases.case import SMALL
 from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
 from fuzz.cases.graphs import MOST, extend
 
@@ -74,6 +75,61 @@ def single_op_fusions(
     extend(draw, draft, min(1, more), more)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
+
+
+_OF_FORM = {
+    Form.UNARY: ("relu", "abs", "neg"),
+    Form.BINARY: ("maximum", "add", "sub", "mul"),
+    Form.TERNARY: ("where", "clamp"),
+}
+"""Operations that keep the type, which the next may need."""
+
+
+@st.composite
+def paired_fusions(
+    draw: st.DrawFn, *, first: Form | None, second: Form | None, exact: bool = False
+) -> Fusion:
+    """Fusions of two operations of these forms, one behind the other, on 16-bit matrices.
+
+    `first` is None for an input, `second` for an output.  Shrinks towards the simplest of each.
+    """
+    banned = frozenset(FEATURES) - {"constants"}
+    draft = Draft(FusionDefinition(), banned, ["i0", 8], exact)
+    made = on.take_input(draw, draft, dtypes=[DType.BF16], whole=True)
+    if first is Form.REDUCTION:  # both of its axes are left, so that anything may follow
+        deep = draft.fd.define_tensor(["i0", 8, "i1"], DType.BF16)
+        op = draw(st.sampled_from(["max", "sum"]))
+        made = draft.add(getattr(draft.fd.ops, op)(deep, [2]), SMALL * on.MOST_REDUCED)
+    elif first is not None:
+        made = _formed(draw, draft, first, made)
+    if second is not None:
+        _formed(draw, draft, second, made)
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()
+
+
+def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorView:
+    """Add an operation of a form on a tensor of the frame; a factory takes none."""
+    ops, size = draft.fd.ops, draft.size[a.name]
+    match form:
+        case Form.REDUCTION:
+            return on.reduce(draw, draft, a)
+        case Form.FACTORY:
+            value = draw(st.sampled_from([1, 2, -1]))
+            return draft.add(ops.full(draft.axes, value, DType.BF16), SMALL)
+        case Form.MMA:
+            made = ops.matmul(a, draft.fd.define_tensor([8, 8], DType.BF16))
+            size *= 8 * SMALL
+        case Form.SHAPE:
+            made = ops.permute(ops.permute(a, [1, 0]), [1, 0])
+        case Form.VIEW:
+            made = on.parted(draw, ops, a, 1, 8, cut=draw(st.booleans()))
+        case Form.GATHER:
+            made = on.taken(draw, draft, a, 1)
+        case _:
+            return on.apply(draw, draft, draw(st.sampled_from(_OF_FORM[form])), a)
+    draft.used.add(a.name)
+    return draft.add(made, size)
 
 
 @st.composite

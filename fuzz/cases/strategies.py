@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion
+from fuser.fusion.ops import Form
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind
 from fuzz.cases.draft import INEXACT, rarely
 from fuzz.cases.extents import matmul_extents
 from fuzz.cases.features import DEPTHS, Cell
-from fuzz.cases.fusions import fusions, plain_fusions, reducing_fusions, single_op_fusions
+from fuzz.cases.fusions import (
+    fusions,
+    paired_fusions,
+    plain_fusions,
+    reducing_fusions,
+    single_op_fusions,
+)
 from fuzz.cases.norms import (
     NORM_FAMILIES,
     able,
@@ -96,6 +103,11 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
             exact = exact and not (op in ("floor_div", "remainder") and _TYPES[dtype].is_float)
             one = single_op_fusions(op=op, dtype=_TYPES[dtype], exact=exact, more=4)
             return draw(pointwise_cases(kinds=("integers",) if exact else kinds[-1:], of=one))
+        case ("pair", first, second):
+            before, after = (None if n in ("input", "output") else Form(n) for n in (first, second))
+            pair = paired_fusions(first=before, second=after, exact=True)
+            made = product_cases if Form.MMA in (before, after) else pointwise_cases
+            return draw(made(kinds=kinds, of=pair))
         case ("schedule", family, depth, way):
             depths = [n for n, name in DEPTHS.items() if name == depth]
             asked = (family,)
