@@ -109,6 +109,8 @@ def main(
         measure(number, from_text(text), tally, simulated=not no_kernels)
     console.print(detected(tally))
     console.print(alarms(tally))
+    for number, maker in tally.disputed:
+        console.print(f"case {number}: the oracle calls the outputs of {maker!r} wrong")
     for fault in tally.missed[:missed]:
         console.print(str(fault), markup=False, highlight=False, soft_wrap=True)
     if len(tally.missed) > missed:

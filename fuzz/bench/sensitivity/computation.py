@@ -91,10 +91,9 @@ class Computation:
             args: Args = (self._given[tv],)
         else:
             args = tuple(
-                self._taken(
-                    estimate_of(arg.value, arg.dtype) if isinstance(arg, Constant) else known[arg],
-                    dtype,
-                )
+                _number(arg, dtype, exact=self.exact)
+                if isinstance(arg, Constant)
+                else self._taken(known[arg], dtype)
                 for arg, dtype in zip(tv.args, operand_dtypes(tv), strict=True)
             )
         run = partial(self._run, tv)
@@ -127,7 +126,7 @@ class Computation:
                 (less,) = dict(tv.attrs).get("correction", (0,))
                 count = 1
                 for axis in axes:
-                    count *= shape_of_operand(tv, self.sizes)[axis]
+                    count *= args[0].value.shape[axis]
                 return self._sum(tv, args, shape, narrow) / max(count - int(less), 0)
             case _:
                 return ROWS[tv.op](tv, args, shape).value
@@ -173,6 +172,13 @@ class Computation:
         return made
 
 
+def _number(constant: Constant, dtype: DType, *, exact: bool) -> Estimate:
+    """Return a number of the definition in the type that meets it, also where all else is exact."""
+    made = convert(estimate_of(constant.value, constant.dtype), dtype)
+    held = DType.F64 if exact and made.dtype.is_float else made.dtype
+    return Estimate(held, nearest(made.value, dtype) if dtype is DType.F32 else made.value)
+
+
 def stored(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Return numbers as a kernel stores them: rounded to nearest by way of f32."""
     if not dtype.is_float or dtype is DType.F64:
@@ -181,16 +187,10 @@ def stored(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     return (nearest(held, dtype) if dtype.is_f8 else held).to(TORCH[dtype])
 
 
-def shape_of_operand(tv: TensorView, sizes: dict[object, int]) -> tuple[int, ...]:
-    """Return the shape of the first operand."""
-    operand = tv.args[0]
-    assert isinstance(operand, TensorView), "reductions take a tensor"
-    return shape_of(operand, sizes)  # type: ignore[arg-type]
-
-
 def summed(tv: TensorView, args: Args) -> tuple[tuple[int | None, ...], int]:
     """Return where each operand has the longest axis that is reduced, and how long that is."""
     attrs = {key: [int(n) for n in value] for key, value in tv.attrs}
+    ways: list[tuple[int, ...]]
     if tv.op == "mma":
         ways = [(attrs["a_axes"][n], attrs["b_axes"][n]) for n in attrs["reduced"]]
     else:
