@@ -202,7 +202,14 @@ def _narrow_sum(place: Place, random: Random) -> Around | None:
     if place.tv.op == "mma" and place.rounds:
         return None
     narrow = random.choice((DType.F16, DType.BF16))
+    if place.tv.op == "mma" and (_is_f8(place.tv) or accumulator(place.tv) is DType.F16):
+        narrow = DType.BF16  # to f16 those sums may be rounded anyway
     return lambda run, args: run(args, narrow=narrow)
+
+
+def _is_f8(product: TensorView) -> bool:
+    operand = product.args[0]
+    return isinstance(operand, TensorView) and operand.dtype.is_f8
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -311,7 +318,8 @@ def _operand_shifted(place: Place, random: Random) -> Around | None:
 def _narrowed(place: Place, random: Random) -> Around | None:
     if place.tv.dtype not in (DType.F32, DType.F64):
         return None
-    short = random.choice((DType.F16, DType.BF16)) if place.tv.dtype is DType.F32 else DType.F32
+    # f16 has the digits of tf32, so what a product reads may be rounded to it.
+    short = DType.BF16 if place.tv.dtype is DType.F32 else DType.F32
     return _after(lambda value: nearest(value, short))
 
 
