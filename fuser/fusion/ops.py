@@ -25,7 +25,7 @@ The numeric contract
 - With ``accumulate="f16"`` each step is rounded or cut to f16, so the sum is right to
   (K / 8 + 8) * 2**-10 times the sum of the magnitudes.
 - Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
-  f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-13.
+  f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-10.
 - i8, f8e4m3 and f8e5m2 are copied, cast and multiplied by `mma`; nothing else is computed in them.
   A cast to f8 rounds to nearest even; what is then beyond the largest number becomes inf in f8e5m2
   and, as there is no inf, the largest number, 448, in f8e4m3 (torch has it so since 2.12).
@@ -36,6 +36,7 @@ The numeric contract
   `max` and `min` are exact.
 - `prod` multiplies n numbers in the same types in any order, each product rounded to nearest: right
   to n times 2**-23 of itself; what could overflow or underflow in some order may be anything.
+- An element, or a factor of `mma`, that is NaN decides its reduction, whatever else may be.
 - `philox` is exact: word `place % 4` of Philox 4x32-10 with the key `seed`, whose counter is
   `place // 4` in its lower and `stream` in its upper 64 bits.
 - `order` is exact: NaN stands above all numbers, both zeros are one.

@@ -7,14 +7,14 @@ operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Constant, Fusion, Scalar, Symbol, TensorView
 from fuser.fusion.ops import operand_dtypes
-from oracles.reference.estimate import TORCH, Estimate, convert, rounded
+from oracles.reference.estimate import TORCH, ZERO, Estimate, convert, rounded
 from oracles.reference.rows import ROWS
 from oracles.reference.sums import Partials, multiply_sum
 
@@ -42,6 +42,9 @@ class Expected:
     undecided: torch.Tensor
     dtype: DType
 
+
+_OF_ONE = ("div", "floor_div", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
+"""Operations that need no more than that their operands are equal."""
 
 Inputs = Sequence[torch.Tensor | bool | int | float]
 
@@ -80,6 +83,7 @@ def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -
             convert(_constant(arg) if isinstance(arg, Constant) else known[arg], dtype)
             for arg, dtype in zip(tv.args, operand_dtypes(tv), strict=True)
         )
+        args = _alike(tv, args)
         shape = shape_of(tv, sizes)
         if tv.op == "mma":
             known[tv] = multiply_sum(tv, args, shape, partials)
@@ -134,6 +138,20 @@ def expected_of(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected
     return Expected(
         arg.value.expand(shape), arg.error.expand(shape), arg.undecided.expand(shape), dtype
     )
+
+
+def _alike(tv: TensorView, args: tuple[Estimate, ...]) -> tuple[Estimate, ...]:
+    """Take operands that are one tensor at one number: whatever it is, x / x is 1, and x < x false.
+
+    Not where it may be 0 or infinite; nor in a difference, whose operand an FMA may not round.
+    """
+    if tv.op not in _OF_ONE or tv.args[0] is not tv.args[1] or not args[0].dtype.is_float:
+        return args
+    made = []
+    for arg in args:
+        sure = arg.value.isfinite() & (arg.value.abs() > arg.error)
+        made.append(replace(arg, error=torch.where(sure, ZERO, arg.error)))
+    return tuple(made)
 
 
 def _needed(fusion: Fusion) -> list[TensorView]:

@@ -32,7 +32,7 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     """Return the sum of the axes `dims` of one operand, in the type in which it is added up."""
     x, dims = _operand(tv, args)
     count = _count(x, dims)
-    undecided = _any(x.undecided, dims, shape)
+    undecided = _unsure(x, dims, shape)
     if not x.dtype.is_float:
         return Estimate(x.dtype, wrap(x.value.sum(dims).reshape(shape), x.dtype), ZERO, undecided)
     size = _size(x)
@@ -75,7 +75,7 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     of all magnitudes above 1 and of all below.
     """
     x, dims = _operand(tv, args)
-    undecided = _any(x.undecided, dims, shape)
+    undecided = _unsure(x, dims, shape)
 
     def every(numbers: torch.Tensor) -> torch.Tensor:
         for axis in dims:
@@ -94,13 +94,14 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     error = torch.where(exact | ~value.isfinite(), ZERO, value.abs() * grown)
     torn = (most > LARGEST[x.dtype]) | (least < LEAST[x.dtype]) | (unit > 2.0**-6)
     zero = (x.value == 0) & (x.error > 0)
-    return Estimate(x.dtype, value, error, undecided | torn | _any(zero, dims, shape))
+    open_ = (torn | _any(zero, dims, shape)) & ~_surely_nan(x, dims, shape)
+    return Estimate(x.dtype, value, error, undecided | open_)
 
 
 def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     """Return the largest or the least element."""
     x, dims = _operand(tv, args)
-    undecided = _any(x.undecided, dims, shape)
+    undecided = _unsure(x, dims, shape)
     if _count(x, dims) == 0:
         return Estimate(x.dtype, _nothing(tv, x.dtype, shape), ZERO, undecided)
     value = _picked(tv.op, x.value, dims).reshape(shape)
@@ -126,6 +127,16 @@ def _any(flags: torch.Tensor, dims: list[int], shape: tuple[int, ...]) -> torch.
     for axis in dims:
         flags = flags.any(axis, keepdim=True)
     return flags.reshape(shape)
+
+
+def _surely_nan(x: Estimate, dims: list[int], shape: tuple[int, ...]) -> torch.Tensor:
+    """Tell where one of the elements is NaN beyond doubt: then so is every reduction of them."""
+    return _any(x.value.isnan() & ~x.undecided, dims, shape)
+
+
+def _unsure(x: Estimate, dims: list[int], shape: tuple[int, ...]) -> torch.Tensor:
+    """Tell where a reduction hangs on an element that is undecided."""
+    return _any(x.undecided, dims, shape) & ~_surely_nan(x, dims, shape)
 
 
 def _picked(op: str, value: torch.Tensor, dims: list[int]) -> torch.Tensor:
@@ -373,7 +384,10 @@ def _size(arg: Estimate) -> torch.Tensor:
 
 
 def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:
-    """Return where an operand is undecided, or may be 0 where the other is infinite."""
+    """Return where an operand is undecided, or may be 0 where the other is infinite.
+
+    A product with an operand that is NaN beyond doubt decides the sum.
+    """
     doubt = torch.zeros((), dtype=torch.bool)
     for one, other in ((a, b), (b, a)):
         touches = (one.error > 0) & (one.value.abs() <= one.error)
@@ -385,4 +399,8 @@ def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:
                 mine, yours = here.to(torch.float64), there.to(torch.float64)
                 met = added(mine, yours) if one is a else added(yours, mine)
                 doubt = doubt | (met > 0)
+    if bool(doubt.any()):
+        nan_a, nan_b = ((one.value.isnan() & ~one.undecided).to(torch.float64) for one in (a, b))
+        nans = added(nan_a, torch.ones_like(nan_b)) + added(torch.ones_like(nan_a), nan_b)
+        doubt = doubt & (nans == 0)
     return doubt

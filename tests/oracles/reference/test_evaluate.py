@@ -431,3 +431,25 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
             evaluate(fusion, inputs)
     want: list[Expected] = evaluate(fusion, [good, good, 0.5])
     assert want[0].value.shape == (3, 8)
+
+
+def test_a_tensor_beside_itself_is_known() -> None:
+    """Whatever a tanh is rounded to, its quotient by itself is 1; where it may be 0, NaN.
+
+    Two that are computed apart may differ.
+    """
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], "f32")
+    one, other = fd.ops.tanh(x), fd.ops.tanh(x)
+    for op in ("div", "floor_div", "remainder", "lt", "ge"):
+        fd.add_output(getattr(fd.ops, op)(one, one))
+    fd.add_output(fd.ops.floor_div(one, other))
+    fd.add_output(fd.ops.sub(one, one))
+    *known, apart, gap = evaluate(fd.fusion(), [torch.tensor([0.5, -2.0, NAN, 0.0])])
+    for want, value in zip(known, (1.0, 1.0, 0.0, 0.0, 1.0), strict=True):
+        assert want.value[:2].to(F64).tolist() == [value] * 2
+        assert not want.undecided[:3].any()
+        assert not want.bound[:2].any()
+    assert all(want.undecided[3] for want in known)
+    assert apart.undecided[:2].all()
+    assert (gap.bound[:2] > 0).all()

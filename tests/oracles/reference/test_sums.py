@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference_products import TORCH_OF, drawn, product
 
 from fuser.dtype import DType
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.campaign.judge import compared, partials
 from fuzz.cases.case import Case
@@ -89,6 +89,24 @@ def test_infinities_and_nan_are_what_they_are() -> None:
     largest = reference("max", torch.tensor(rows), "f32", [1]).value
     assert largest[0] == inf
     assert largest[2].isnan()
+
+
+def torn(fd: FusionDefinition, x: TensorView, dtype: str) -> TensorView:
+    """1, or 0 where the quotient of two equal exponentials is rounded to less."""
+    made = fd.ops.floor(fd.ops.div(fd.ops.exp(x), fd.ops.exp(x)))
+    return fd.ops.cast(made, dtype)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
+def test_a_nan_decides_a_reduction(op: str) -> None:
+    """Whatever an element beside it hangs on, and whatever else could overflow."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1, 1], "f32"), fd.define_tensor([-1, 3], "f32")
+    fd.add_output(getattr(fd.ops, op)(fd.ops.cat([torn(fd, x, "f32"), y], 1), [1]))
+    beside = torch.tensor([[NAN, 1, 1], [0.5, 0.25, 1], [3e38, 3e38, NAN], [INF, 1, NAN]])
+    (want,) = evaluate(fd.fusion(), [torch.ones(4, 1), beside])
+    assert want.undecided.tolist() == [False, True, False, False]
+    assert want.value[[0, 2, 3]].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -502,6 +520,17 @@ def test_sums_that_may_overflow_are_undecided() -> None:
     b = torch.tensor([[1.0], [1.0], [1.0]])
     want = reference_of(product(), a.to(BF16), b.to(BF16))
     assert want.undecided.flatten().tolist() == [True, False, False, True]
+
+
+def test_a_nan_decides_a_sum_of_products() -> None:
+    """Beside a factor that hangs on rounding; only in the rows and columns that have one."""
+    fd = FusionDefinition()
+    x, a, b = (fd.define_tensor(shape, "bf16") for shape in ([-1, 1], [-1, 1], [2, -1]))
+    fd.add_output(fd.ops.matmul(fd.ops.cat([torn(fd, x, "bf16"), a], 1), b))
+    a_, b_ = torch.tensor([[NAN], [2.0]]), torch.tensor([[1, 1, 1], [1, NAN, 2]])
+    want = reference_of(fd.fusion(), torch.ones(2, 1).to(BF16), a_.to(BF16), b_.to(BF16))
+    assert want.undecided.tolist() == [[False] * 3, [True, False, True]]
+    assert want.value.isnan().tolist() == [[True] * 3, [False, True, False]]
 
 
 def test_a_prologue_is_rounded_to_the_operands_type() -> None:
