@@ -6,8 +6,9 @@ The numeric contract is in `ops`.
 from collections.abc import Sequence
 
 from fuser.dtype import DType
-from fuser.fusion.ir import AttrValue, TensorView
+from fuser.fusion.ir import AttrValue, IterType, TensorView
 from fuser.fusion.ops import ALL, FLOATS, OPS, total_dtype
+from fuser.fusion.pointwise_ops import PointwiseOps
 from fuser.fusion.recorder import Recording, refuse, show
 from fuser.fusion.shape_ops import ShapeOps
 
@@ -83,6 +84,10 @@ class ReductionOps(Recording):
         source = self._recorder.tensor(call, x)
         if source.dtype not in FLOATS:
             refuse(call, f"{source} is {source.dtype}; cast it to f32 first")
+        axes = self._recorder.axes(call, dims, source.rank)
+        if correction and all(source.logical[n].iter_type is IterType.BROADCAST for n in axes):
+            one = self._reduce(call, "mean", source, dims, source.dtype, keepdim=keepdim)
+            return PointwiseOps(self._recorder).div(one, 0)  # of one element there is none left
         attrs = (("correction", (correction,)),) if correction else ()
         return self._reduce(call, "mean", source, dims, source.dtype, attrs, keepdim=keepdim)
 

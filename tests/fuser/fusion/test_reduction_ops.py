@@ -11,6 +11,7 @@ from fuser.dtype import DType
 from fuser.errors import FusionError
 from fuser.fusion.definition import Fusion, FusionDefinition, to_python
 from fuser.fusion.ops import reduced_axes
+from oracles.reference.evaluate import evaluate
 
 OPS = ("sum", "prod", "mean", "max", "min")
 TORCH = {"sum": "sum", "prod": "sum", "mean": "mean", "max": "amax", "min": "amin"}
@@ -59,6 +60,22 @@ def all_ways() -> Fusion:
     for op in OPS:
         fd.add_output(getattr(fd.ops, op)(x, [0]))
     return fd.fusion()
+
+
+@pytest.mark.parametrize(("shape", "axis"), [(["i0", 1], 1), ([1], 0), (["i0", 1, 4], 1)])
+def test_of_one_element_none_is_left_when_one_is_taken_off(
+    shape: list[str | int], axis: int
+) -> None:
+    """Also where the axis is declared so: its variance was 0, torch's is NaN."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape, "f32")
+    fd.add_output(fd.ops.mean(x, [axis], correction=1))
+    fd.add_output(fd.ops.var(x, [axis]))
+    given = torch.randn([4 if n == "i0" else int(n) for n in shape])
+    mean, var = evaluate(fd.fusion(), [given])
+    wanted = given.double().squeeze(axis) / 0
+    torch.testing.assert_close(mean.value, wanted, equal_nan=True)
+    assert var.value.isnan().all()
 
 
 def test_the_python_text_makes_an_equal_fusion() -> None:
