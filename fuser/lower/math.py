@@ -60,8 +60,14 @@ class Arithmetic:
             return [one for one in walked if one not in self.done]
 
         found = [] if (tv, coords) in self.done else reached([(tv, coords)], following)
-        # An intermediate has the number of what it holds, and a name that is longer.
-        return sorted(found, key=lambda key: (key[0].number, key[0].name, str(key[1])))
+        # In the order of definition, but what holds another tensor may have its number and name.
+        ordered = sorted(found, key=lambda key: (key[0].number, key[0].name, str(key[1])))
+        left = {key: {*following(key)} for key in ordered}
+        pending = []
+        while left:
+            pending.append(next(key for key, needs in left.items() if not needs & left.keys()))
+            del left[pending[-1]]
+        return pending
 
     def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
         spec = OPS[tv.op]
