@@ -9,7 +9,7 @@ from fuzz.campaign.record import Record
 
 
 def behave(word: str) -> str:
-    """Crash, hang, compute, raise, or answer with the word and the number of the process."""
+    """Crash, hang, compute, raise, count threads, or answer with the number of the process."""
     match word:
         case "crash":
             os._exit(9)
@@ -29,6 +29,10 @@ def behave(word: str) -> str:
                 kept.append(kept[0][:])
         case "nap":
             time.sleep(1.5)
+        case "threads":
+            import torch  # noqa: PLC0415  # all other words start a child quickly
+
+            return str(torch.get_num_threads())
         case "raise":
             raise ValueError(word)
         case _:

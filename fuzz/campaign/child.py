@@ -2,8 +2,9 @@
 
 A machine that is busy makes a case slow, not longer: what is limited first is the time that the
 child's threads have computed.  A child that waits forever computes nothing, so there is a far
-limit by the clock as well.  The child says on the way who is at work (`at_work`), and keeps account
-of the CPU time of each.
+limit by the clock as well.  A child computes in one thread: where there are as many children as
+cores and each has as many threads, these wait for each other (16 cores: eleven times as long).
+The child says on the way who is at work (`at_work`), and keeps account of the CPU time of each.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class Child(Generic[R]):
         spawn: bool = False,
         preload: Sequence[str] = PRELOAD,
     ) -> None:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded there, or its server
         self._work = work
         self._limit_s = limit_s
         self._wall_s = FAR * limit_s if wall_s is None else wall_s

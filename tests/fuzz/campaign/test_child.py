@@ -57,6 +57,13 @@ def test_a_slow_case_on_a_busy_machine_is_no_hang() -> None:
         assert isinstance(child.call("nap"), str)
 
 
+def test_a_child_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where whoever starts it has as many as cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with Child(behave, spawn=True) as child:
+        assert child.call("threads") == "1"
+
+
 def test_who_computes_for_ever_is_ended_at_the_cpu_limit() -> None:
     """The limit that was hit is named, and the judge that was at work."""
     one = lost("compute", 0.5)

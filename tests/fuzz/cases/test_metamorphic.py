@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given, settings
+from norms import CTA_A_ROW
 from product_kernels import GROUPS, PIPELINED, linear
 
+from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
@@ -68,6 +71,22 @@ def test_sums_of_rows_are_split_anew_too() -> None:
         whole = {name for case in drawn for name in changed(case)}
         assert whole & ORDER == more
         assert {"load", "store", "ctas_per_sm"} <= whole
+
+
+def test_only_integers_are_computed_anew() -> None:
+    """A product that is rounded where it is kept may be fused with a difference where it is not."""
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor(shape=["i0", "i1"], dtype="f32") for _ in range(2))
+    product = fd.ops.mul(x, y)
+    total = fd.ops.broadcast(fd.ops.sum(product, dims=[1]), is_broadcast_dim=[False, True])
+    fd.add_output(fd.ops.sub(product, fd.ops.mul(x, total)))
+    fusion = fd.fusion()
+    names: dict[Kind, set[str]] = {}
+    for kind in get_args(Kind):
+        drawn = [Case(fusion, CTA_A_ROW, {"i0": 3, "i1": 40}, kind, seed) for seed in range(9)]
+        names[kind] = {name for case in drawn for name in changed(case)}
+        assert {"hold", "ctas_per_sm"} <= names[kind]
+    assert "recompute" in names["integers"] - names["reals"]
 
 
 @settings(max_examples=60, deadline=None)
