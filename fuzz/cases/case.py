@@ -208,12 +208,12 @@ def _tensor(case: Case, tv: TensorView, random: torch.Generator) -> torch.Tensor
     dtype = getattr(torch, tv.dtype.torch_name)
     buffer = torch.full((size,), POISON[tv.dtype], dtype=dtype)
     view = buffer.as_strided(shape, strides, case.offset)
-    view.copy_(_values(case.kind, tv.dtype, shape, random))
+    view.copy_(_values(case.kind, tv.dtype, shape, random, special=_special(case)))
     return view
 
 
 def _values(
-    kind: Kind, dtype: DType, shape: tuple[int, ...], random: torch.Generator
+    kind: Kind, dtype: DType, shape: tuple[int, ...], random: torch.Generator, *, special: bool
 ) -> torch.Tensor:
     if dtype is DType.BOOL:
         return torch.randint(0, 2, shape, generator=random).to(torch.bool)
@@ -224,14 +224,25 @@ def _values(
     if dtype.is_int:
         return torch.randint(-1000, 1001, shape, generator=random)
     values = 2 * torch.randn(shape, generator=random, dtype=torch.float64)
+    if not special:
+        return values
     pick = torch.randint(0, len(SPECIALS), shape, generator=random)
     rare = torch.rand(shape, generator=random) < 1 / 64
     return torch.where(rare, torch.tensor(SPECIALS, dtype=torch.float64)[pick], values)
 
 
+def _special(case: Case) -> bool:
+    """Tell whether reals of a case have infinities, NaN and the like: every other seed.
+
+    One of them decides what is reduced with it, and two thirds of rows of 200 have one; a number
+    too many among the others would not be seen.
+    """
+    return case.seed % 2 == 0
+
+
 def _number(case: Case, scalar: Scalar, random: torch.Generator) -> Value:
     kind: Kind = "integers" if scalar.dtype.is_int else case.kind
-    value = _values(kind, scalar.dtype, (), random).item()
+    value = _values(kind, scalar.dtype, (), random, special=_special(case)).item()
     if scalar.dtype is DType.BOOL:
         return bool(value)
     return int(value) if scalar.dtype.is_int else _as_f32(float(value), scalar.dtype)

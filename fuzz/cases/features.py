@@ -1,7 +1,8 @@
 """What a case is made of: the shape of its graph, the cells of the coverage table, its repeats.
 
 A cell is a tuple of words: an operation and the type of its first tensor, the forms of two
-operations one behind the other, a schedule, or how long an axis is beside its tile.
+operations one behind the other, an operation and how its results are reduced, a schedule, or how
+long an axis is beside its tile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import product
+from itertools import product, zip_longest
 from math import ceil, prod
 from random import Random
 from typing import TypeGuard
@@ -18,7 +19,7 @@ from typing import TypeGuard
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, IterType, TensorView
 from fuser.fusion.ir import ancestry, reached, tensor_args
-from fuser.fusion.ops import ALL, CASTS, FLOATS, MOVED, OPS, Form
+from fuser.fusion.ops import ALL, CASTS, FLOATS, MOVED, OPS, Form, result_dtype
 from fuser.pipeline import tiled
 from fuser.runtime.call import extents_of, kernel_extents, loops_of, with_parts
 from fuser.runtime.classify import classify
@@ -43,6 +44,7 @@ Cell = tuple[str, ...]
 DEPTHS = {n: "1" if n == 1 else "2" if n == 2 else "3-4" if n < 5 else "5-8" for n in range(1, 9)}
 """Ring depths, in slots, that count as one."""
 assert max(DEPTHS) == MAX_STAGES
+REDUCTIONS = tuple(op for op in OPS if OPS[op].form is Form.REDUCTION)
 WISHES = 64
 """Rarest cells that a round of draws asks for."""
 LENGTHS = ("none", "one", "part", "tile", "tail", "tiles")
@@ -213,7 +215,7 @@ def _length(extent: int, tile: int) -> str:
 
 def cells(case: Case, found: Plan) -> set[Cell]:
     """Return the cells that a case is in."""
-    made = _operations(case.fusion) | pairs(case.fusion)
+    made = _operations(case.fusion) | pairs(case.fusion) | _reduced(case.fusion)
     for kernel in found.kernels:
         depth = DEPTHS[kernel.params.stages]
         made.add(("schedule", kernel.params.family, depth, kernel.way))
@@ -232,6 +234,19 @@ def pairs(fusion: Fusion) -> set[Cell]:
     return {("pair", _form(_through(tv)), form) for tv, form in seen}
 
 
+def _reduced(fusion: Fusion) -> set[Cell]:
+    """Return the cells of pointwise operations whose results are reduced.
+
+    What lies behind the ends of a row is one of them, too, and must change nothing.
+    """
+    made = ((_through(tensor_args(tv)[0]), tv) for tv in live(fusion) if _is(tv, Form.REDUCTION))
+    return {("reduced", arg.op, tv.op) for arg, tv in made if computes(arg) and _pointwise(arg.op)}
+
+
+def _pointwise(op: str) -> bool:
+    return op != "input" and OPS[op].pointwise
+
+
 @cache
 def legal() -> frozenset[Cell]:
     """Return every cell that a case can be in; each is drawn within a few when it is asked for."""
@@ -243,6 +258,11 @@ def legal() -> frozenset[Cell]:
         ("pair", a, b)
         for a, b in product(["input", *forms], [*forms, "output"])
         if b != Form.FACTORY.value and (a, b) != ("input", "output")
+    }
+    made |= {
+        ("reduced", op, reduction)
+        for op, reduction in product(filter(_pointwise, OPS), REDUCTIONS)
+        if op not in ("set", "cast") and any(reduces(op, dtype, reduction) for dtype in DType)
     }
     for family in FAMILIES:
         ways = _ways(family)
@@ -280,6 +300,11 @@ def _taken(op: str) -> frozenset[DType]:
             return MOVED
         case _:
             return OPS[op].allowed
+
+
+def reduces(op: str, dtype: DType, reduction: str) -> bool:
+    """Tell whether an operation takes a type, and a reduction what it then makes."""
+    return dtype in _taken(op) and result_dtype(OPS[op], dtype) in _taken(reduction)
 
 
 def _first(tv: TensorView) -> DType:
@@ -329,8 +354,13 @@ class Coverage:
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
         """Return the cells that were drawn least; of equally rare ones a seed says which.
 
-        While some were never drawn it is these, however few.
+        While some were never drawn it is these, however few; as many of each part of the table,
+        as far as there are.
         """
         some = self.missing() or sorted(legal())
         Random(seed).shuffle(some)
-        return tuple(sorted(some, key=lambda cell: self.counts[cell])[:many])
+        parts: dict[str, list[Cell]] = {}
+        for cell in sorted(some, key=lambda cell: self.counts[cell]):
+            parts.setdefault(cell[0], []).append(cell)
+        turns = zip_longest(*parts.values())
+        return tuple(cell for turn in turns for cell in turn if cell is not None)[:many]

@@ -10,6 +10,7 @@ from fuser.fusion.ops import OPS, Form, Rule
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
+from fuzz.cases.features import legal, reduces
 from fuzz.cases.graphs import MOST, extend
 
 MOVES = tuple(op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER))
@@ -130,6 +131,35 @@ def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorV
             return on.apply(draw, draft, draw(st.sampled_from(_OF_FORM[form])), a)
     draft.used.add(a.name)
     return draft.add(made, size)
+
+
+_INSIDE = dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow"), "abs")
+_INSIDE |= dict.fromkeys(("asin", "acos"), "tanh")
+"""What brings numbers to where a function is defined: a NaN decides what is reduced."""
+_AT_ONCE = 3
+"""More operations that are reduced in a fusion made for one, at most."""
+
+
+@st.composite
+def reduced_fusions(draw: st.DrawFn, *, op: str, reduction: str) -> Fusion:
+    """Fusions that reduce the results of a pointwise operation, and of a few more likewise.
+
+    Each has operands of its own.  Shrinks towards the one.
+    """
+    banned = frozenset(FEATURES) - {"constants", "16 bits", "f64", "integers", "bool"}
+    draft = Draft(FusionDefinition(), banned, ["i0", "i1"], exact=False)
+    able = [other for other in POINTWISE if ("reduced", other, reduction) in legal()]
+    made = []
+    for name in (op, *draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE))):
+        types = [dtype for dtype in draft.dtypes() if reduces(name, dtype, reduction)]
+        a = on.take_input(draw, draft, dtypes=types, whole=True)
+        if name in _INSIDE and a.dtype.is_float:
+            a = on.apply(draw, draft, _INSIDE[name], a)
+        draft.live = [a]  # whatever else an operation takes
+        made.append(on.reduce(draw, draft, on.apply(draw, draft, name, a), reduction))
+    draft.live = made
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()
 
 
 @st.composite

@@ -20,6 +20,7 @@ from fuzz.cases.fusions import (
     fusions,
     paired_fusions,
     plain_fusions,
+    reduced_fusions,
     reducing_fusions,
     single_op_fusions,
 )
@@ -108,6 +109,9 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
             pair = paired_fusions(first=before, second=after, exact=True)
             made = product_cases if Form.MMA in (before, after) else pointwise_cases
             return draw(made(kinds=kinds, of=pair))
+        case ("reduced", op, reduction):
+            several = reduced_fusions(op=op, reduction=reduction)
+            return draw(pointwise_cases(kinds=kinds[-1:], of=several))
         case ("schedule", family, depth, way):
             depths = [n for n, name in DEPTHS.items() if name == depth]
             asked = (family,)

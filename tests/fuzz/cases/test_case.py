@@ -78,12 +78,12 @@ def test_integers_are_small_and_whole() -> None:
     assert float(x.abs().max()) == SMALL
 
 
-def test_reals_hold_special_values() -> None:
-    """NaN, infinities and subnormals take other paths through the device functions."""
-    x = inputs(case(kind="reals", extents={"i0": 60, "i1": 60}))[0]
+@pytest.mark.parametrize("seed", [6, 7])
+def test_reals_of_every_other_seed_hold_special_values(seed: int) -> None:
+    """NaN and infinities take other paths through the device functions, and hide other faults."""
+    x = inputs(case(kind="reals", extents={"i0": 60, "i1": 60}, seed=seed))[0]
     assert isinstance(x, torch.Tensor)
-    assert bool(x.isnan().any())
-    assert bool(x.isinf().any())
+    assert [bool(x.isnan().any()), bool(x.isinf().any())] == [seed % 2 == 0] * 2
 
 
 def test_facts_name_each_operation_with_its_operand_type() -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from hypothesis import Phase, given, seed, settings
+
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
 from fuzz.cases.__main__ import draw
 from fuzz.cases.case import Case
-from fuzz.cases.features import Coverage, cells, has_diamond, has_norm, legal, plan
+from fuzz.cases.features import Cell, Coverage, cells, has_diamond, has_norm, legal, plan
+from fuzz.cases.strategies import cases
 
+WISHES = [
+    ("reduced", "exp", "sum"), ("reduced", "where", "mean"), ("reduced", "eq", "prod"),
+    ("pair", "reduction", "mma"), ("operation", "tan", "bf16"),
+]  # fmt: skip
 SHARED = ReductionParams((2, 64), 4, 2, None, "direct", "direct", splits=4, meet="tma")
 
 
@@ -39,6 +47,44 @@ def test_diamonds_and_norms_are_told_from_chains() -> None:
     assert not has_norm(chain)
     assert has_diamond(both)
     assert has_norm(both)
+
+
+def test_what_is_reduced_is_a_cell() -> None:
+    """Through axes of extent 1, not through another operation, and not what merely moves."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["i0", "i1"], "f32")
+    fd.add_output(fd.ops.sum(fd.ops.broadcast(fd.ops.exp(x), [False, True, False]), [2]))
+    fd.add_output(fd.ops.max(fd.ops.neg(fd.ops.log(x)), [0]))
+    fd.add_output(fd.ops.min(fd.ops.permute(fd.ops.sin(x), [1, 0]), [1]))
+    case = replace(total(5), fusion=fd.fusion())
+    found = {cell for cell in cells(case, plan(case)) if cell[0] == "reduced"}
+    assert found == {("reduced", "exp", "sum"), ("reduced", "neg", "max")}
+    assert ("reduced", "lt", "sum") in legal()
+    assert not {("reduced", "lt", "mean"), ("reduced", "set", "sum")} & legal()
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_cell_that_is_asked_for_is_drawn(wish: Cell) -> None:
+    """One in two of those that are drawn is made for a wish."""
+    drawn: list[Case] = []
+
+    @seed(1)
+    @settings(max_examples=12, database=None, deadline=None, phases=(Phase.generate,))
+    @given(cases(wishes=(wish,)))
+    def keep(case: Case) -> None:
+        drawn.append(case)
+
+    keep()
+    assert any(wish in cells(case, plan(case)) for case in drawn)
+
+
+def test_a_few_wishes_are_of_all_parts() -> None:
+    """A part with many cells leaves time for one with few."""
+    coverage = Coverage()
+    asked = coverage.rarest(20, 3)
+    assert {cell[0] for cell in asked} == {cell[0] for cell in legal()}
+    coverage.counts.update(legal() - {asked[0]})
+    assert coverage.rarest(20, 3) == (asked[0],)
 
 
 def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:
