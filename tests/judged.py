@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from math import inf
 
 from sample import ALL
 
 from fuzz.campaign.judge import CPU_ORACLES, judge
-from fuzz.cases.calls import CALLS
 from fuzz.cases.case import Case, to_text
 
 SAMPLED = 3
@@ -21,5 +21,5 @@ def complaints(case: Case) -> list[str]:
     asked = [
         o for o in CPU_ORACLES if ALL or dear.get(o, digest[0] % SAMPLED) == digest[0] % SAMPLED
     ]
-    said = judge(case, asked, most=CALLS if ALL else 1)
+    said = judge(case, asked, seconds=inf if ALL else 0.0)
     return [f"{r.oracle}: {r.reason}" for r in said if r.status != "pass"]

@@ -4,16 +4,22 @@ Outputs start as poison, every buffer lies between guard bytes, shared memory is
 kernel, and inputs change from launch to launch; the first launch is judged like the others.
 Source: measured on an H200: a missing wait gives right values from the second launch on, because
 the bytes of the first one are still in shared memory.
+
+Later launches have company: another stream keeps SMs and memory busy, so that CTAs come in another
+order and copies take longer.  The compiled program is then called at other extents, too.  What
+fails is launched again and again with the same inputs: what fails now and then is flaky.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -32,6 +38,7 @@ from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
+from fuzz.cases.calls import others
 from fuzz.cases.case import POISON, Case, Value, compiled, from_text, inputs, output_specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.cases.params import FAMILIES
@@ -40,7 +47,13 @@ from fuzz.exit_code import CLEAN, FAILED, HARNESS, CannotWrite, Command
 from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3
-"""Launches of a case, each with inputs of its own."""
+"""Launches of a case, each with inputs of its own; all but the first in company."""
+SHAPES = 4
+"""Launches at other extents."""
+AGAIN = 20
+"""Launches of what has failed, with the same inputs."""
+COMPANY, TURNS = 1 << 22, 8
+"""Numbers that the other stream draws at a time, and how often at most."""
 WALL_S = LIMIT_S / 2
 """Wall limit of one case, with its compilation: a host that waits for a kernel may not compute."""
 MOST_ALONE = 6
@@ -105,14 +118,33 @@ def judge_case(text: str) -> list[Record]:
     case = from_text(text)
     recorder = Recorder(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
-    for number in range(LAUNCHES):
-        verdict = recorder.ask(
-            "gpu", f"launch {number}", partial(_launched, executable, case, number)
-        )
+    calls = [(f"launch {number}", case, number) for number in range(LAUNCHES)]
+    for other in islice(others(case, compiled(case)), SHAPES):
+        at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
+        calls.append((f"{at or 'other values'}, {other.kind} of seed {other.seed}", other, 0))
+    for subject, call, number in calls:
+        launch = partial(_launched, executable, call, number)
+        verdict = recorder.ask("gpu", subject, partial(settled, launch))
         if verdict is None or verdict.status is not Status.PASS:
             return recorder.records
     recorder.ask("gpu", "another schedule", partial(_another, executable, case))
     return recorder.records
+
+
+def settled(launch: Callable[[], Verdict]) -> Verdict:
+    """Launch; if that fails, again and again: what then passes too is flaky, and says how often."""
+    first = launch()
+    if first.status is not Status.FAIL:
+        return first
+    failing = 1 + sum(launch().status is Status.FAIL for _ in range(AGAIN))
+    if failing == 1 + AGAIN:
+        return first
+    says = f"fails {failing} of {1 + AGAIN} launches with the same inputs: "
+    findings = [
+        replace(finding, kind="flaky", witness=f"{says}{finding.kind}: {finding.witness}")
+        for finding in first.findings
+    ]
+    return replace(first, findings=tuple(findings))
 
 
 def _another(executable: Executable, case: Case) -> Verdict:
@@ -156,6 +188,8 @@ def _launched(executable: Executable, case: Case, number: int) -> Verdict:
     arguments, guards = _guarded(case, given)
     outs = _outputs(case)
     before = [guard.bits() for guard in guards]
+    if number:
+        _company(case.seed + number)
     got = executable(*arguments, out=[guard.tensor for guard in outs])
     torch.cuda.synchronize()
     findings = [
@@ -172,6 +206,21 @@ def _launched(executable: Executable, case: Case, number: int) -> Verdict:
     if findings:
         return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
     return replace(verdict, oracle="gpu")
+
+
+def _company(seed: int) -> None:
+    """Let another stream draw random numbers for a while, beside what is launched next."""
+    room, stream = _beside()
+    turns = random.Random(seed).randint(1, TURNS)
+    with torch.cuda.stream(stream):
+        for _ in range(turns):
+            room.normal_()
+
+
+@cache
+def _beside() -> tuple[torch.Tensor, torch.cuda.Stream]:
+    """Return room for the other stream, which allocates nothing later, and the stream."""
+    return torch.empty(COMPANY, device="cuda"), torch.cuda.Stream()
 
 
 def _guarded(case: Case, given: list[Value]) -> tuple[list[Value], list[Guarded]]:

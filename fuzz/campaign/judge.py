@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from math import inf
+from typing import TypeVar
 
 import torch
 
@@ -32,7 +34,7 @@ from fuzz.campaign.child import DRAWING, account, at_work
 from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.calls import CALLS, others
+from fuzz.cases.calls import others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from oracles.assembler import judge_log
@@ -44,22 +46,27 @@ from oracles.reference.sums import Partials
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
+T = TypeVar("T")
+
 CPU_ORACLES = ("prover", "simulator", "differential", "schedules", "assembler", "agreement")
 """Oracles that a campaign can name; `build` always answers."""
 POLICY = "strict"
 """What the compiler owes: every fence that a disputed rule could ask for (an H200 decided one)."""
 SCHEDULES = 2
 """Other schedules that a case is compared with."""
+OTHERS_S = 0.25
+"""CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
+the launches took three quarters of the time of all (measured).  There is always one."""
 LOST = "not compared: the case itself does not pass"
 REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
 
-def judge_text(asked: str) -> list[Record]:
+def judge_text(asked: str, *, seconds: float = OTHERS_S) -> list[Record]:
     """Judge the case of a text whose first line is `# oracles: a, b`; for any process."""
     head, text = asked.split("\n", 1)
     names = head.removeprefix("# oracles: ").split(", ")
-    return judge(from_text(text), [name for name in names if name])
+    return judge(from_text(text), [name for name in names if name], seconds=seconds)
 
 
 def request(text: str, oracles: Iterable[str]) -> str:
@@ -67,11 +74,13 @@ def request(text: str, oracles: Iterable[str]) -> str:
     return f"# oracles: {', '.join(oracles)}\n{text}"
 
 
-def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES, *, most: int = CALLS) -> list[Record]:
+def judge(
+    case: Case, oracles: Iterable[str] = CPU_ORACLES, *, seconds: float = inf
+) -> list[Record]:
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
-    Of a case that the compiler refuses there is one record, `invalid`.  A program is called `most`
-    times at other extents.
+    Of a case that the compiler refuses there is one record, `invalid`.  Other calls of a program,
+    and other schedules, begin within so many CPU seconds each, at least one.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
@@ -81,7 +90,7 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES, *, most: int = CALLS
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
-            judge_values(recorder, case, program, wanted, most)
+            judge_values(recorder, case, program, wanted, seconds)
     return recorder.records
 
 
@@ -145,7 +154,7 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
 
 
 def judge_values(
-    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], most: int = CALLS
+    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], seconds: float
 ) -> None:
     """Compare what a program returns: with the reference, at many extents, and other schedules."""
     memory = _called(recorder, case, program, wanted, "own launch")
@@ -155,14 +164,23 @@ def judge_values(
         return
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
-        for other in others(case, program, most):
+        for other in _in_time(others(case, program), seconds):
             at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
             at = f"{at or 'other values'}, {other.kind} of seed {other.seed}"
             if _called(recorder, other, program, wanted, at) is None:
                 return
             account.turn(DRAWING)
     if "schedules" in wanted:
-        recorder.ask("schedules", "", partial(_under_others, case, program, memory))
+        recorder.ask("schedules", "", partial(_under_others, case, program, memory, seconds))
+
+
+def _in_time(some: Iterable[T], seconds: float) -> Iterator[T]:
+    """Yield some, the first always, while there is CPU time for another."""
+    start = time.process_time()
+    for one in some:
+        yield one
+        if time.process_time() - start > seconds:
+            return
 
 
 def _called(
@@ -195,14 +213,16 @@ def _bound(case: Case, program: Program) -> tuple[list[Call], dict[str, Value]]:
     return calls(case, inputs(case), program, bindings)
 
 
-def _under_others(case: Case, program: Program, memory: Mapping[str, Value]) -> Verdict:
+def _under_others(
+    case: Case, program: Program, memory: Mapping[str, Value], seconds: float
+) -> Verdict:
     """Compare what a case returned with what it returns under other schedules.
 
     Where all of them add up reals in another order, hold one against the reference.
     """
     mine = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
     checked, tried = 0, []
-    for other, made, alike in islice(rescheduled(case, program), SCHEDULES):
+    for other, made, alike in _in_time(islice(rescheduled(case, program), SCHEDULES), seconds):
         verdict = _under_another(case, other, made, mine if alike else None)
         if verdict.status is not Status.PASS or not alike:
             return verdict

@@ -17,13 +17,12 @@ from fuzz.cases.case import Case, Kind, shape_of, specs
 from fuzz.cases.extents import bounded
 from fuzz.cases.params import trimmed
 
-CALLS = 12
+CALLS = 32
 """Other calls of a program, at most."""
 TRIES = 3
 """Extents that are looked at for each of them, at most."""
 ELEMENTS = 1 << 11
-"""Elements of the largest tensor of another call, where the case itself has not more.  Of a case
-with more there are fewer calls."""
+"""Elements of the largest tensor of another call, where the case itself has not more."""
 
 
 def others(case: Case, program: Program, most: int = CALLS) -> Iterator[Case]:
@@ -33,7 +32,6 @@ def others(case: Case, program: Program, most: int = CALLS) -> Iterator[Case]:
     also given reals.
     """
     rng = random.Random(f"{case.seed} {case.extents!r} {case.params!r}")
-    most = max(1, min(most, CALLS * ELEMENTS // max(_elements(case), 1)))
     kinds: list[Kind] = ["reals"] if case.kind == "reals" else ["integers", "reals"]
     seen = {tuple(case.extents.values())}
     yield replace(case, kind=kinds[-1], seed=case.seed + 1)

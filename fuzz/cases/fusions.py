@@ -136,7 +136,7 @@ def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorV
 _INSIDE = dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow"), "abs")
 _INSIDE |= dict.fromkeys(("asin", "acos"), "tanh")
 """What brings numbers to where a function is defined: a NaN decides what is reduced."""
-_AT_ONCE = 3
+_AT_ONCE = 8
 """More operations that are reduced in a fusion made for one, at most."""
 
 

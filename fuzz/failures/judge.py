@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text as kernel_text
@@ -31,10 +32,11 @@ def judge_text(asked: str) -> list[Record]:
     try:
         if head.startswith(STEP):
             case, names = from_text(text), head.removeprefix(STEP).split(", ")
-            records = _by_prover(case) if names == ["prover"] else judges.judge(case, names)
+            records = _by_prover(case) if names == ["prover"] else _quickly(case, names)
         else:
+            seconds = inf if head.startswith(LEAST) else judges.OTHERS_S
             head = head.replace(LEAST, "# oracles: ")
-            records = judges.judge_text(f"{head}\n{text}")
+            records = judges.judge_text(f"{head}\n{text}", seconds=seconds)
         if not any(record.status in FAILED for record in records):
             return records
         case = from_text(text)
@@ -43,6 +45,11 @@ def judge_text(asked: str) -> list[Record]:
         return [_named(r, case, kernels) for r in records] if DRAWN.get() else records
     finally:
         DRAWN.reset(drawn)
+
+
+def _quickly(case: Case, names: Sequence[str]) -> list[Record]:
+    """Judge a smaller case, most of which do not fail."""
+    return judges.judge(case, names, seconds=4 * judges.OTHERS_S)
 
 
 def judge_failure(text: str) -> list[Record]:

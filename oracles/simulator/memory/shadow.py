@@ -54,6 +54,36 @@ class Touch:
     issuer: tuple[int, int]
 
 
+class Touches:
+    """Accesses of one tensor, in order; finds those of given elements without asking all others.
+
+    `layers[n]` says for each element which access was the n-th of it, by number from 1, 0 for none;
+    `depth` how many there were.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.every: list[Touch] = []
+        self.depth = np.zeros(elements, np.int32)
+        self.layers: list[NDArray[np.int32]] = []
+
+    def add(self, touch: Touch) -> None:
+        """Remember an access, whose elements differ from each other or not."""
+        self.every.append(touch)
+        depth = self.depth[touch.elements]
+        for n in np.unique(depth).tolist():
+            if n == len(self.layers):
+                self.layers.append(np.zeros_like(self.depth))
+            self.layers[n][touch.elements[depth == n]] = len(self.every)
+        self.depth[touch.elements] = depth + 1
+
+    def of(self, elements: Index) -> list[Touch]:
+        """Return the accesses that have an element in common with these, in order."""
+        found: set[int] = set()
+        for layer in self.layers[: int(self.depth[elements].max(initial=0))]:
+            found.update(np.unique(layer[elements]).tolist())
+        return [self.every[number - 1] for number in sorted(found - {0})]
+
+
 @dataclass(slots=True)
 class GlobalShadow:
     """All accesses of one global tensor that the kernel writes, in every CTA of the launch.
@@ -67,8 +97,12 @@ class GlobalShadow:
     read_too: bool
     scratch: bool
     exact: bool
-    writes: list[Touch] = field(default_factory=list)
-    reads: list[Touch] = field(default_factory=list)
+    writes: Touches = field(init=False)
+    reads: Touches = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with no access."""
+        self.writes, self.reads = Touches(self.claimed.size), Touches(self.claimed.size)
 
     def access(self, touch: Touch, clock: Clock) -> Trouble | None:
         """Check an access and remember it.
@@ -84,7 +118,7 @@ class GlobalShadow:
             says = "no write of this element of the workspace came before in this launch"
             return Trouble("RAW", says, where=where)
         if touch.act is Act.READ:
-            self.reads.append(touch)
+            self.reads.add(touch)
             return self._against(self.writes, touch, clock) if known.any() else None
         trouble = None
         if known.any():
@@ -92,28 +126,23 @@ class GlobalShadow:
         if trouble is None and self.read_too:
             trouble = self._against(self.reads, touch, clock)
         self.claimed[touch.elements] = True
-        self.writes.append(touch)
+        self.writes.add(touch)
         return trouble
 
     def _again(self, touch: Touch, known: NDArray[np.bool_]) -> Trouble | None:
         if self.scratch or touch.act is not Act.WRITE:
             return None
         where = int(touch.elements[int(known.argmax())])
-        earlier = next(other for other in self.writes if where in other.elements)
+        earlier = self.writes.of(np.array([where]))[0]
         by = earlier.by if earlier.gang == touch.gang else -1
         return Trouble("coverage", "the element was written before, in order", by, True, where)
 
-    def _against(self, others: list[Touch], touch: Touch, clock: Clock) -> Trouble | None:
-        mine = np.zeros_like(self.claimed)
-        mine[touch.elements] = True
-        for other in others:
+    def _against(self, others: Touches, touch: Touch, clock: Clock) -> Trouble | None:
+        for other in others.of(touch.elements):
             before = other.gang == touch.gang and bool(clock[ORDER, other.by] >= other.at)
             if before and (touch.generic or other.act is Act.READ):
                 continue
-            met = mine[other.elements]
-            if not met.any():
-                continue
-            where = int(other.elements[met].min())
+            where = int(np.intersect1d(other.elements, touch.elements).min())
             sums = other.act is touch.act and touch.act in (Act.ADD, Act.REDUCE)
             if sums and (before or not self.exact):
                 continue

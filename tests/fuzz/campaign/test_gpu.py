@@ -9,12 +9,23 @@ from records import record
 
 from fuser.dtype import DType
 from fuser.runtime.executable import device_present
-from fuzz.campaign.gpu import LAUNCHES, PROBE, Device, Guarded, main, splits_of
+from fuzz.campaign.gpu import (
+    AGAIN,
+    LAUNCHES,
+    PROBE,
+    SHAPES,
+    Device,
+    Guarded,
+    main,
+    settled,
+    splits_of,
+)
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, from_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import REDUCTIONS
 from fuzz.exit_code import HARNESS, CannotWrite
+from oracles.verdict import Finding, Status, Verdict
 
 
 @pytest.mark.skipif(device_present(), reason="there is a CUDA device")
@@ -37,6 +48,29 @@ def test_cases_in_which_ctas_share_tiles_are_told() -> None:
     plain = from_text(PROBE)
     assert splits_of(plain) == 1
     assert splits_of(replace(plain, params=REDUCTIONS)) == REDUCTIONS.splits == 3
+
+
+@pytest.mark.parametrize("passing", [0, 3, AGAIN])
+def test_what_fails_now_and_then_is_flaky(passing: int) -> None:
+    """And says how often; what always fails keeps its kind."""
+    wrong = Finding("value", "output 0", "1 of 8 elements wrong")
+    failed = Verdict("gpu", Status.FAIL, 8, (wrong,))
+    answers = iter([failed] * (1 + AGAIN - passing) + [Verdict("gpu", Status.PASS, 8)] * passing)
+    said = settled(lambda: next(answers))
+    assert said.status is Status.FAIL
+    (finding,) = said.findings
+    if not passing:
+        assert said == failed
+        return
+    assert (finding.kind, finding.where) == ("flaky", "output 0")
+    often = f"fails {1 + AGAIN - passing} of {1 + AGAIN} launches with the same inputs: value: "
+    assert finding.witness.startswith(often)
+
+
+def test_what_passes_is_launched_once() -> None:
+    """The time is for other cases."""
+    answers = iter([Verdict("gpu", Status.PASS, 8)])
+    assert settled(lambda: next(answers)).status is Status.PASS
 
 
 class Silent:
@@ -85,5 +119,5 @@ def test_the_probe_passes_in_every_launch() -> None:
     """A device that fails it must not be blamed on the next case.  Another schedule agrees."""
     with Device() as device:
         records = device.judge(from_text(PROBE), PROBE)
-    assert [r.status for r in records] == ["pass"] * (LAUNCHES + 1)
+    assert [r.status for r in records] == ["pass"] * (LAUNCHES + SHAPES + 1)
     assert records[-1].subject == "another schedule"
