@@ -26,6 +26,7 @@ from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import FAILED, Record, failures, signature
 from fuzz.campaign.recorder import blank_record
+from fuzz.cases.calls import called
 from fuzz.cases.case import Case, from_text, to_text
 from fuzz.cases.features import WISHES, Coverage
 from fuzz.cases.params import FAMILIES
@@ -340,7 +341,9 @@ class Engine:
             return alike
 
         with suppress(TimeOver):
-            least(case, fails)
+            # The call that fails is a case, too, and has no other ones to be judged on the way.
+            other = called(case, wanted.subject)
+            least(other if other is not None and fails(other) else case, fails)
         return found[-1], to_text(found[-1])
 
     def _report(self, case: Case, text: str, bad: list[Record]) -> None:

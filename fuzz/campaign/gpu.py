@@ -38,7 +38,7 @@ from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
-from fuzz.cases.calls import others
+from fuzz.cases.calls import named, others
 from fuzz.cases.case import POISON, Case, Value, compiled, from_text, inputs, output_specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.cases.params import FAMILIES
@@ -120,8 +120,7 @@ def judge_case(text: str) -> list[Record]:
     executable = Executable(case.fusion, case.params, poison=True)
     calls = [(f"launch {number}", case, number) for number in range(LAUNCHES)]
     for other in islice(others(case, compiled(case)), SHAPES):
-        at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
-        calls.append((f"{at or 'other values'}, {other.kind} of seed {other.seed}", other, 0))
+        calls.append((named(other), other, 0))
     for subject, call, number in calls:
         launch = partial(_launched, executable, call, number)
         verdict = recorder.ask("gpu", subject, partial(settled, launch))

@@ -34,7 +34,7 @@ from fuzz.campaign.child import DRAWING, account, at_work
 from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.calls import others
+from fuzz.cases.calls import named, others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from oracles.assembler import judge_log
@@ -165,9 +165,7 @@ def judge_values(
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
         for other in _in_time(others(case, program), seconds):
-            at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
-            at = f"{at or 'other values'}, {other.kind} of seed {other.seed}"
-            if _called(recorder, other, program, wanted, at) is None:
+            if _called(recorder, other, program, wanted, named(other)) is None:
                 return
             account.turn(DRAWING)
     if "schedules" in wanted:

@@ -13,7 +13,7 @@ from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams
-from fuzz.cases.case import Case, Kind, shape_of, specs
+from fuzz.cases.case import Case, Kind, compiled, shape_of, specs
 from fuzz.cases.extents import bounded
 from fuzz.cases.params import trimmed
 
@@ -45,6 +45,20 @@ def others(case: Case, program: Program, most: int = CALLS) -> Iterator[Case]:
                 yield other
         if most <= 1:
             return
+
+
+def named(other: Case) -> str:
+    """Return the words for a call that differ from those of every other one of a case."""
+    at = ", ".join(f"{name}={n}" for name, n in other.extents.items())
+    return f"{at or 'other values'}, {other.kind} of seed {other.seed}"
+
+
+def called(case: Case, subject: str) -> Case | None:
+    """Return the other call of a case that `subject` ends with the words for, if it does."""
+    if " of seed " not in subject:
+        return None
+    made = others(case, compiled(case))
+    return next((other for other in made if subject.endswith(named(other))), None)
 
 
 def _near(extent: int) -> list[int]:

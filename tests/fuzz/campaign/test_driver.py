@@ -28,7 +28,8 @@ from fuzz.campaign.driver import (
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.record import Record, failures, signature
-from fuzz.cases.case import case_id, from_text, to_text
+from fuzz.cases.calls import named, others
+from fuzz.cases.case import case_id, compiled, from_text, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.failures.judge import judge_text
 
@@ -123,6 +124,25 @@ def test_a_failure_that_does_not_come_back_is_kept_as_it_was_found() -> None:
     assert found(heard) == ["prover fail direct/tma"]
     assert heard[-1] == Round(0, complete=False)
     assert {r.phase for r in judged(heard)} == {"generate", "shrink"}
+
+
+def test_the_call_that_fails_is_made_smaller() -> None:
+    """It is a case of its own, whose script needs no other call to show what is wrong."""
+    case = representative("direct/tma")
+    _, second, *_ = others(case, compiled(case))
+
+    def judge(asked: str) -> list[Record]:
+        text = asked.split("\n", 1)[1]
+        built, own = record(case_id(text), oracle="build"), text == to_text(case)
+        status = "fail" if own or from_text(text).seed == second.seed else "pass"
+        subject = named(second) if own else "own launch"
+        return [built, replace(built, oracle="differential", status=status, subject=subject)]
+
+    heard: list[Message] = []
+    Engine(JOB, heard.append, judge, None).check(case)
+    (shrunk,) = (message for message in heard if isinstance(message, Shrunk))
+    assert from_text(shrunk.text).seed == second.seed
+    assert shrunk.record.subject == "own launch"
 
 
 def test_a_failure_is_asked_for_by_who_can_see_it() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from fuser.runtime.classify import classify
 from fuzz.campaign.mutants import representative
-from fuzz.cases.calls import CALLS, others
-from fuzz.cases.case import compiled, inputs, specs
+from fuzz.cases.calls import CALLS, called, named, others
+from fuzz.cases.case import compiled, inputs, specs, to_text
 from fuzz.cases.params import FAMILIES
 
 
@@ -25,3 +25,14 @@ def test_other_calls_take_the_same_kernels(family: str) -> None:
     assert str(inputs(found[0])[0]) != str(inputs(case)[0])
     assert [one.extents for one in others(case, program)] == [one.extents for one in found]
     assert {one.kind for one in found} == {"integers", "reals"}
+
+
+def test_a_call_is_found_by_its_words() -> None:
+    """As a record has them, behind the name of a kernel; the case itself is no other call."""
+    case = representative("direct/tma")
+    for other in others(case, compiled(case)):
+        found = called(case, f"pointwise0 {named(other)}")
+        assert found is not None
+        assert to_text(found) == to_text(other)
+    assert called(case, "pointwise0 own launch") is None
+    assert called(case, "pointwise0 i0=3, reals of seed 12345") is None
