@@ -28,15 +28,13 @@ from fuzz.campaign.record import FAILED, Record, failures, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.cases.calls import called
 from fuzz.cases.case import Case, from_text, to_text
-from fuzz.cases.features import WISHES, Coverage
+from fuzz.cases.features import ROUND, WISHES, Coverage
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.failures.identity import scheduler
 from fuzz.failures.judge import LEAST, STEP, judge_text
 from fuzz.failures.shrink import least
 
-ROUND = 150
-"""Cases that an engine draws before it begins anew with another seed."""
 SHRINK_S = 90.0
 """Time in which one failure is made smaller, at most, also where the campaign ends in it."""
 CORPUS_SHARE = 0.2

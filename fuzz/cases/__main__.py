@@ -18,6 +18,7 @@ from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.runtime.binding import bind
 from fuzz.cases.case import Case, compiled, specs, to_text
 from fuzz.cases.features import (
+    ROUND,
     WISHES,
     Coverage,
     asks,
@@ -31,8 +32,6 @@ from fuzz.cases.features import (
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, Command
 
-ROUND = 150
-"""Cases that an engine draws before it begins anew with another seed, as in a campaign."""
 SHOWN = 24
 """Cells of a part of the table that are named where they were never drawn."""
 

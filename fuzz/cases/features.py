@@ -47,6 +47,9 @@ assert max(DEPTHS) == MAX_STAGES
 REDUCTIONS = tuple(op for op in OPS if OPS[op].form is Form.REDUCTION)
 WISHES = 64
 """Rarest cells that a round of draws asks for."""
+ROUND = 72
+"""Cases that an engine draws before it begins anew with another seed: half of them for the wishes
+of the round, so that few are asked for twice (150: 0.6 of the cells in as many cases)."""
 LENGTHS = ("none", "one", "part", "tile", "tail", "tiles")
 """Extents of an axis of a kernel beside its tile: 0, 1, less than a tile, one, more, several."""
 

@@ -73,7 +73,7 @@ def single_op_fusions(
             on.apply(draw, draft, name, a)
     # Nothing more is computed in 8 bits.
     draft.live = [tv for tv in draft.live if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
-    extend(draw, draft, min(1, more), more)
+    extend(draw, draft, min(2, more), more)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
@@ -150,7 +150,7 @@ def reduced_fusions(draw: st.DrawFn, *, op: str, reduction: str) -> Fusion:
     draft = Draft(FusionDefinition(), banned, ["i0", "i1"], exact=False)
     able = [other for other in POINTWISE if ("reduced", other, reduction) in legal()]
     made = []
-    for name in (op, *draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE))):
+    for name in (op, *draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE, unique=True))):
         types = [dtype for dtype in draft.dtypes() if reduces(name, dtype, reduction)]
         a = on.take_input(draw, draft, dtypes=types, whole=True)
         if name in _INSIDE and a.dtype.is_float:

@@ -100,7 +100,7 @@ def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:
 
 def test_what_is_drawn_is_near_the_targets() -> None:
     """A small part of what `python -m fuzz.cases` prints; most of what is missing is rare."""
-    found = draw(30, 5)
+    found = draw(60, 5)
     assert found.share("diamond") >= 25
     assert found.share("norm") >= 20
     assert found.share("shares", "asks") >= 30
