@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from math import inf
 from typing import TypeVar
 
 import torch
@@ -75,7 +74,7 @@ def request(text: str, oracles: Iterable[str]) -> str:
 
 
 def judge(
-    case: Case, oracles: Iterable[str] = CPU_ORACLES, *, seconds: float = inf
+    case: Case, oracles: Iterable[str] = CPU_ORACLES, *, seconds: float = OTHERS_S
 ) -> list[Record]:
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
