@@ -26,8 +26,8 @@ Step = Callable[[Case], Iterable[Case]]
 def least(case: Case, fails: Fails, steps: Sequence[Step] | None = None) -> Case:
     """Return a case that fails, too, and of which no step here makes a smaller one that does.
 
-    Steps are all of `STEPS` where none are given.  `fails` is asked about each candidate once; it may raise to end the search, and has then seen
-    the least so far.
+    Steps are all of `STEPS` where none are given.  `fails` is asked about each candidate once; it
+    may raise to end the search, and has then seen the least so far.
     """
     seen = {to_text(case)}
     before = None

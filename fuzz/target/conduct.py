@@ -61,9 +61,7 @@ STATUS_S = 30.0
 """Seconds between two lines of progress."""
 PLAIN = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
 """The schedule in the text of every case: a case has one, and nobody here looks at it."""
-STEPS = tuple(
-    step for step in shrink.STEPS if step not in (shrink.one_kernel, shrink.plain_params)
-)
+STEPS = tuple(step for step in shrink.STEPS if step not in (shrink.one_kernel, shrink.plain_params))
 """What is tried on the way to a least case: all that is not about our kernels."""
 
 
@@ -122,21 +120,21 @@ class Search:
         """Judge one drawn case, unless it differs from an earlier one in its schedule alone."""
         case = replace(drawn, params=PLAIN)
         text = to_text(case)
-        if text in self.seen:
-            return
         lasted = time.monotonic() - self.start
         enough = self.plan.most is not None and len(self.seen) >= self.plan.most
         if lasted > self.plan.seconds or enough:
             raise _TimeOver
+        if text in self.seen:
+            return
         if lasted - self.said > STATUS_S:
             self.said = lasted
             self.console.print(f"{lasted:4.0f} s: {self.line()}")
         self.seen.add(text)
         self.coverage.counts.update(operations(case.fusion) | pairs(case.fusion))
         answer = self.ask(case, "generate")
-        for record in answer.records:
-            if record.status in FAILURES:
-                self.report(case, record, answer)
+        failed = [record for record in answer.records if record.status in FAILURES]
+        for name, record in {signature(record): record for record in reversed(failed)}.items():
+            self.report(case, name, record, answer)
 
     def ask(self, case: Case, phase: str) -> Answer:
         """Judge a case in the child, whose end is a record like any other, and write it down."""
@@ -145,12 +143,13 @@ class Search:
         if isinstance(answer, Lost):
             # Eager torch comes first: of a child that ends in the target, it has run.
             subject = answer.judge or self.plan.backend
+            how = re.sub(r" while .*| within .*|[0-9]+ MiB.*", "", answer.reason)
             lost = replace(
                 blank_record(case, subject),
                 status="fail" if answer.judge else "error",
                 kind=answer.kind,
                 reason=answer.reason,
-                cause=re.sub(r" while .*| within .*|[0-9]+ MiB.*", "", answer.reason),
+                cause=f"{subject} {how}".strip(),
             )
             text = script(target, [case], subject, answer.reason, ends=True)
             answer = Answer([lost], {subject: text})
@@ -160,9 +159,8 @@ class Search:
             self.records += said
         return Answer(said, answer.scripts)
 
-    def report(self, case: Case, wanted: Record, answer: Answer) -> None:
-        """Count a failure; of a new cause find the least case, and write its script."""
-        name = signature(wanted)
+    def report(self, case: Case, name: str, wanted: Record, answer: Answer) -> None:
+        """Count a failure by its signature; of a new one write the script of its least case."""
         self.times[name] += 1
         if self.times[name] > 1:
             return
@@ -174,7 +172,7 @@ class Search:
                 raise _TimeOver
             again = self.ask(smaller, "shrink")
             alike = [record for record in again.records if signature(record) == name]
-            least.update({to_text(smaller): (smaller, record, again) for record in alike})
+            least.update({to_text(smaller): (smaller, record, again) for record in alike[:1]})
             return bool(alike)
 
         if wanted.kind != "hang":  # each step would last to the limit

@@ -12,8 +12,10 @@ comparison that hangs on such a rounding is undecided, and counts as not checked
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -59,9 +61,15 @@ def request(target: Target, case: Case) -> str:
 
 
 def judge_text(asked: str) -> Answer:
-    """Judge what `request` asks; for any process."""
+    """Judge what `request` asks, quietly: what is refused is said by the answer."""
     words, text = asked.split("\n", 1)
-    return judge(Target(**json.loads(words)), from_text(text))
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return judge(Target(**json.loads(words)), from_text(text))
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def judge(target: Target, case: Case) -> Answer:
@@ -76,7 +84,7 @@ def judge(target: Target, case: Case) -> Answer:
             answer.scripts[subject] = text
         if record.status == "unsupported":
             break
-    return answer
+    return replace(answer, records=[*_named(answer.records)])
 
 
 def blank_record(case: Case, subject: str) -> Record:
@@ -97,6 +105,14 @@ def blank_record(case: Case, subject: str) -> Record:
         values=case.kind,
         ops=facts(case),
     )
+
+
+def _named(records: list[Record]) -> Iterator[Record]:
+    """Say whose the causes are: eager torch's where a compiler goes wrong as it does."""
+    eager = {record.cause for record in records if record.subject == EAGER}
+    for record in records:
+        whose = EAGER if record.cause in eager else record.subject
+        yield replace(record, cause=f"{whose} {record.cause}") if record.cause else record
 
 
 def calls(target: Target, case: Case) -> Iterator[Case]:
@@ -153,7 +169,9 @@ def _judged(target: Target, case: Case, subject: str) -> tuple[Record, str]:
             )
             return failed, text
     status = "pass" if checked else "unknown"
-    return replace(blank, status=status, checked=checked, reason="; ".join(filter(None, reasons))), ""
+    return replace(
+        blank, status=status, checked=checked, reason="; ".join(filter(None, reasons))
+    ), ""
 
 
 def _run(run: Run, args: list[Any], device: str) -> list[torch.Tensor]:
@@ -164,7 +182,7 @@ def _run(run: Run, args: list[Any], device: str) -> list[torch.Tensor]:
 
 def _compiled(target: Target, fusion: Fusion, subject: str) -> Run:
     """Return the function of a fusion, compiled unless the subject is eager torch."""
-    names: dict[str, Any] = {"torch": torch}
+    names: dict[str, Any] = {"torch": torch, "DEVICE": target.device}
     exec(compile(function(fusion), "<fusion>", "exec"), names)
     run: Run = names["compute"]
     if subject == EAGER:

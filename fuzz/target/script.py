@@ -100,7 +100,7 @@ def script(
         f'"""A failure of {"eager torch" if subject == EAGER else "torch.compile"}."""\n\n'
         f"# torch {torch.__version__}, python {platform.python_version()}, "
         f"{platform.machine()}\n{seen}\n\n" + "\n".join(imports),
-        f"SPECIALS = {_numbers(words.SPECIALS)}",
+        f'DEVICE = "{target.device}"\nSPECIALS = {_numbers(words.SPECIALS)}',
         inspect.getsource(words.drawn),
         inspect.getsource(words.right),
         function(fusion),
@@ -109,7 +109,7 @@ def script(
         "WRONG = [  # output, index, expected, and how far off it may be\n"
         + "".join(f"{row}\n" for row in rows)
         + "]",
-        _MAIN.format(made=made, device=target.device),
+        _MAIN.format(made=made),
         _ALONE.format(seconds=LASTS_S) if ends else 'if __name__ == "__main__":\n    main()',
     ]
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -119,7 +119,7 @@ _MAIN = """
 def main() -> None:
     run = {made}
     for made in CALLS:
-        args = [a.to("{device}") if isinstance(a, torch.Tensor) else a for a in made()]
+        args = [a.to(DEVICE) if isinstance(a, torch.Tensor) else a for a in made()]
         eager, got = compute(*args), run(*args)
     bad = 0
     for n, (dtype, shape) in enumerate(FORM):

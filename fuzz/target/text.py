@@ -18,7 +18,7 @@ from fuser.fusion.ops import OPS, Form
 from fuzz.cases.features import live
 
 NAME = "compute"
-"""What the function is called."""
+"""What the function is called; it also reads `DEVICE`, where it makes tensors of nothing."""
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "remainder": "%",
@@ -199,12 +199,16 @@ def _moved(tv: TensorView) -> str:
 
 def _factory(tv: TensorView) -> str:
     if tv.op == "full":
-        return f"torch.full({_shape(tv.shape)}, {_operand(tv.args[0])}, dtype={_dtype(tv.dtype)})"
-    start, step = map(_operand, tv.args)
+        words = f"{_shape(tv.shape)}, {_operand(tv.args[0])}, dtype={_dtype(tv.dtype)}"
+        return f"torch.full({words}, device=DEVICE)"
+    start, step = (
+        "" if isinstance(arg, Constant) and arg.value == nothing else f" {sign} {_operand(arg)}"
+        for arg, nothing, sign in zip(tv.args, (0, 1), "+*", strict=True)
+    )
     back = f".to({_dtype(tv.dtype)})" if tv.dtype in (*_SHORT, DType.I32) else ""
     wide = "torch.float32" if tv.dtype in _SHORT else "torch.int64" if back else _dtype(tv.dtype)
-    made = f"torch.arange({_entry(tv.shape[0])}, dtype={wide}) * {step} + {start}"
-    return f"({made}){back}" if back else made
+    made = f"torch.arange({_entry(tv.shape[0])}, dtype={wide}, device=DEVICE){step}{start}"
+    return f"({made}){back}" if back and (step or start) else made + back
 
 
 def _is_tensor(arg: Arg) -> bool:
@@ -224,7 +228,7 @@ def _tensor(tv: TensorView, arg: Arg) -> str:
         dtype = DType.BOOL
     elif tv.op.startswith("logical"):
         dtype = arg.dtype
-    return f"torch.full((), {_operand(arg)}, dtype={_dtype(dtype)})"
+    return f"torch.full((), {_operand(arg)}, dtype={_dtype(dtype)}, device=DEVICE)"
 
 
 def _alike(tv: TensorView, arg: Arg) -> str:
