@@ -35,7 +35,7 @@ from fuzz.cases.features import live
 from fuzz.target.script import EAGER, SHOWN, Target, Wrong, function, inputs, script
 from oracles.differential import compare, wrong_elements
 from oracles.reference.evaluate import Expected, evaluate
-from oracles.verdict import Status, Verdict
+from oracles.verdict import Status
 
 ELEMENTS = 1 << 14
 """Elements of the largest tensor of a call."""
@@ -165,7 +165,7 @@ def _judged(target: Target, case: Case, subject: str) -> tuple[Record, str]:
                 checked=checked,
                 kind=verdict.findings[0].kind,
                 reason=said,
-                cause=_cause(target, call, subject, verdict),
+                cause=_cause(target, call, subject),
             )
             return failed, text
     status = "pass" if checked else "unknown"
@@ -212,10 +212,8 @@ def _elements(expected: list[Expected], got: list[torch.Tensor]) -> list[Wrong]:
     return []
 
 
-def _cause(target: Target, case: Case, subject: str, verdict: Verdict) -> str:
+def _cause(target: Target, case: Case, subject: str) -> str:
     """Name the first operation that goes wrong where every tensor is an output, and its type."""
-    if verdict.findings[0].kind != "value":
-        return verdict.findings[0].kind
     made = [tv for tv in live(case.fusion) if tv.op != "input"]
     whole = replace(case.fusion, outputs=tuple(made))
     args = inputs(case)
@@ -236,6 +234,6 @@ def _first(tv: TensorView) -> str:
 def _spoken(error: Exception) -> str:
     """Return what an error says, without the names and numbers of the case."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
-    says = next((line for line in lines if "Error" in line or "error:" in line), lines[0])
-    says = re.sub(r"/\S+", "", says)
+    found = (line for word in (" error: ", "Error") for line in lines if word in line)
+    says = re.sub(r"^/\S+ error: |/\S+", "", next(found, lines[0]))  # of g++, or of Python
     return f"{type(error).__name__}: {re.sub(r'[A-Za-z_]*[0-9][A-Za-z0-9_]*', '#', says)[:120]}"
