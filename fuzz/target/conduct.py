@@ -30,7 +30,6 @@ from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.ledger import Fact, Ledger
-from fuzz.campaign.record import FAILED as FAILURES
 from fuzz.campaign.record import Record, signature
 from fuzz.cases.case import Case, case_id, to_text
 from fuzz.cases.features import WISHES, Coverage, legal, operations, pairs
@@ -132,14 +131,20 @@ class Search:
         self.seen.add(text)
         self.coverage.counts.update(operations(case.fusion) | pairs(case.fusion))
         answer = self.ask(case, "generate")
-        failed = [record for record in answer.records if record.status in FAILURES]
+        failed = [record for record in answer.records if record.status == "fail"]
         for name, record in {signature(record): record for record in reversed(failed)}.items():
             self.report(case, name, record, answer)
 
     def ask(self, case: Case, phase: str) -> Answer:
         """Judge a case in the child, whose end is a record like any other, and write it down."""
         target = self.target(case)
-        answer = self.child.call(request(target, case))
+        answer: Answer | Lost
+        try:
+            answer = self.child.call(request(target, case))
+        except Exception as error:  # of the judge itself
+            blank = blank_record(case, self.plan.backend)
+            says = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+            answer = Answer([replace(blank, status="error", kind="judge", reason=says)])
         if isinstance(answer, Lost):
             # Eager torch comes first: of a child that ends in the target, it has run.
             subject = answer.judge or self.plan.backend
@@ -214,7 +219,7 @@ class Search:
                 f"at least {100 * SHARE:g} % are to be"
             )
         if broken := sum(record.status == "error" for record in self.records):
-            yield f"{broken} cases broke the child before anybody was at work"
+            yield f"{broken} cases broke the judge"
 
     def summary(self) -> Iterator[str]:
         """Yield the last lines."""

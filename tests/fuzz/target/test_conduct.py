@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,19 @@ def test_what_is_not_judged_is_not_green(tmp_path: Path, monkeypatch: pytest.Mon
     done = searched(tmp_path, "plain", "--cases", "3", "--seconds", "60")
     assert done.exit_code == HARNESS, done.output
     assert "3 x eager unsupported: NotImplementedError" in done.output
+
+
+def test_a_judge_that_breaks_is_not_green(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its case counts as an error, and the search goes on."""
+    good = case_of(lambda ops, x: ops.abs(x))
+    monkeypatch.setattr(
+        conduct, "cases", lambda wishes: st.sampled_from([replace(good, extents={}), good])
+    )
+    done = searched(tmp_path, "plain", "--cases", "2", "--seconds", "60")
+    assert done.exit_code == HARNESS, done.output
+    assert "1 cases broke the judge" in done.output
+    assert "1 x wrong_backends:plain error: KeyError" in done.output
+    assert "1 pass" in done.output
 
 
 def test_a_wrong_call_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,3 +120,14 @@ def test_16_bits_may_be_rounded_between_operations_or_not() -> None:
         return ops.sub(ops.add(ops.add(ops.mul(x, 0.0), 256.0), one), 256.0)
 
     assert {r.status for r in judge(RIGHT, case_of(cancels, "bf16")).records} == {"pass"}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a compiler of C++")
+def test_inductor_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The default target, with extents left open, at two of them."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch._inductor.config, "compile_threads", 1)
+    case = case_of(lambda ops, x: ops.sum(ops.mul(x, 0.5), [1]), "bf16", seed=5)
+    (eager, inductor) = judge(Target(dynamic=True), case).records
+    assert (inductor.subject, inductor.status) == ("inductor", "pass")
+    assert eager.checked == inductor.checked > 2 * 5
