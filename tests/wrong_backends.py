@@ -27,6 +27,12 @@ def tanh_is_sin(graph: GraphModule, _: list[Any]) -> Compiled:
     return graph.forward
 
 
+def lone_tanh_is_sin(graph: GraphModule, some: list[Any]) -> Compiled:
+    """Take one operation for another where the graph has one output."""
+    (output,) = graph.graph.find_nodes(op="output")
+    return (plain if len(output.args[0]) > 1 else tanh_is_sin)(graph, some)
+
+
 def raises(_: GraphModule, __: list[Any]) -> Compiled:
     """Raise in the middle of compiling."""
     raise KeyError("buf12")

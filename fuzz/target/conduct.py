@@ -32,11 +32,11 @@ from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.ledger import Fact, Ledger
 from fuzz.campaign.record import Record, signature
 from fuzz.cases.case import Case, case_id, to_text
-from fuzz.cases.features import WISHES, Coverage, legal, operations, pairs
+from fuzz.cases.features import WISHES, Coverage, legal, live, operations, pairs
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 from fuzz.failures import shrink
-from fuzz.target.judge import Answer, blank_record, judge_text, request
+from fuzz.target.judge import FUSED, Answer, blank_record, judge_text, request
 from fuzz.target.script import EAGER, Target, script
 
 ROUND = 150
@@ -50,6 +50,8 @@ MEMORY = 6 << 30
 """Bytes of memory of the child, at most."""
 PRELOAD = ("torch", "torch._inductor.compile_fx", "fuzz.target.judge")
 """What the fork server loads once."""
+FUSED_MOST = 6
+"""Failures that no operation is to blame for, of which the least cases are looked for."""
 REPLAY_S = 120.0
 """Seconds in which a script that was written must show its failure again."""
 SHARE = 0.9
@@ -165,9 +167,13 @@ class Search:
         return Answer(said, answer.scripts)
 
     def report(self, case: Case, name: str, wanted: Record, answer: Answer) -> None:
-        """Count a failure by its signature; of a new one write the script of its least case."""
+        """Count a failure by its signature; of a new one write the script of its least case.
+
+        One that no operation is to blame for is called by the operations of its least case.
+        """
         self.times[name] += 1
-        if self.times[name] > 1:
+        fused = name.endswith(FUSED)
+        if self.times[name] > (FUSED_MOST if fused else 1):
             return
         least = {to_text(case): (case, wanted, answer)}
         end = time.monotonic() + min(SHRINK_S, self.plan.seconds)
@@ -185,6 +191,10 @@ class Search:
                 shrink.least(case, fails, STEPS)
         case, wanted, answer = [*least.values()][-1]
         text = to_text(case)
+        if fused:
+            name += f": {' '.join(sorted({tv.op for tv in live(case.fusion)} - {'input'}))}"
+            if name in self.found:
+                return
         words = re.sub(r"[^a-z0-9]+", "_", name.lower())[:60].strip("_")
         path = self.plan.ledger.parent / "repros" / f"{words}_{case_id(text)}.py"
         with writing(f"repro {str(path)!r}", path, "name another --ledger"):
@@ -241,7 +251,8 @@ class Search:
         yield f"{met} of {len(cells)} cells of operations and pairs were drawn"
         yield self.line()
         for name, many in self.times.most_common():
-            yield f"{name}: {many} cases; {self.found.get(name, 'no script')}"
+            scripts = [str(path) for of, path in self.found.items() if of.startswith(name)]
+            yield f"{name}: {many} cases; {', '.join(scripts)}"
 
     def exit_code(self) -> int:
         """Return the exit code that the records so far ask for."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from fuser.fusion.definition import Fusion, Scalar
-from fuzz.cases.case import Case, Value, shape_of, strides_of
+from fuzz.cases.case import SPECIALS, Case, Value, shape_of, strides_of
 from fuzz.target import words
 from fuzz.target.text import to_torch
 
@@ -100,7 +100,7 @@ def script(
         f'"""A failure of {"eager torch" if subject == EAGER else "torch.compile"}."""\n\n'
         f"# torch {torch.__version__}, python {platform.python_version()}, "
         f"{platform.machine()}\n{seen}\n\n" + "\n".join(imports),
-        f'DEVICE = "{target.device}"\nSPECIALS = {_numbers(words.SPECIALS)}',
+        f'DEVICE = "{target.device}"\nSPECIALS = {_numbers(SPECIALS)}',
         inspect.getsource(words.drawn),
         inspect.getsource(words.right),
         function(fusion),

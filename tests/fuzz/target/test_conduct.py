@@ -57,6 +57,16 @@ def test_a_planted_fault_is_drawn_found_and_made_small(
 
 
 @pytest.mark.usefixtures("chain")
+def test_a_fault_that_no_operation_is_to_blame_for_is_called_by_its_least_case(
+    tmp_path: Path,
+) -> None:
+    """It is gone when every tensor is an output, so at least two operations are left."""
+    done = searched(tmp_path, "lone_tanh_is_sin", "--cases", "2", "--seconds", "60")
+    assert done.exit_code == FAILED, done.output
+    assert "value wrong_backends:lone_tanh_is_sin fused: add tanh: " in done.output
+
+
+@pytest.mark.usefixtures("chain")
 def test_a_right_target_is_green(tmp_path: Path) -> None:
     """The last line says so, and each case was judged."""
     done = searched(tmp_path, "plain", "--cases", "2", "--seconds", "60")

@@ -6,7 +6,8 @@ import pytest
 import torch
 from random_words import philox as plainly
 
-from fuzz.target.words import SPECIALS, drawn, philox, right
+from fuzz.cases.case import SPECIALS
+from fuzz.target.words import drawn, philox, right
 
 INF, NAN = float("inf"), float("nan")
 
