@@ -17,6 +17,8 @@ from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
 from fuzz.target import conduct
 from fuzz.target.conduct import main
+from fuzz.target.judge import calls
+from fuzz.target.script import Target
 
 
 def searched(folder: Path, backend: str, *words: str) -> Result:
@@ -99,6 +101,14 @@ def test_a_hang_is_a_failure_and_the_search_goes_on(
     assert done.exit_code == FAILED, done.output
     assert "differential hang wrong_backends:hangs no answer: 1 cases" in done.output
     assert "1 pass" in done.output
+
+
+def test_a_failure_of_the_second_call_becomes_one_of_the_first() -> None:
+    """Whose values are reals; then nothing else need be called."""
+    case = case_of(lambda ops, x: ops.abs(x), seed=3)
+    (_, second, *_) = calls(Target(dynamic=True), case)
+    assert str(second) in map(str, conduct.plain_inputs(case))
+    assert {one.kind for one in conduct.plain_inputs(second)} == {"reals"}
 
 
 def test_what_is_not_judged_is_not_green(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
