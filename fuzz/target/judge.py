@@ -32,6 +32,7 @@ from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts, from_text, shape_of, to_text
 from fuzz.cases.features import live
+from fuzz.failures.identity import dtype_class
 from fuzz.target.script import EAGER, SHOWN, Target, Wrong, function, inputs, script
 from oracles.differential import compare, wrong_elements
 from oracles.reference.evaluate import Expected, evaluate
@@ -213,7 +214,7 @@ def _elements(expected: list[Expected], got: list[torch.Tensor]) -> list[Wrong]:
 
 
 def _cause(target: Target, case: Case, subject: str) -> str:
-    """Name the first operation that goes wrong where every tensor is an output, and its type."""
+    """Name the first operation that goes wrong once every tensor is an output, and its types."""
     made = [tv for tv in live(case.fusion) if tv.op != "input"]
     whole = replace(case.fusion, outputs=tuple(made))
     args = inputs(case)
@@ -228,7 +229,7 @@ def _cause(target: Target, case: Case, subject: str) -> str:
 
 
 def _first(tv: TensorView) -> str:
-    return str(tensor_args(tv)[0].dtype) if tensor_args(tv) else str(tv.dtype)
+    return dtype_class((*tensor_args(tv), tv)[0].dtype)
 
 
 def _spoken(error: Exception) -> str:

@@ -45,7 +45,7 @@ def test_a_wrong_operation_is_named() -> None:
     answer = judge(WRONG, case_of(tanh_of_abs))
     assert statuses(answer) == [
         (EAGER, "pass", ""),
-        (WRONG.backend, "fail", f"{WRONG.backend} tanh/f32"),
+        (WRONG.backend, "fail", f"{WRONG.backend} tanh/float32"),
     ]
     assert answer.records[-1].kind == "value"
     assert [*answer.scripts] == [WRONG.backend]
@@ -55,7 +55,7 @@ def test_eager_torch_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where eager torch is wrong alone, it is the one that is named."""
     monkeypatch.setattr(torch, "tanh", torch.sin)
     answer = judge(RIGHT, case_of(tanh_of_abs))
-    assert {said[1:] for said in statuses(answer)} == {("fail", "eager tanh/f32")}
+    assert {said[1:] for said in statuses(answer)} == {("fail", "eager tanh/float32")}
 
 
 def test_a_fault_of_fusing_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
