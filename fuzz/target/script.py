@@ -15,8 +15,8 @@ from fuzz.cases.case import SPECIALS, Case, Value, shape_of, strides_of
 from fuzz.target import words
 from fuzz.target.text import to_torch
 
-EAGER = "eager"
-"""The subject that is torch without a compiler."""
+EAGER = "eager torch"
+"""The subject that is torch without a compiler; `eager` is a backend of torch.compile."""
 SHOWN = 8
 """Wrong elements that a script looks at, at most: the first ones of the first wrong output."""
 LASTS_S = 600

@@ -121,7 +121,7 @@ def test_what_is_not_judged_is_not_green(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(conduct, "cases", lambda wishes: st.sampled_from(some))
     done = searched(tmp_path, "plain", "--cases", "3", "--seconds", "60")
     assert done.exit_code == HARNESS, done.output
-    assert "3 x eager unsupported: NotImplementedError" in done.output
+    assert "3 x eager torch unsupported: NotImplementedError" in done.output
 
 
 def test_a_judge_that_breaks_is_not_green(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_eager_torch_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where eager torch is wrong alone, it is the one that is named."""
     monkeypatch.setattr(torch, "tanh", torch.sin)
     answer = judge(RIGHT, case_of(tanh_of_abs))
-    assert {said[1:] for said in statuses(answer)} == {("fail", "eager tanh/float32")}
+    assert {said[1:] for said in statuses(answer)} == {("fail", "eager torch tanh/float32")}
 
 
 def test_a_fault_of_fusing_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +131,10 @@ def test_inductor_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     (eager, inductor) = judge(Target(dynamic=True), case).records
     assert (inductor.subject, inductor.status) == ("inductor", "pass")
     assert eager.checked == inductor.checked > 2 * 5
+
+
+def test_a_backend_called_eager_is_a_target_like_others() -> None:
+    """Torch has one of that name, which runs what dynamo has traced."""
+    (eager, other) = judge(Target("eager"), case_of(tanh_of_abs)).records
+    assert (eager.subject, other.subject) == (EAGER, "eager")
+    assert eager.checked == other.checked == 80
