@@ -35,7 +35,7 @@ def lone_tanh_is_sin(graph: GraphModule, some: list[Any]) -> Compiled:
 
 def raises(_: GraphModule, __: list[Any]) -> Compiled:
     """Raise in the middle of compiling."""
-    raise KeyError("buf12")
+    raise KeyError("buf12 is True")
 
 
 def crashes(graph: GraphModule, _: list[Any]) -> Compiled:

@@ -233,8 +233,9 @@ def _first(tv: TensorView) -> str:
 
 
 def _spoken(error: Exception) -> str:
-    """Return what an error says, without the names and numbers of the case."""
+    """Return what an error says, without the names and values of the case."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     found = (line for word in (" error: ", "Error") for line in lines if word in line)
     says = re.sub(r"^/\S+ error: |/\S+", "", next(found, lines[0]))  # of g++, or of Python
-    return f"{type(error).__name__}: {re.sub(r'[A-Za-z_]*[0-9][A-Za-z0-9_]*', '#', says)[:120]}"
+    plain = re.sub(r"\b(True|False)\b|[A-Za-z_]*[0-9][A-Za-z0-9_]*", "#", says)
+    return f"{type(error).__name__}: {plain[:120]}"

@@ -78,8 +78,7 @@ def test_an_exception_of_the_compiler_is_a_failure_without_the_names_of_the_case
     """Eager torch runs the case, so the compiler has to."""
     (_, record) = judge(Target("wrong_backends:raises"), case_of(tanh_of_abs)).records
     assert (record.status, record.kind) == ("fail", "raises")
-    assert "#" in record.cause
-    assert "12" not in record.cause
+    assert record.cause.endswith("KeyError: '# is #'")
 
 
 def test_what_eager_torch_refuses_is_unsupported() -> None:
