@@ -36,7 +36,7 @@ from fuzz.cases.features import WISHES, Coverage, legal, live, operations, pairs
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 from fuzz.failures import shrink
-from fuzz.target.judge import FUSED, Answer, blank_record, judge_text, request
+from fuzz.target.judge import FUSED, Answer, blank_record, calls, judge_text, request
 from fuzz.target.script import EAGER, Target, script
 
 ROUND = 150
@@ -178,7 +178,7 @@ class Search:
                 reason=answer.reason,
                 cause=f"{subject} {how}".strip(),
             )
-            text = script(target, [case], subject, answer.reason, ends=True)
+            text = script(target, [*calls(target, case)], subject, answer.reason, ends=True)
             answer = Answer([lost], {subject: text})
         said = [replace(record, phase=phase) for record in answer.records]
         self.book.append(self.run, said, text=to_text(case))
