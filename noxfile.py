@@ -92,6 +92,12 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
+def target(session: nox.Session) -> None:
+    """Look for failures of torch.compile: nox -s target -- --seconds 600 --seed 0."""
+    _judging(session, "fuzz.target", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
 def nightly(session: nox.Session) -> None:
     """Ask every harness in turn, then report: nox -s nightly -- --seconds 14400."""
     _judging(session, "fuzz.nightly", *session.posargs)

@@ -218,7 +218,7 @@ def _length(extent: int, tile: int) -> str:
 
 def cells(case: Case, found: Plan) -> set[Cell]:
     """Return the cells that a case is in."""
-    made = _operations(case.fusion) | pairs(case.fusion) | _reduced(case.fusion)
+    made = operations(case.fusion) | pairs(case.fusion) | _reduced(case.fusion)
     for kernel in found.kernels:
         depth = DEPTHS[kernel.params.stages]
         made.add(("schedule", kernel.params.family, depth, kernel.way))
@@ -226,7 +226,8 @@ def cells(case: Case, found: Plan) -> set[Cell]:
     return made
 
 
-def _operations(fusion: Fusion) -> set[Cell]:
+def operations(fusion: Fusion) -> set[Cell]:
+    """Return the cells of single operations."""
     return {("operation", tv.op, str(_first(tv))) for tv in live(fusion) if tv.op != "input"}
 
 

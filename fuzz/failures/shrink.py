@@ -8,7 +8,7 @@ alone, and must fail in the same way.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
@@ -23,17 +23,17 @@ Fails = Callable[[Case], bool]
 Step = Callable[[Case], Iterable[Case]]
 
 
-def least(case: Case, fails: Fails) -> Case:
+def least(case: Case, fails: Fails, steps: Sequence[Step] | None = None) -> Case:
     """Return a case that fails, too, and of which no step here makes a smaller one that does.
 
-    `fails` is asked about each candidate once; it may raise to end the search, and has then seen
-    the least so far.
+    Steps are all of `STEPS` where none are given.  `fails` is asked about each candidate once; it
+    may raise to end the search, and has then seen the least so far.
     """
     seen = {to_text(case)}
     before = None
     while before is not case:
         before = case
-        for step in STEPS:
+        for step in STEPS if steps is None else steps:
             case = _repeated(step, case, fails, seen)
     return case
 

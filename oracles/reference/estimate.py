@@ -161,6 +161,21 @@ def contractible(exact: Estimate, dtype: DType, whole: torch.Tensor | None = Non
     return result.doubt(result.value.isinf() & (value.abs() < 3 * biggest))
 
 
+def rounded_or_not(held: Estimate, dtype: DType) -> Estimate:
+    """Hold a number that may have been rounded to a dtype of 16 bits on its way, or may not.
+
+    Undecided where that dtype has inf in its place; other dtypes change nothing.
+    """
+    if dtype not in (DType.F16, DType.BF16):
+        return held
+    value, reach = held.value, held.error * _WIDER
+    low, high = nearest(value - reach, dtype), nearest(value + reach, dtype)
+    maybe = value.isfinite() & (low.isinf() | high.isinf())
+    error = torch.maximum(torch.maximum(high - value, value - low), reach)
+    error = torch.where(maybe, ZERO, _finite_only(error, value))
+    return Estimate(held.dtype, value, error, held.undecided | maybe)
+
+
 def approximated(
     exact: Estimate, dtype: DType, *, ulps: float, absolute: torch.Tensor = ZERO
 ) -> Estimate:

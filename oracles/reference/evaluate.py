@@ -13,8 +13,16 @@ import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Constant, Fusion, Scalar, Symbol, TensorView
-from fuser.fusion.ops import operand_dtypes
-from oracles.reference.estimate import TORCH, ZERO, Estimate, convert, rounded
+from fuser.fusion.ir import tensor_args
+from fuser.fusion.ops import OPS, operand_dtypes
+from oracles.reference.estimate import (
+    TORCH,
+    ZERO,
+    Estimate,
+    convert,
+    rounded,
+    rounded_or_not,
+)
 from oracles.reference.rows import ROWS
 from oracles.reference.sums import Partials, multiply_sum
 
@@ -43,13 +51,17 @@ class Expected:
     dtype: DType
 
 
+SHORT = (DType.F16, DType.BF16)
+"""Floats that are computed in f32."""
 _OF_ONE = ("div", "floor_div", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
 """Operations that need no more than that their operands are equal."""
 
 Inputs = Sequence[torch.Tensor | bool | int | float]
 
 
-def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -> list[Expected]:
+def evaluate(
+    fusion: Fusion, inputs: Inputs, partials: Partials | None = None, *, stepwise: bool = False
+) -> list[Expected]:
     """Evaluate a fusion on given inputs.
 
     Parameters
@@ -61,6 +73,10 @@ def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -
         and Python numbers for scalars.
     partials : Partials, optional
         How sums of products go from CTA to CTA, where that rounds them.
+    stepwise : bool
+        Judge by torch's contract: what an operation gives, or takes, in 16 bits may be rounded to
+        them or not, each time, an explicit cast included.  Eager torch rounds what every operation
+        gives; a compiler of torch keeps f32 inside of a kernel, where it does not emulate that.
 
     Returns
     -------
@@ -80,13 +96,15 @@ def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -
         if tv.op == "input":
             continue
         args = tuple(
-            convert(_constant(arg) if isinstance(arg, Constant) else known[arg], dtype)
+            _operand(tv, arg, dtype, known, stepwise=stepwise)
             for arg, dtype in zip(tv.args, operand_dtypes(tv), strict=True)
         )
         args = _alike(tv, args)
         shape = shape_of(tv, sizes)
         if tv.op == "mma":
             known[tv] = multiply_sum(tv, args, shape, partials)
+        elif stepwise and tv.op == "cast" and tv.dtype in SHORT:
+            known[tv] = convert(args[0], DType.F32)
         else:
             known[tv] = ROWS[tv.op](tv, args, shape)
     return [expected_of(known[tv], tv.dtype, shape_of(tv, sizes)) for tv in fusion.outputs]
@@ -131,9 +149,30 @@ def _constant(constant: Constant) -> Estimate:
     return estimate_of(constant.value, constant.dtype)
 
 
+def _operand(
+    tv: TensorView,
+    arg: TensorView | Scalar | Constant,
+    dtype: DType,
+    known: dict[TensorView | Scalar, Estimate],
+    *,
+    stepwise: bool,
+) -> Estimate:
+    """Return an argument as it enters its operation."""
+    held = _constant(arg) if isinstance(arg, Constant) else known[arg]
+    if not stepwise:
+        return convert(held, dtype)
+    if isinstance(arg, TensorView) and arg.dtype in SHORT:
+        held = rounded_or_not(held, arg.dtype)
+    # Numbers and integers that meet tensors of 16 bits may become such, too.
+    floats = {one.dtype for one in tensor_args(tv) if one.dtype.is_float}
+    held = convert(held, dtype)
+    met = floats.pop() if len(floats) == 1 and OPS[tv.op].pointwise else dtype
+    return rounded_or_not(held, met) if held.dtype.is_float else held
+
+
 def expected_of(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected:
     """Return what a kernel may store of what it holds."""
-    if dtype in (DType.F16, DType.BF16):
+    if dtype in SHORT:
         arg = rounded(arg, dtype)
     return Expected(
         arg.value.expand(shape), arg.error.expand(shape), arg.undecided.expand(shape), dtype

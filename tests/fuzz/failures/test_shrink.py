@@ -6,7 +6,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 from fuzz.cases.case import Case, compiled, from_text, to_text
-from fuzz.failures.shrink import least, one_kernel
+from fuzz.failures.shrink import least, one_kernel, one_output, shorter
 
 TILE = PointwiseParams((4, 256), 4, 4, 2, "tma", "direct", stages=4, prefetch=2)
 
@@ -65,3 +65,11 @@ def test_what_never_fails_again_stays_as_it_is() -> None:
     """It is reported as it was found."""
     case = chain()
     assert least(case, lambda _: False) is case
+
+
+def test_only_the_steps_that_are_given_are_taken() -> None:
+    """Who has no kernels leaves the params alone."""
+    small = least(chain(), lambda case: "sub" in ops(case), [one_output, shorter])
+    assert small.params == TILE
+    assert set(small.extents.values()) == {1}
+    assert small.gap == 3

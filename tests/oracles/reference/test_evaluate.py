@@ -453,3 +453,38 @@ def test_a_tensor_beside_itself_is_known() -> None:
     assert all(want.undecided[3] for want in known)
     assert apart.undecided[:2].all()
     assert (gap.bound[:2] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_stepwise_admits_a_rounding_after_each_operation_and_none(dtype: str) -> None:
+    """2**n + 1 - 2**n is 1 in f32, and 0 or 2 where 16 bits cannot hold it; not 3."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["i0"], dtype=dtype)
+    large = 256.0 if dtype == "bf16" else 2048.0
+    fd.add_output(fd.ops.sub(fd.ops.add(x, large), large))
+    args = [torch.ones(1, dtype=TORCH[DType.of(dtype)])]
+    got = {n: [torch.full((1,), float(n), dtype=args[0].dtype)] for n in range(4)}
+
+    def right(*, stepwise: bool) -> list[int]:
+        want = evaluate(fd.fusion(), args, stepwise=stepwise)
+        return [n for n in got if compare(want, got[n], exact=False).status is Status.PASS]
+
+    assert right(stepwise=False) == [1]
+    assert right(stepwise=True) == [0, 1, 2]
+
+
+def test_stepwise_leaves_casts_and_numbers_and_overflow_open() -> None:
+    """A cast to 16 bits may be left out; a number beside 16 bits is one, or f32; inf is open."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["i0"], dtype="f32")
+    fd.add_output(fd.ops.cast(fd.ops.cast(x, "f16"), "f32"))
+    y = fd.define_tensor(shape=["i0"], dtype="bf16")
+    fd.add_output(fd.ops.gt(fd.ops.mul(y, 0.1), y))
+    args = [torch.tensor([1.0001, 1e5, 3.0]), torch.tensor([1.0, 0.0, 2.0]).to(torch.bfloat16)]
+    cast, _ = evaluate(fd.fusion(), args, stepwise=True)
+    assert cast.undecided.tolist() == [False, True, False]
+    assert 1.0001 - 1 <= cast.bound[0].item() < 2e-4
+    assert cast.bound[2].item() == 0
+    (plain, _) = evaluate(fd.fusion(), args)
+    assert plain.bound[0].item() == 0
+    assert not plain.undecided.any()

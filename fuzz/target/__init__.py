@@ -1,0 +1,1 @@
+"""Another compiler under test: drawn fusions as torch functions, compiled by `torch.compile`."""
