@@ -30,6 +30,9 @@ OPTIONS = (
 )
 """`-v` puts registers and spills into the log; `--no-cache` keeps the log on a repeated compile."""
 
+PTX_OPTIONS = ("--gpu-architecture=compute_90a", *OPTIONS[1:3], "--no-cache")
+"""For the text alone: the assembler, more than half of the time, is left out."""
+
 REFUSED = "refused by NVRTC"
 """Kind of the `CompileError` here."""
 
@@ -69,8 +72,14 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
 
 
 def compile_ptx(source: str) -> str:
-    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; it is not cached."""
-    return _compile(source, OPTIONS)[2]
+    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; CompileError as above."""
+    path = cache_dir() / f"{_key(source, PTX_OPTIONS)}.ptx"
+    found = _read(path)
+    if found is not None:
+        return found[0].decode()
+    _, log, ptx = _compile(source, PTX_OPTIONS)
+    _write(path, ptx.encode(), log)
+    return ptx
 
 
 def cache_dir() -> Path:
@@ -128,7 +137,8 @@ def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str, str]:
             )
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         image = bytearray(size)
-        nvrtc.nvrtcGetCUBIN(program, image)
+        if size:
+            nvrtc.nvrtcGetCUBIN(program, image)
         _, size = nvrtc.nvrtcGetPTXSize(program)
         ptx = bytearray(size)
         nvrtc.nvrtcGetPTX(program, ptx)
@@ -176,6 +186,6 @@ def _evict(folder: Path) -> None:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in folder.glob("*.cubin"):
+    for path in (*folder.glob("*.cubin"), *folder.glob("*.ptx")):
         with suppress(FileNotFoundError):  # another process forgets, too
             yield path, path.stat()
