@@ -71,13 +71,16 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     return Cubin(image, log, key, cached=False)
 
 
-def compile_ptx(source: str) -> str:
-    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; CompileError as above."""
-    path = cache_dir() / f"{_key(source, PTX_OPTIONS)}.ptx"
+def compile_ptx(source: str, *, device: Path = DEVICE) -> str:
+    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; CompileError as above.
+
+    `device` is the folder of the headers: another one where they were changed on purpose.
+    """
+    path = cache_dir() / f"{_key(source, PTX_OPTIONS, device)}.ptx"
     found = _read(path)
     if found is not None:
         return found[0].decode()
-    _, log, ptx = _compile(source, PTX_OPTIONS)
+    _, log, ptx = _compile(source, PTX_OPTIONS, device)
     _write(path, ptx.encode(), log)
     return ptx
 
@@ -95,21 +98,23 @@ def version() -> str:
 
 
 @cache
-def _headers() -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((p.name.encode(), p.read_bytes()) for p in sorted(DEVICE.glob("*.cuh")))
+def _headers(device: Path) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((p.name.encode(), p.read_bytes()) for p in sorted(device.glob("*.cuh")))
 
 
-def _key(source: str, options: tuple[str, ...]) -> str:
+def _key(source: str, options: tuple[str, ...], device: Path = DEVICE) -> str:
     digest = hashlib.sha256()
-    for name, content in _headers():
+    for name, content in _headers(device):
         digest.update(name + b"\0" + content + b"\0")
     digest.update("\0".join((source, *options, version())).encode())
     return digest.hexdigest()[:32]
 
 
-def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+def _compile(
+    source: str, options: tuple[str, ...], device: Path = DEVICE
+) -> tuple[bytes, str, str]:
     """Return cubin, log and PTX."""
-    headers = _headers()
+    headers = _headers(device)
     error, program = nvrtc.nvrtcCreateProgram(
         source.encode(),
         b"kernel.cu",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
 from fuser.pipeline import Program
 from fuser.runtime.binding import bind
-from fuser.runtime.nvrtc import compile_ptx
+from fuser.runtime.nvrtc import DEVICE, compile_ptx
 from fuzz.campaign.judge import compared
 from fuzz.campaign.launches import calls
 from fuzz.cases.case import Case, compiled, inputs, specs
@@ -28,6 +29,8 @@ class Judged:
     kernels: tuple[Verdict, ...]
     values: Verdict
     approximate: tuple[str, ...] = ()
+    reached: tuple[frozenset[int], ...] = ()
+    """Lines of the synchronising instructions that were executed, by kernel."""
 
     @property
     def status(self) -> Status:
@@ -43,12 +46,14 @@ def judge_case(
     program: Program | None = None,
     cuda: Rewrite = str,
     ptx: Rewrite = str,
+    device: Path = DEVICE,
     seed: int = 0,
     sms: int | None = None,
 ) -> Judged:
     """Compile a case's kernels to PTX, execute its launches, compare what they leave.
 
-    `cuda` and `ptx` change the text on the way, to plant faults.
+    `cuda` and `ptx` change the text on the way, and `device` is another folder of device functions,
+    to plant faults.
     """
     program = program or compiled(case)
     given = inputs(case)
@@ -56,14 +61,17 @@ def judge_case(
     launches, memory = calls(case, given, program, bindings)
     counters: dict[str, Buffer] = {}
     verdicts, approximate = [], set()
+    reached: list[frozenset[int]] = []
     for call, launch in zip(launches, program.launches, strict=True):
         if call.launch is None:
+            reached.append(frozenset())
             continue
-        text = ptx(compile_ptx(cuda(launch.source)))
+        text = ptx(compile_ptx(cuda(launch.source), device=device))
         outcome = run(text, launch_of(call, counters), seed=seed)
         drawn = frozenset(f"{call.kernel.name}.{name}" for name in call.kernel.counters)
         verdicts.append(_with_counters(outcome.verdict, left_over(counters, drawn)))
         approximate |= {*outcome.approximate}
+        reached.append(outcome.reached)
         if outcome.verdict.status is not Status.PASS:
             break
     if any(one.status is not Status.PASS for one in verdicts):
@@ -72,7 +80,7 @@ def judge_case(
     else:
         outputs = [memory[tv.name] for tv in case.fusion.outputs]
         values = compared(case, given, [x for x in outputs if isinstance(x, torch.Tensor)])
-    return Judged(tuple(verdicts), values, tuple(sorted(approximate)))
+    return Judged(tuple(verdicts), values, tuple(sorted(approximate)), tuple(reached))
 
 
 def _with_counters(verdict: Verdict, left: list[str]) -> Verdict:

@@ -104,5 +104,11 @@ def _map(made: Map, at: Argument, values: dict[Var, Expr]) -> TensorMap:
     assert isinstance(at, Pointer)
     told = made.encoding(0, *shape(made.tensor, values))
     return TensorMap(
-        at.buffer, told.dtype.name.lower(), told.dims, told.strides, told.box, told.swizzle, at.offset
+        at.buffer,
+        told.dtype.name.lower(),
+        told.dims,
+        told.strides,
+        told.box,
+        told.swizzle,
+        at.offset,
     )

@@ -28,8 +28,10 @@ NEVER = 1 << 30
 class Clocks:
     """Knowledge of all threads of a launch."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, home: Ints | None = None) -> None:
         self.threads = threads
+        self.home = np.zeros(threads, np.int32) if home is None else home.astype(np.int32)
+        """The CTA of each column."""
         self.now = 1
         self.columns = threads
         self.known = np.zeros((16, 3, threads + 16), np.int32)
@@ -37,18 +39,19 @@ class Clocks:
         self.fenced = np.zeros((2, threads), np.int32)
         self.free = list(range(15, 0, -1))
         self.holders: list[Callable[[], Iterable[int]]] = []
-        self._column: dict[Hashable, int] = {}
-        self.names: dict[int, Hashable] = {}
+        self._column: dict[tuple[Hashable, ...], int] = {}
+        self.names: dict[int, tuple[Hashable, ...]] = {}
         self.copies = -1
         """First of the columns of the threads' cp.async copies, once there are any."""
         self.copied = np.zeros((3, threads), np.int32)
 
-    def column(self, key: Hashable) -> int:
-        """Return the column of an engine."""
+    def column(self, key: tuple[Hashable, ...], cta: int = -1) -> int:
+        """Return the column of an engine of a CTA."""
         found = self._column.get(key)
         if found is None:
             found = self._column[key] = self._more(1)
             self.names[found] = key
+            self.home[found] = cta
         return found
 
     def copy_columns(self) -> int:
@@ -60,6 +63,7 @@ class Clocks:
     def _more(self, many: int) -> int:
         first = self.columns
         self.columns += many
+        self.home = np.concatenate([self.home, np.full(many, -1, np.int32)])
         if self.columns > self.known.shape[2]:
             room = max(self.columns - self.known.shape[2], self.known.shape[2] // 2)
             self.known = np.pad(self.known, ((0, 0), (0, 0), (0, room)))
@@ -97,12 +101,10 @@ class Clocks:
         if plane == GENERIC:
             ok = (times >= since) | (own & (since < NEVER))
         else:
-            ok = np.where(own, self.fenced[plane - 1][by], times) >= since
+            ok = (times >= since) | (own & (self.fenced[plane - 1][by] >= since))
         if self.copies >= 0:
-            mine = agent == self.copies + by
-            if mine.any():
-                ok = np.where(mine, self.copied[plane][by] >= since, ok)
-        return ok
+            ok |= (agent == self.copies + by) & (self.copied[plane][by] >= since)
+        return np.asarray(ok)
 
     def released(self, threads: Ints) -> int:
         """Return a row with all that some threads know and have done."""

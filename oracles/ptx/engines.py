@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx import arithmetic as arith
+from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.clocks import NEVER
-from oracles.ptx.grammar import Address, Imm, Instruction, Vec
+from oracles.ptx.text.grammar import Address, Imm, Instruction, Vec
 from oracles.ptx.launch import TensorMap
 from oracles.ptx.machine import GLOBAL_BASE, Ints, Machine
-from oracles.ptx.program import Block
+from oracles.ptx.text.program import Block
 from oracles.ptx.sync import Sync
-from oracles.ptx.translate import NAMESPACE, VALUE, UnsupportedError
+from oracles.ptx.text.translate import NAMESPACE, VALUE, UnsupportedError
 
 SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
 """Bits of the address, from 7 on, that are added to those from 4 on."""
@@ -100,14 +100,12 @@ class Engines:
                 source[pick] = self._some(g[pick], m.where(src, g)[pick], int(many), nbytes)
         first = m.clocks.copy_columns()
         m.shared.write(m.shared.granules(to[ok], nbytes), g[ok], agent=first + g[ok])
-        self.batches.append(
-            Copies(g, to, source, nbytes, valid, self.groups[g].copy(), ~ok)
-        )
+        self.batches.append(Copies(g, to, source, nbytes, valid, self.groups[g].copy(), ~ok))
         m.go(block.after, g)
 
     def _some(self, g: Ints, address: Ints, many: int, align: int) -> Ints:
         m = self.m
-        place, ok = m.place_global(g, address, many, align)
+        place, ok = m.place_global(g, address, many, align, reads=True)
         grain = m.glob.grain
         first, last = place // grain, (place + many - 1) // grain
         for n in range(int((last - first).max()) + 1):
@@ -179,7 +177,9 @@ class Engines:
             if "noinc" not in ins.mods:
                 found.pending += len(who)
 
-            def done(who: Ints = who, where: int = int(where), many: Ints = issued[place == where]) -> None:
+            def done(
+                who: Ints = who, where: int = int(where), many: Ints = issued[place == where]
+            ) -> None:
                 self.finish_copies(who, many)
                 row = np.zeros((3, m.clocks.columns), np.int32)
                 row[0, first + who] = time
@@ -242,13 +242,24 @@ class Engines:
         return int(place[0]) + steps, np.arange(many), steps
 
     def _fly(
-        self, thread: int, place: int, nbytes: int, bar: int, source: Ints, spots: Ints, inside: Ints, unit: int
+        self,
+        thread: int,
+        place: int,
+        nbytes: int,
+        bar: int,
+        source: Ints,
+        spots: Ints,
+        inside: Ints,
+        unit: int,
     ) -> None:
         m = self.m
         found = self.sync.visible(thread, bar)
         column = found.column if found else m.clocks.column(("copies", bar))
         if place % m.shared_bytes + nbytes > m.shared_end:
-            m.find("bounds", f"a copy of {nbytes} bytes to shared {place % m.shared_bytes:#x}, which ends at {m.shared_end:#x}")
+            m.find(
+                "bounds",
+                f"a copy of {nbytes} bytes to shared {place % m.shared_bytes:#x}, which ends at {m.shared_end:#x}",
+            )
             return
         who = np.array([thread])
         if len(inside):
@@ -331,7 +342,10 @@ class Engines:
         buffer = self.m.launch.buffers[described.buffer]
         end = self.m.place[described.buffer] + len(buffer.data)
         if (place[inside] + unit > end).any():
-            self.m.find("map", f"a map of {described.dims} elements, strides {described.strides}, leaves {described.buffer} of {len(buffer.data)} bytes")
+            self.m.find(
+                "map",
+                f"a map of {described.dims} elements, strides {described.strides}, leaves {described.buffer} of {len(buffer.data)} bytes",
+            )
             inside &= place + unit <= end
         return np.where(inside, place, -1), np.arange(len(place)) * unit, unit
 
@@ -342,7 +356,9 @@ class Engines:
         m = self.m
         tensor, reduce = "tensor" in ins.mods, ""
         if ins.mods[0] == "reduce":
-            reduce = next(mod for mod in ins.mods if mod in ("add", "min", "max", "and", "or", "xor"))
+            reduce = next(
+                mod for mod in ins.mods if mod in ("add", "min", "max", "and", "or", "xor")
+            )
         dst, src, *rest = ins.operands
         froms, ok = m.place_shared(g, m.where(src, g), 1, 128 if tensor else 16)
         for n in np.flatnonzero(ok):
@@ -364,10 +380,13 @@ class Engines:
             inside = np.flatnonzero(to >= 0)
             first = int(froms[n])
             if first % m.shared_bytes + nbytes > m.shared_end:
-                m.find("bounds", f"a copy of {nbytes} bytes from shared {first % m.shared_bytes:#x}, which ends at {m.shared_end:#x}")
+                m.find(
+                    "bounds",
+                    f"a copy of {nbytes} bytes from shared {first % m.shared_bytes:#x}, which ends at {m.shared_end:#x}",
+                )
                 continue
-            reads = m.clocks.column(("bulk reads of", m.name(thread)))
-            writes = m.clocks.column(("bulk writes of", m.name(thread)))
+            reads = m.clocks.column(("bulk reads of", m.name(thread)), int(m.cta[thread]))
+            writes = m.clocks.column(("bulk writes of", m.name(thread)), int(m.cta[thread]))
             grain = m.shared.grain
             # What lies outside of the tensor is not written, and need not be there.
             some = (spots[inside][:, None] // grain + np.arange(max(1, unit // grain))).reshape(-1)
@@ -405,10 +424,16 @@ class Engines:
                     if "read" not in ins.mods:
                         self._give(one)
             time, who = groups.closed[over - 1][1], np.array([thread])
-            m.clocks.learn(who, m.clocks.column(("bulk reads of", m.name(thread))), time)
+            m.clocks.learn(
+                who, m.clocks.column(("bulk reads of", m.name(thread)), int(m.cta[thread])), time
+            )
             groups.reads = max(groups.reads, over)
             if "read" not in ins.mods:
-                m.clocks.learn(who, m.clocks.column(("bulk writes of", m.name(thread))), time)
+                m.clocks.learn(
+                    who,
+                    m.clocks.column(("bulk writes of", m.name(thread)), int(m.cta[thread])),
+                    time,
+                )
                 groups.writes = max(groups.writes, over)
         m.go(block.after, g)
 
@@ -452,13 +477,19 @@ class Engines:
             unread = [one for stores, _ in groups.closed[groups.reads :] for one in stores]
             for one in [*unread, *groups.open]:
                 m.line = one.line
-                m.find("exit", f"{m.name(thread)} ends while its copy may still read shared memory; cp.async.bulk.wait_group.read 0 waits for it")
+                m.find(
+                    "exit",
+                    f"{m.name(thread)} ends while its copy may still read shared memory; cp.async.bulk.wait_group.read 0 waits for it",
+                )
         for cta in np.unique(m.cta[threads]).tolist():
             if not m.live[m.cta == cta].any():
                 for owner, line in self.flying.values():
                     if owner == cta:
                         m.line = line
-                        m.find("exit", f"CTA {cta} ends while a copy into its shared memory is in flight")
+                        m.find(
+                            "exit",
+                            f"CTA {cta} ends while a copy into its shared memory is in flight",
+                        )
 
     # --- st.async --------------------------------------------------------------------------------
 
@@ -477,7 +508,9 @@ class Engines:
         columns = np.zeros(len(who), int)
         for where in np.unique(bars):
             found = self.sync.visible(int(who[bars == where][0]), int(where))
-            columns[bars == where] = found.column if found else m.clocks.column(("puts", int(where)))
+            columns[bars == where] = (
+                found.column if found else m.clocks.column(("puts", int(where)))
+            )
         self.flights += 1
         time, line, number = NEVER + self.flights, m.line, self.flights
         m.in_flight[time] = line
@@ -511,7 +544,9 @@ def swizzled(places: Ints, span: int, period: int) -> Ints:
 def reduced(op: str, kind: str, old: Any, new: Any) -> Any:
     """Return what a bulk reduction makes of two arrays."""
     if kind in ("f16", "bf16"):
-        inn, out = (arith.from_f16, arith.to_f16) if kind == "f16" else (arith.from_bf16, arith.to_bf16)
+        inn, out = (
+            (arith.from_f16, arith.to_f16) if kind == "f16" else (arith.from_bf16, arith.to_bf16)
+        )
         if op == "add":
             return out(inn(old) + inn(new))
         return out({"min": np.fmin, "max": np.fmax}[op](inn(old), inn(new)))
@@ -522,11 +557,52 @@ def reduced(op: str, kind: str, old: Any, new: Any) -> Any:
 
 def check(ins: Instruction) -> None:
     """Raise UnsupportedError for a form that is not modelled."""
-    known = {"async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "shared::cluster", "shared::cta"}
-    known |= {"shared", "global", "mbarrier::complete_tx::bytes", "multicast::cluster", "bulk_group"}
-    known |= {"reduce", "add", "min", "max", "and", "or", "xor", "tile", "commit_group", "wait_group"}
+    known = {
+        "async",
+        "bulk",
+        "tensor",
+        "1d",
+        "2d",
+        "3d",
+        "4d",
+        "5d",
+        "shared::cluster",
+        "shared::cta",
+    }
+    known |= {
+        "shared",
+        "global",
+        "mbarrier::complete_tx::bytes",
+        "multicast::cluster",
+        "bulk_group",
+    }
+    known |= {
+        "reduce",
+        "add",
+        "min",
+        "max",
+        "and",
+        "or",
+        "xor",
+        "tile",
+        "commit_group",
+        "wait_group",
+    }
     known |= {"read", "ca", "cg", "wait_all", "mbarrier", "arrive", "noinc", "b64", "noftz", "weak"}
-    known |= {"f32", "f16", "bf16", "s32", "u32", "f64", "s64", "u64", "b32", "v2", "v4", "prefetch"}
+    known |= {
+        "f32",
+        "f16",
+        "bf16",
+        "s32",
+        "u32",
+        "f64",
+        "s64",
+        "u64",
+        "b32",
+        "v2",
+        "v4",
+        "prefetch",
+    }
     known |= {"L2::128B", "L2::64B", "L2::256B", "L2::cache_hint", "L2"}
     if any(mod not in known for mod in ins.mods):
         raise UnsupportedError(ins.opcode)

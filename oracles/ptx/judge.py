@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oracles.ptx.gates import Gates, unsupported
-from oracles.ptx.grammar import PtxError
+from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.launch import Launch
 from oracles.ptx.machine import LimitError, Machine
-from oracles.ptx.program import prepare
+from oracles.ptx.text.program import prepare
 from oracles.verdict import Status, Verdict
 
 NAME = "ptx"
@@ -16,10 +16,16 @@ NAME = "ptx"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verdict, and the approximate instructions of the kernel: where its values are not exact."""
+    """A verdict, and what it rests on.
+
+    `approximate` names instructions whose results the ISA leaves open within a bound: values behind
+    them are near, not exact.  `reached` has the lines of the synchronising instructions that some
+    thread executed.
+    """
 
     verdict: Verdict
     approximate: tuple[str, ...] = ()
+    reached: frozenset[int] = frozenset()
 
 
 def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
@@ -71,4 +77,4 @@ def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
     else:
         status = Status.UNKNOWN if reason or not checked else Status.PASS
     verdict = Verdict(NAME, status, checked, findings, reason)
-    return Outcome(verdict, tuple(sorted(program.approximate)))
+    return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached))

@@ -129,7 +129,9 @@ def load(path: Path) -> Launch:
             str(raw.get("entry", "")),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: {error} is missing or of another type; see launch.load") from error
+        raise ValueError(
+            f"{path}: {error} is missing or of another type; see launch.load"
+        ) from error
 
 
 def _three(given: Any) -> tuple[int, int, int]:

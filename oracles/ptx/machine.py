@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oracles.ptx import arithmetic as arith
+from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.clocks import NEVER, Clocks
-from oracles.ptx.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
+from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.launch import Launch, Pointer, Scalar, TensorMap
 from oracles.ptx.memory import Space
-from oracles.ptx.program import Block, Program
-from oracles.ptx.translate import NAMESPACE, STORED, VALUE, access
+from oracles.ptx.text.program import Block, Program
+from oracles.ptx.text.translate import NAMESPACE, STORED, VALUE, access
 from oracles.verdict import Finding
 
 Ints = npt.NDArray[Any]
@@ -31,6 +31,8 @@ LOCAL_WINDOW, SHARED_WINDOW, PARAM_WINDOW = 0x7E << 40, 0x7F << 40, 0x7D << 40
 """Generic addresses: of global memory, and of the windows of the other spaces."""
 SHARED_FIRST = 0x400
 """Shared memory begins behind what the system has, 1 KiB on Hopper."""
+POISON = 0xFF
+"""What lies between buffers."""
 RANK = 24
 """A shared::cluster address has the rank of the CTA, plus one, from this bit on."""
 STEPS = 400_000
@@ -61,13 +63,15 @@ class Machine:
         self.warp = self.cta * self.warps_per_cta + self.tid // 32
         self.lane = self.tid % 32
         self.live = np.ones(self.T, bool)
-        self.clocks = Clocks(self.T)
+        self.clocks = Clocks(self.T, self.cta)
         self.lines: list[int] = [0, 0]
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.claims = 0
         self.progress = 0
         self.steps = 0
         self.line = 0
+        self.reached: set[int] = set()
+        """Lines of the gates that were executed."""
         self.shared_window = np.uint64(SHARED_WINDOW)
         self.local_window = np.uint64(LOCAL_WINDOW)
         self.param_window = np.uint64(PARAM_WINDOW)
@@ -115,7 +119,10 @@ class Machine:
         self.shared_bytes = -(-self.shared_end // 1024) * 1024
         self.local_bytes = -(-max(local, 1) // 16) * 16
         self.local = np.zeros(self.T * self.local_bytes, np.uint8)
-        self.local_view = {k: self.local.view(k) for k in ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "u8", "i8", "f8")}
+        self.local_view = {
+            k: self.local.view(k)
+            for k in ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "u8", "i8", "f8")
+        }
         starts, ends, self.place = [], [], {}
         named = _named(program)
         contents: list[tuple[int, bytes]] = []
@@ -136,10 +143,15 @@ class Machine:
             arena += len(buffer.data)
         self.starts, self.ends = np.array(starts or [0]), np.array(ends or [0])
         self.buffer_names = [
-            *(v.name for v in program.variables() if v.space in ("global", "const") and v.name in named),
+            *(
+                v.name
+                for v in program.variables()
+                if v.space in ("global", "const") and v.name in named
+            ),
             *launch.buffers,
         ]
         self.glob = Space("global", arena + 512, grain, self.clocks, self.report, False)
+        self.glob.data[:] = POISON
         self.shared = Space(
             "shared", self.ctas * self.shared_bytes, grain, self.clocks, self.report, True
         )
@@ -218,18 +230,31 @@ class Machine:
         if not ok.all():
             bad = int(np.flatnonzero(~ok)[0])
             room = f"{SHARED_FIRST:#x}..{self.shared_end:#x}"
-            self.find("bounds", f"thread {self.name(int(g[bad]))}: {nbytes} bytes at shared {int(address[bad]):#x}: it has {room}, accesses are aligned to their size")
+            self.find(
+                "bounds",
+                f"thread {self.name(int(g[bad]))}: {nbytes} bytes at shared {int(address[bad]):#x}: it has {room}, accesses are aligned to their size",
+            )
         self.claims += len(g)
         return np.where(ok, owner * self.shared_bytes + offset, 0), ok
 
-    def place_global(self, g: Ints, address: Any, nbytes: int, align: int = 0) -> tuple[Ints, Ints]:
-        """Return where global addresses lie, and which are good; others are reported."""
+    def place_global(
+        self, g: Ints, address: Any, nbytes: int, align: int = 0, *, reads: bool = False
+    ) -> tuple[Ints, Ints]:
+        """Return where global addresses lie, and which are good; others are reported.
+
+        A read may go past the end of a buffer within 16 aligned bytes of which some are inside:
+        allocations are whole multiples of more (CUDA programming guide, "Device Memory Accesses").
+        """
         address = np.broadcast_to(np.asarray(address).astype(np.int64), g.shape)
         offset = address - GLOBAL_BASE
         inside = (offset >= 0) & (offset < len(self._owner) << 8)
         owner = self._owner[np.where(inside, offset, 0) >> 8]
         ok = inside & (owner >= 0)
-        ok &= (offset >= self.starts[owner]) & (offset + nbytes <= self.ends[owner])
+        ends = self.ends[owner]
+        if reads:
+            ok &= offset < ends
+            ends = -(-ends // 16) * 16
+        ok &= (offset >= self.starts[owner]) & (offset + nbytes <= ends)
         fits = address % (align or nbytes) == 0
         if not (ok & fits).all():
             bad = int(np.flatnonzero(~(ok & fits))[0])
@@ -238,7 +263,9 @@ class Machine:
             at = int(offset[bad] - self.starts[which]) if which >= 0 else int(address[bad])
             size = int(self.ends[which] - self.starts[which]) if which >= 0 else 0
             why = "is misaligned" if ok[bad] else f"of {size} bytes"
-            self.find("bounds", f"thread {self.name(int(g[bad]))}: {nbytes} bytes at {near} + {at} {why}")
+            self.find(
+                "bounds", f"thread {self.name(int(g[bad]))}: {nbytes} bytes at {near} + {at} {why}"
+            )
         self.claims += len(g)
         ok &= fits
         return np.where(ok, offset, 0), ok
@@ -290,9 +317,11 @@ class Machine:
             return out
         else:
             shared = space.startswith("shared")
-            place = self.place_shared if shared else self.place_global
             held = self.shared if shared else self.glob
-            base, ok = place(who, address, size * many)
+            if shared:
+                base, ok = self.place_shared(who, address, size * many)
+            else:
+                base, ok = self.place_global(who, address, size * many, reads=True)
             seen = ok if not ok.all() else slice(None)
             held.read(held.granules(base[seen], size * many), who[seen])
             view = held.view[kind]
@@ -342,8 +371,7 @@ class Machine:
     def _registers(self) -> dict[str, Any]:
         program = self.program
         out = {
-            name: np.zeros(self.T, NAMESPACE[STORED[kind]])
-            for name, kind in program.types.items()
+            name: np.zeros(self.T, NAMESPACE[STORED[kind]]) for name, kind in program.types.items()
         }
         block, grid = self.launch.block, self.launch.grid
         x = self.tid % block[0]
@@ -393,7 +421,9 @@ class Machine:
                 one = np.array(bits % (1 << 8 * size), f"u{size}").view(want)
                 return np.broadcast_to(one, g.shape)
             case Imm(bits, _):
-                one = np.array(bits, f"u{max(int(want[1]), 1)}").view(want if want != "b1" else "u1")
+                one = np.array(bits, f"u{max(int(want[1]), 1)}").view(
+                    want if want != "b1" else "u1"
+                )
                 return np.broadcast_to(one, g.shape)
             case Sym(name):
                 if name in self.program.params:
@@ -452,7 +482,7 @@ class Machine:
             return self.name(int(column))
         if 0 <= self.clocks.copies <= column < self.clocks.copies + self.T:
             return f"cp.async of {self.name(int(column) - self.clocks.copies)}"
-        return " ".join(str(word) for word in self.clocks.names[int(column)])  # type: ignore[union-attr]
+        return " ".join(str(word) for word in self.clocks.names[int(column)])
 
     def report(self, kind: str, text: str, time: int, now: Any, then: Any, missing: str) -> None:
         """Keep a finding of two accesses."""
@@ -477,7 +507,9 @@ class Machine:
         """Keep a finding at the line where threads stand."""
         key = (kind, self.line)
         if key not in self.findings and len(self.findings) < MOST:
-            self.findings[key] = Finding(kind, self.spelled([self.line]), witness, lines=(self.line,))
+            self.findings[key] = Finding(
+                kind, self.spelled([self.line]), witness, lines=(self.line,)
+            )
 
     # --- who goes next ---------------------------------------------------------------------------
 
@@ -542,6 +574,8 @@ class Machine:
             self.progress += 1
         parts = self.ready.pop(index)
         g = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+        if self.seed and self.ctas > 1 and self.random.random() < 0.5:
+            g = self._turn(index, g)
         block = self.program.blocks[index]
         self.steps += 1
         if self.steps > STEPS:
@@ -556,6 +590,7 @@ class Machine:
                 if not len(g):
                     return
             self.at_line(ins.line)
+            self.reached.add(ins.line)
             gate(self, block, ins, g)
             return
         run = block.run or self.program.compile(block)
@@ -572,6 +607,12 @@ class Machine:
             self.go(block.target, g[condition])
             self.go(block.after, g[~condition])
 
+    def _turn(self, index: int, g: Ints) -> Ints:
+        """Return the threads of one CTA; those of others have their turn later."""
+        pick = self.cta[g] == self.random.choice(np.unique(self.cta[g]).tolist())
+        self.go(index, g[~pick])
+        return g[pick]
+
     def whole_warps(
         self, block: Block, g: Ints, masks: Operand | None = None, warps: int = 1
     ) -> Ints:
@@ -579,7 +620,11 @@ class Machine:
         held = self.waiting.pop(block.index, None)
         if held is not None:
             g = np.sort(np.concatenate([held, g]))
-        group = self.warp if warps == 1 else self.cta * -(-self.warps_per_cta // warps) + self.tid // (32 * warps)
+        group = (
+            self.warp
+            if warps == 1
+            else self.cta * -(-self.warps_per_cta // warps) + self.tid // (32 * warps)
+        )
         here = np.bincount(group[g], minlength=int(group[-1]) + 1)
         mask = None if masks is None else self.value(masks, g, "u32")
         if mask is None or (mask == np.uint32(0xFFFFFFFF)).all():
@@ -601,12 +646,17 @@ class Machine:
         """Report threads that wait for ever."""
         if not self.live.any():
             return
-        standing = [(b, t) for b, t, _ in self.polling] + list(self.waiting.items()) + self.barriers()
+        standing = (
+            [(b, t) for b, t, _ in self.polling] + list(self.waiting.items()) + self.barriers()
+        )
         for index, threads in standing:
             block = self.program.blocks[index]
             self.line = block.line
             names = ", ".join(self.name(int(t)) for t in threads[:3])
-            self.find("deadlock", f"{len(threads)} threads ({names}, ...) wait for ever: {self.why.get(index, '')}")
+            self.find(
+                "deadlock",
+                f"{len(threads)} threads ({names}, ...) wait for ever: {self.why.get(index, '')}",
+            )
 
     def keep(self) -> None:
         """Write what memory holds into the buffers of the launch."""

@@ -79,7 +79,14 @@ class Space:
             self._complain("RAW", g, who, ok, writer, self.written, asynchronous)
         if self.asks_written and (writer < 0).any():
             at = int(np.flatnonzero(writer < 0)[0])
-            self.report("RAW", f"bytes {self.where(int(g[at]))} that nobody has written", 0, int(who[at]), None, "")
+            self.report(
+                "RAW",
+                f"bytes {self.where(int(g[at]))} that nobody has written",
+                0,
+                int(who[at]),
+                None,
+                "",
+            )
         if keep:
             self.remember(g, who if agent is None else _flat(granules, agent)[1])
 
@@ -165,12 +172,26 @@ class Space:
         self._after_reads(g, who)
         if self.flags[g].any() and (self.flags[g] & BARRIER).any():
             at = int(np.flatnonzero(self.flags[g] & BARRIER)[0])
-            self.report("init", f"data over an mbarrier at {self.where(int(g[at]))}", 0, int(who[at]), None, "mbarrier.inval before the bytes are used again")
+            self.report(
+                "init",
+                f"data over an mbarrier at {self.where(int(g[at]))}",
+                0,
+                int(who[at]),
+                None,
+                "mbarrier.inval before the bytes are used again",
+            )
         agents = who if agent is None else _flat(granules, agent)[1]
         self.writer[g] = agents
         if len(g) > 1 and not strong and not reduces and (self.writer[g] != agents).any():
             at = int(np.flatnonzero(self.writer[g] != agents)[0])
-            self.report("WAW", f"{self.where(int(g[at]))} by two threads in one instruction", self.clocks.now, int(who[at]), int(self.writer[g[at]]), "nothing orders them")
+            self.report(
+                "WAW",
+                f"{self.where(int(g[at]))} by two threads in one instruction",
+                self.clocks.now,
+                int(who[at]),
+                int(self.writer[g[at]]),
+                "nothing orders them",
+            )
         self.written[g] = self.clocks.now if time is None else time
         self.flags[g] = ASYNC * asynchronous + STRONG * strong
         self.reader[g] = -1
@@ -193,12 +214,22 @@ class Space:
             ok[other] = self.clocks.knows(self.plane, who[other], writer[other], since[other])
         else:
             ok |= self.clocks.knows(GENERIC, who, writer, since)
-        if strong and not ok.all():
-            ok |= (self.flags[g] & STRONG) != 0
+        if strong and not ok.all():  # atomic towards each other, where of one proxy
+            flags = self.flags[g]
+            ok |= ((flags & STRONG) != 0) & (((flags & ASYNC) != 0) == asynchronous)
         return ok
 
     def _crossed(self, who: Ints, writer: Ints, since: Ints) -> Ints:
-        return self.clocks.knows(GENERIC, who, writer, since)
+        """Tell whether asynchronous work that is done is known to more of it.
+
+        In global memory that of another CTA is only behind a proxy fence.
+        """
+        ok = self.clocks.knows(GENERIC, who, writer, since)
+        if self.plane == ASYNC_GLOBAL:
+            home = self.clocks.home
+            near = home[writer] == home[who]
+            ok &= near | self.clocks.knows(ASYNC_GLOBAL, who, writer, since)
+        return ok
 
     def _after_reads(self, g: Ints, who: Ints) -> None:
         reader = self.reader[g]
@@ -222,7 +253,14 @@ class Space:
             if not known.all():
                 bad = int(np.flatnonzero(~known)[0])
                 at = crowd[(many[crowd] == number) & (who[crowd] == thread)][0]
-                self.report("WAR", self.where(int(g[at])), int(times[bad]), thread, int(agents[bad]), "nothing orders the read before the write")
+                self.report(
+                    "WAR",
+                    self.where(int(g[at])),
+                    int(times[bad]),
+                    thread,
+                    int(agents[bad]),
+                    "nothing orders the read before the write",
+                )
 
     def _complain(
         self, kind: str, g: Ints, who: Ints, ok: Ints, other: Ints, times: Ints, asynchronous: bool
@@ -230,7 +268,7 @@ class Space:
         at = int(np.flatnonzero(~ok)[0])
         when = int(times[g[at]])
         missing = "nothing orders the earlier access before it"
-        if asynchronous and not self.flags[g[at]] & ASYNC:
+        if asynchronous:
             one = np.array([who[at]]), np.array([other[at]]), np.array([when])
             if self.clocks.knows(GENERIC, *one)[0]:
                 kind, missing = "proxy", "ordered, but no fence.proxy.async stands between"

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx import arithmetic as arith
-from oracles.ptx.grammar import Instruction, Vec
+from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.grammar import Instruction, Vec
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.memory import Space
-from oracles.ptx.program import Block
-from oracles.ptx.translate import NAMESPACE, VALUE, UnsupportedError, access
+from oracles.ptx.text.program import Block
+from oracles.ptx.text.translate import NAMESPACE, VALUE, UnsupportedError, access
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 
@@ -127,7 +127,11 @@ class Strong:
             seen = (block.index, int(where[n]), m.progress, tuple(one[n].item() for one in got))
             again[n] = self.last.get(thread) == seen and order != "volatile"
             self.last[thread] = seen
-        m.poll(block, g[again], f"another value than {[one[again][:1].tolist() for one in got]} at {space.name} {int(where[0]):#x}")
+        m.poll(
+            block,
+            g[again],
+            f"another value than {[one[again][:1].tolist() for one in got]} at {space.name} {int(where[0]):#x}",
+        )
         keep = ~again
         g, where, ok = g[keep], where[keep], ok[keep]
         if not len(g):
@@ -219,10 +223,14 @@ _OPS = ("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas")
 def _applied(op: str, kind: str, old: Any, given: list[Any]) -> Any:
     x = given[0]
     if kind in ("f16", "bf16"):
-        inn, out = (arith.from_f16, arith.to_f16) if kind == "f16" else (arith.from_bf16, arith.to_bf16)
+        inn, out = (
+            (arith.from_f16, arith.to_f16) if kind == "f16" else (arith.from_bf16, arith.to_bf16)
+        )
         return out(inn(old) + inn(x))
     if kind in ("f16x2", "bf16x2"):
-        inn, out = (arith.from_f16, arith.to_f16) if kind == "f16x2" else (arith.from_bf16, arith.to_bf16)
+        inn, out = (
+            (arith.from_f16, arith.to_f16) if kind == "f16x2" else (arith.from_bf16, arith.to_bf16)
+        )
         return arith.paired(lambda a, b: a + b, inn, out, old, x)
     match op:
         case "add":

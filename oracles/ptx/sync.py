@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED
-from oracles.ptx.grammar import Imm, Instruction, Reg, Sym
+from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.memory import BARRIER
-from oracles.ptx.program import Block
-from oracles.ptx.translate import UnsupportedError
+from oracles.ptx.text.program import Block
+from oracles.ptx.text.translate import UnsupportedError
 
 MOST_BYTES = (1 << 20) - 1
 """The largest tx-count of an mbarrier."""
@@ -49,6 +49,8 @@ class MBarrier:
     arrived_far: int = 0
     done: int = 0
     done_far: int = 0
+    when: int = 0
+    """Time at which the last phase was complete."""
     fenced: int = -1
     """Phase of the cluster barrier at which its maker fenced its initialisation."""
 
@@ -75,7 +77,9 @@ class Sync:
         self.tried = np.full(m.T, -1)
         per = m.program.function.directives.get("minnctapersm", (1,))[0]
         start = REGISTERS // (m.block_threads * max(per, 1)) // 8 * 8
-        self.registers = np.full(int(m.warp[-1]) + 1, min(start, 255 // 8 * 8 if start > 255 else start))
+        self.registers = np.full(
+            int(m.warp[-1]) + 1, min(start, 255 // 8 * 8 if start > 255 else start)
+        )
         self.pool = np.zeros(m.ctas, int)
         m.clocks.holders.append(self.rows)
         m.at_exit.append(self.left)
@@ -112,9 +116,14 @@ class Sync:
             if not held.come:
                 held.need = int(needs[0])
             if len(needs) > 1 or held.need != needs[-1]:
-                m.find("collective", f"barrier {where[1]}: threads ask for {held.need} and for {needs[-1]}")
+                m.find(
+                    "collective",
+                    f"barrier {where[1]}: threads ask for {held.need} and for {needs[-1]}",
+                )
             if held.need % 32:
-                m.find("collective", f"barrier {where[1]} of {held.need} threads, no multiple of 32")
+                m.find(
+                    "collective", f"barrier {where[1]} of {held.need} threads, no multiple of 32"
+                )
             m.progress += 1
             m.claims += len(who)
             held.come.append((who, waits, block, ins, block.after))
@@ -165,7 +174,9 @@ class Sync:
             here = sum(len(who) for who, *_ in held.come)
             for who, waits, block, *_ in held.come:
                 if waits:
-                    self.m.why[block.index] = f"barrier {number} has {here} of {held.need or 'all'} threads"
+                    self.m.why[block.index] = (
+                        f"barrier {number} has {here} of {held.need or 'all'} threads"
+                    )
                     found.append((block.index, who))
         return found
 
@@ -212,7 +223,13 @@ class Sync:
         action = ins.mods[0]
         state = None
         ops = list(ins.operands)
-        if action in ("arrive", "test_wait", "try_wait", "arrive_drop", "pending_count") and not _address(ops[0]):
+        if action in (
+            "arrive",
+            "test_wait",
+            "try_wait",
+            "arrive_drop",
+            "pending_count",
+        ) and not _address(ops[0]):
             state = ops.pop(0)
         address = m.where(ops[0], g)
         if not any(mod.startswith("shared") for mod in ins.mods):
@@ -240,12 +257,17 @@ class Sync:
     def _flag(self, place: int, lives: bool) -> None:
         shared = self.m.shared
         at = slice(place // shared.grain, (place + 8) // shared.grain)
-        shared.flags[at] = shared.flags[at] | BARRIER if lives else shared.flags[at] & ~np.uint8(BARRIER)
+        shared.flags[at] = (
+            shared.flags[at] | BARRIER if lives else shared.flags[at] & ~np.uint8(BARRIER)
+        )
 
     def _init(self, thread: int, place: int, count: int) -> None:
         m = self.m
         if place in self.mbars:
-            m.find("init", f"mbarrier {self.spell(place)} is initialised again; mbarrier.inval ends its life")
+            m.find(
+                "init",
+                f"mbarrier {self.spell(place)} is initialised again; mbarrier.inval ends its life",
+            )
             self._flag(place, False)
         if not 1 <= count <= MOST_BYTES:
             m.find("arrivals", f"mbarrier.init with a count of {count}; 1..{MOST_BYTES} are legal")
@@ -266,13 +288,19 @@ class Sync:
         m, found = self.m, self.mbars.get(place)
         m.claims += 1
         if found is None:
-            m.find("init", f"{m.name(thread)} uses {self.spell(place)}, where no mbarrier is initialised")
+            m.find(
+                "init",
+                f"{m.name(thread)} uses {self.spell(place)}, where no mbarrier is initialised",
+            )
             return None
         one = np.array([thread]), np.array([found.maker]), np.array([found.made])
         if not m.clocks.knows(0, *one)[0]:
             passed = self.clusters[int(m.cta[thread]) // m.cluster].phase
             if not 0 <= found.fenced < passed:
-                m.find("init", f"{m.name(thread)} uses mbarrier {self.spell(place)}; nothing orders its initialisation before")
+                m.find(
+                    "init",
+                    f"{m.name(thread)} uses mbarrier {self.spell(place)}; nothing orders its initialisation before",
+                )
         return found
 
     def complete_tx(self, place: int, nbytes: int, line: int) -> None:
@@ -298,7 +326,10 @@ class Sync:
         found.arrived_far = m.clocks.joined(found.arrived_far, row_far)
         found.pending -= count
         if found.pending < 0:
-            m.find("arrivals", f"mbarrier {self.spell(place)}: {count} arrivals where {found.pending + count} are left of {found.count}")
+            m.find(
+                "arrivals",
+                f"mbarrier {self.spell(place)}: {count} arrivals where {found.pending + count} are left of {found.count}",
+            )
             found.pending = 0
         self._settle(found)
 
@@ -310,7 +341,7 @@ class Sync:
         if found.pending or found.tx:
             return
         own = np.zeros((3, m.clocks.columns), np.int32)
-        own[0, found.column] = m.clocks.now
+        own[0, found.column] = found.when = m.clocks.now
         copies = m.clocks.fresh(own)
         found.done = m.clocks.joined(found.arrived, copies)
         found.done_far = m.clocks.joined(found.arrived_far, found.done)
@@ -338,19 +369,36 @@ class Sync:
             if nbytes is not None:
                 found.tx += int(nbytes[pick].sum())
                 if found.tx > MOST_BYTES:
-                    m.find("bytes", f"mbarrier {self.spell(int(where))} expects {found.tx} bytes, at most {MOST_BYTES}")
+                    m.find(
+                        "bytes",
+                        f"mbarrier {self.spell(int(where))} expects {found.tx} bytes, at most {MOST_BYTES}",
+                    )
             if ins.mods[0] == "expect_tx":
                 m.progress += 1
                 continue
             if state is not None:
                 m.set(state, who, np.uint64(found.phase))
-            near = m.cta[who] == found.cta
-            row = 0 if relaxed else m.clocks.released(who)
-            far = row if wide else 0
-            many = int(count[pick].sum()) if count is not None else len(who)
-            self.arrive(int(who[0]), int(where), many, row if near.all() else 0, far)
+            if count is not None:
+                self._arrivals(found, who, int(count[pick].sum()), wide, relaxed)
+                continue
+            # One after the other: what is more than a phase takes goes to the next.
+            while len(who):
+                some = who[: max(found.pending, 1)]
+                self._arrivals(found, some, len(some), wide, relaxed)
+                who = who[len(some) :]
 
-    def _wait(self, block: Block, ins: Instruction, g: Ints, place: Ints, ops: list[Any], dst: Any) -> None:
+    def _arrivals(
+        self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool
+    ) -> None:
+        """Let threads arrive, with what they know, as far as the scope takes it."""
+        m = self.m
+        near = bool((m.cta[who] == found.cta).all())
+        row = 0 if relaxed else m.clocks.released(who)
+        self.arrive(int(who[0]), found.place, many, row if near else 0, row if wide else 0)
+
+    def _wait(
+        self, block: Block, ins: Instruction, g: Ints, place: Ints, ops: list[Any], dst: Any
+    ) -> None:
         m = self.m
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
         relaxed = "relaxed" in ins.mods
@@ -369,6 +417,16 @@ class Sync:
                     over = (found.phase & 1) != int(value)
                 else:
                     over = found.phase != int(value)
+                first = self.tried[who] != block.index
+                if over and found.phase:
+                    # It may have been too early: but where the waiter knows better, it gives up
+                    # once, so that who does not try again goes on without the phase.
+                    times = m.clocks.known[m.clocks.row[who], 0, found.column]
+                    early = first & (times < found.when)
+                    self.tried[who[early]] = block.index
+                    m.set(dst, who[early], np.bool_(False))
+                    m.go(block.after, who[early])
+                    who = who[~early]
                 if over:
                     if not relaxed:
                         m.clocks.acquire(who, found.done_far if wide else found.done)
@@ -376,8 +434,6 @@ class Sync:
                     m.set(dst, who, np.bool_(True))
                     m.go(block.after, who)
                     continue
-                # It may give up: it does so once, so that who does not try again goes on too early.
-                first = self.tried[who] != block.index
                 self.tried[who] = block.index
                 m.set(dst, who[first], np.bool_(False))
                 m.go(block.after, who[first])

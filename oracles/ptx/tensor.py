@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx import arithmetic as arith
+from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.engines import swizzled
-from oracles.ptx.grammar import Imm, Instruction, Reg, Vec
+from oracles.ptx.text.grammar import Imm, Instruction, Reg, Vec
 from oracles.ptx.machine import Ints, Machine
-from oracles.ptx.program import Block
-from oracles.ptx.translate import UnsupportedError
+from oracles.ptx.text.program import Block
+from oracles.ptx.text.translate import UnsupportedError
 
 SPAN = {0: 0, 1: 128, 2: 64, 3: 32}
 """Bytes of the swizzle that bits 62..63 of a descriptor stand for."""
@@ -71,7 +71,10 @@ class Tensor:
                     row, col = (int(n[0]) for n in np.nonzero(flying >= 0))
                     name = next(k for k, v in self.index.items() if v == which[row])
                     verb = "written" if what is self.operand else "used"
-                    self.m.find("RAW" if verb == "used" else "WAR", f"register {name} of {self.m.name(int(g[col]))} is {verb} while a wgmma has it; no wgmma.wait_group covers that")
+                    self.m.find(
+                        "RAW" if verb == "used" else "WAR",
+                        f"register {name} of {self.m.name(int(g[col]))} is {verb} while a wgmma has it; no wgmma.wait_group covers that",
+                    )
         self.touched[np.ix_(used, g)] = self.m.clocks.now
         if len(made):
             self.touched[np.ix_(made, g)] = self.m.clocks.now
@@ -119,7 +122,9 @@ class Tensor:
 
     def _column(self, thread: int) -> int:
         m = self.m
-        return m.clocks.column(("wgmma of warpgroup", int(m.tid[thread]) // 128, "CTA", int(m.cta[thread])))
+        return m.clocks.column(
+            ("wgmma of warpgroup", int(m.tid[thread]) // 128, "CTA", int(m.cta[thread]))
+        )
 
     def _product(self, ins: Instruction, g: Ints) -> None:
         m = self.m
@@ -139,9 +144,14 @@ class Tensor:
         which = np.array([self.index[name] for name in names])
         taken = which
         if isinstance(a, Vec):
-            taken = np.concatenate([which, [self.index[r.name] for r in a.items if isinstance(r, Reg)]])
+            taken = np.concatenate(
+                [which, [self.index[r.name] for r in a.items if isinstance(r, Reg)]]
+            )
         if (self.touched[np.ix_(taken, g)] > self.fenced[g]).any() or (self.fenced[g] < 0).any():
-            m.find("fence", f"wgmma of {m.name(first)}: no wgmma.fence since ordinary instructions used its registers")
+            m.find(
+                "fence",
+                f"wgmma of {m.name(first)}: no wgmma.fence since ordinary instructions used its registers",
+            )
         self.flight[np.ix_(which, g)] = self.groups[g]
         if isinstance(a, Vec):
             regs = np.stack([m.R[r.name][g] for r in a.items if isinstance(r, Reg)], axis=1)
@@ -165,7 +175,9 @@ class Tensor:
                 if p:
                     old_top, old_low = arith.halves(m.R[name][g].view(np.uint32))
                     top, low = top + arith.from_f16(old_top), low + arith.from_f16(old_low)
-                m.R[name][g] = arith.both(arith.to_f16(top), arith.to_f16(low)).view(m.R[name].dtype)
+                m.R[name][g] = arith.both(arith.to_f16(top), arith.to_f16(low)).view(
+                    m.R[name].dtype
+                )
             return
         i = np.arange(len(names))
         found = made[row + 8 * (i // 2 % 2), 8 * (i // 4) + (2 * (lane % 4))[:, None] + i % 2]
@@ -173,13 +185,25 @@ class Tensor:
             held = m.R[name]
             if to == "s32":
                 old = held[g].view(np.int32).astype(np.int64) if p else 0
-                held[g] = ((found[:, i].astype(np.int64) + old) & 0xFFFFFFFF).astype(np.uint32).view(held.dtype)
+                held[g] = (
+                    ((found[:, i].astype(np.int64) + old) & 0xFFFFFFFF)
+                    .astype(np.uint32)
+                    .view(held.dtype)
+                )
             else:
                 old = held[g].view(np.float32).astype(np.float64) if p else 0.0
                 held[g] = (found[:, i] + old).astype(np.float32).view(held.dtype)
 
     def _matrix(
-        self, ins: Instruction, op: Any, who: Ints, g: Ints, rows: int, k: int, kind: str, turned: bool
+        self,
+        ins: Instruction,
+        op: Any,
+        who: Ints,
+        g: Ints,
+        rows: int,
+        k: int,
+        kind: str,
+        turned: bool,
     ) -> Ints | None:
         """Return the matrix that a descriptor names, rows along M or N; None if it is refused."""
         m = self.m
@@ -192,7 +216,10 @@ class Tensor:
         span = SPAN[bits >> 62 & 3]
         size = BYTES[kind]
         if bits >> 49 & 7:
-            m.find("map", f"matrix descriptor {bits:#x}: base offset {bits >> 49 & 7}; only 0 is modelled")
+            m.find(
+                "map",
+                f"matrix descriptor {bits:#x}: base offset {bits >> 49 & 7}; only 0 is modelled",
+            )
             return None
         r = np.arange(rows)[:, None]
         if not turned:
@@ -206,12 +233,17 @@ class Tensor:
             if not span:
                 place = step // 8 * leading + along // 16 * stride + step % 8 * 16 + along % 16
             else:
-                place = along // span * leading + step // 8 * stride + step % 8 * span + along % span
+                place = (
+                    along // span * leading + step // 8 * stride + step % 8 * span + along % span
+                )
             place = (place[..., None] + np.arange(size)).reshape(rows, k * size)
         place = start + place
         base = int(m.cta[who[0]]) * m.shared_bytes
         if int(place.max()) >= m.shared_end or start < 0x400:
-            m.find("bounds", f"matrix descriptor {bits:#x} reaches shared {int(place.max()):#x}; it ends at {m.shared_end:#x}")
+            m.find(
+                "bounds",
+                f"matrix descriptor {bits:#x} reaches shared {int(place.max()):#x}; it ends at {m.shared_end:#x}",
+            )
             return None
         place = swizzled(place, span, m.shared_bytes) + base
         granules = np.unique(place // m.shared.grain)
@@ -223,7 +255,9 @@ class Tensor:
             if row in known:
                 continue
             known.add(row)
-            m.shared.read(granules, thread, agent=column, asynchronous=True, keep=not len(known) > 1)
+            m.shared.read(
+                granules, thread, agent=column, asynchronous=True, keep=not len(known) > 1
+            )
         return numbers(m.shared.data[place], kind)
 
     # --- mma.sync --------------------------------------------------------------------------------
@@ -241,7 +275,9 @@ class Tensor:
         warps = g.reshape(-1, 32)
 
         def words(op: Any) -> Ints:
-            return np.stack([m.value(one, g, "b32") for one in op.items], axis=1).reshape(len(warps), 32, -1)
+            return np.stack([m.value(one, g, "b32") for one in op.items], axis=1).reshape(
+                len(warps), 32, -1
+            )
 
         left = np.stack([_fragment_a(w, kind, k) for w in words(a)])
         right = np.stack([_fragment_b(w, other, k) for w in words(b)])
@@ -255,7 +291,12 @@ class Tensor:
                 at = (lane // 4 + 8 * i)[:, None]
                 pair = made[:, at, low + np.arange(2)]
                 tops, lows = arith.halves(old[:, :, i])
-                out.append(arith.both(arith.to_f16(pair[..., 1] + arith.from_f16(tops)), arith.to_f16(pair[..., 0] + arith.from_f16(lows))))
+                out.append(
+                    arith.both(
+                        arith.to_f16(pair[..., 1] + arith.from_f16(tops)),
+                        arith.to_f16(pair[..., 0] + arith.from_f16(lows)),
+                    )
+                )
         else:
             i = np.arange(4)
             at = made[:, (lane // 4)[:, None] + 8 * (i // 2), low + i % 2]
@@ -361,7 +402,18 @@ def check(ins: Instruction) -> None:
     mods = ins.mods
     match ins.name:
         case "ldmatrix" | "stmatrix":
-            known = {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
+            known = {
+                "sync",
+                "aligned",
+                "m8n8",
+                "x1",
+                "x2",
+                "x4",
+                "trans",
+                "shared",
+                "shared::cta",
+                "b16",
+            }
             ok = {*mods} <= known
         case "mma":
             kinds = [x for x in mods[5:] if x != "satfinite"]

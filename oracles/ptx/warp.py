@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx.grammar import Instruction, Pair, Sym
+from oracles.ptx.text.grammar import Instruction, Pair, Sym
 from oracles.ptx.machine import Ints, Machine
-from oracles.ptx.program import Block
-from oracles.ptx.translate import UnsupportedError
+from oracles.ptx.text.program import Block
+from oracles.ptx.text.translate import UnsupportedError
 
 
 def shuffle(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
@@ -53,7 +53,8 @@ def _reduced(m: Machine, g: Ints, values: Ints, op: Any, start: int) -> Ints:
     """Return for each thread what an operation makes of its warp's values."""
     held = np.full(int(m.warp[-1]) + 1, start, values.dtype)
     op.at(held, m.warp[g], values)
-    return held[m.warp[g]]
+    found: Ints = held[m.warp[g]]
+    return found
 
 
 def vote(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
@@ -76,7 +77,11 @@ def vote(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
     m.go(block.after, g)
 
 
-_REDUX = {"add": (np.add, 0), "min": (np.minimum, None), "max": (np.maximum, None)}
+_REDUX: dict[str, tuple[Any, int | None]] = {
+    "add": (np.add, 0),
+    "min": (np.minimum, None),
+    "max": (np.maximum, None),
+}
 _REDUX |= {"and": (np.bitwise_and, -1), "or": (np.bitwise_or, 0), "xor": (np.bitwise_xor, 0)}
 
 
@@ -128,7 +133,10 @@ def join(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
 
 def check(ins: Instruction) -> None:
     """Raise UnsupportedError for a form that is not modelled."""
-    forms = {"shfl": ("up", "down", "bfly", "idx"), "vote": ("all", "any", "uni", "ballot")}
+    forms: dict[str, tuple[str, ...]] = {
+        "shfl": ("up", "down", "bfly", "idx"),
+        "vote": ("all", "any", "uni", "ballot"),
+    }
     forms["redux"] = tuple(_REDUX)
     if ins.name in forms and (ins.mods[0] != "sync" or ins.mods[1] not in forms[ins.name]):
         raise UnsupportedError(ins.opcode)

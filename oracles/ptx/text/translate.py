@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx import arithmetic
-from oracles.ptx.grammar import (
+from oracles.ptx.text import arithmetic
+from oracles.ptx.text.grammar import (
     SIZES,
     Address,
     Imm,
@@ -98,7 +98,11 @@ def written(ins: Instruction) -> tuple[str, ...]:
 def read(ins: Instruction) -> tuple[str, ...]:
     """Return those that it reads; a guarded one keeps what it does not write."""
     first = () if not ins.operands else tuple(registers(ins.operands[0]))
-    ops = ins.operands if not written(ins) or isinstance(ins.operands[0], Address) else ins.operands[1:]
+    ops = (
+        ins.operands
+        if not written(ins) or isinstance(ins.operands[0], Address)
+        else ins.operands[1:]
+    )
     found = [name for op in ops for name in registers(op)]
     if ins.guard is not None:
         found += [*registers(ins.guard), *first]
@@ -146,9 +150,7 @@ class Lines:
                 if want == "b1":
                     return self.const(np.bool_(bits))
                 size = int(want[1])
-                return self.const(
-                    np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()]
-                )
+                return self.const(np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()])
             case Imm(bits, own):
                 if want == "f4" and own == "f64" or want == "f8":
                     return self.const(NAMESPACE[want](floats(op)))
@@ -163,7 +165,9 @@ class Lines:
             case _:
                 raise UnsupportedError(f"operand {op}")
 
-    def put(self, op: Operand, expr: str, kind: str, guard: str | None, *, fresh: bool = True) -> None:
+    def put(
+        self, op: Operand, expr: str, kind: str, guard: str | None, *, fresh: bool = True
+    ) -> None:
         """Assign a value of a type to a destination."""
         if isinstance(op, Sym) and op.name == "_":
             return
@@ -491,7 +495,10 @@ class Lines:
         self.put(dst, expr, kind, guard)
 
     def _setp(self, ins: Instruction, guard: str | None) -> None:
-        kind, mods = ins.mods[-1], self._only(ins, *_COMPARE, *_UNORDERED, "num", "nan", "ftz", "and", "or", "xor")
+        kind, mods = (
+            ins.mods[-1],
+            self._only(ins, *_COMPARE, *_UNORDERED, "num", "nan", "ftz", "and", "or", "xor"),
+        )
         dst, a, b, *more = ins.operands
         x, y = self.value(a, kind), self.value(b, kind)
         if "ftz" in mods:

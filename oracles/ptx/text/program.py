@@ -6,14 +6,14 @@ machine, for the threads that stand before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from oracles.ptx.grammar import (
+from oracles.ptx.text.grammar import (
     Function,
     Instruction,
     Label,
@@ -24,7 +24,7 @@ from oracles.ptx.grammar import (
     Vec,
     parse,
 )
-from oracles.ptx.translate import (
+from oracles.ptx.text.translate import (
     STORED,
     Lines,
     UnsupportedError,
@@ -112,9 +112,9 @@ class Program:
         """Return every instruction."""
         return [one for one in self.function.body if isinstance(one, Instruction)]
 
-    def _mask(self, names: object) -> int:
+    def _mask(self, names: Iterable[str]) -> int:
         out = 0
-        for name in names:  # type: ignore[attr-defined]
+        for name in names:
             out |= self._bits[name]
         return out
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from lark import Lark, Token, Tree
@@ -88,6 +88,8 @@ class Instruction:
     guard: Reg | Not | None
     line: int
     text: str
+    span: tuple[int, int] = (0, 0)
+    """Where it stands in the text, with its semicolon."""
 
     @property
     def opcode(self) -> str:
@@ -145,7 +147,7 @@ _SHAPES = Lark(
     operand: ATOM -> atom
            | "!" ATOM -> negated
            | operand "|" operand -> pair
-           | "{" operand ("," operand)* "}" -> vector
+           | ("{" | "(") operand ("," operand)* ("}" | ")") -> vector
            | "[" operand ["+" ATOM] ("," operand)* "]" -> address
     ATOM: "?"
     %ignore " "
@@ -228,7 +230,10 @@ def number(text: str) -> Imm:
     if body[:2] in ("0d", "0D"):
         return Imm(int(body[2:], 16), "f64")
     try:
-        value = int(body.rstrip("U"), 16 if body[:2] in ("0x", "0X") else 8 if body[0] == "0" and len(body) > 1 else 10)
+        value = int(
+            body.rstrip("U"),
+            16 if body[:2] in ("0x", "0X") else 8 if body[0] == "0" and len(body) > 1 else 10,
+        )
     except ValueError as error:
         raise PtxError(f"{text!r} is no number") from error
     return Imm(sign * value)
@@ -287,7 +292,7 @@ class _Reader:
         while self.at < len(self.text) and self.text[self.at] not in ends:
             self.at += 1
         if self.at >= len(self.text):
-            raise PtxError(f"line {self.here()}: {self.text[start:start + 40]!r} does not end")
+            raise PtxError(f"line {self.here()}: {self.text[start : start + 40]!r} does not end")
         return re.sub(r"//[^\n]*|/\*.*?\*/", " ", self.text[start : self.at], flags=re.S).strip()
 
     def read(self) -> Module:
@@ -370,14 +375,14 @@ class _Body:
                 self.scope.labels[label[1]] = own
                 self.made.body.append(Label(own))
             else:
-                line = reader.here()
+                line, start = reader.here(), reader.at
                 text = reader.until(";")
                 reader.at += 1
-                self._statement(text, line)
+                self._statement(text, line, (start, reader.at))
         for index, scope in self.branches:
             self._resolve(index, scope)
 
-    def _statement(self, text: str, line: int) -> None:
+    def _statement(self, text: str, line: int, span: tuple[int, int]) -> None:
         if text.startswith("."):
             self._directive(text, line)
             return
@@ -395,7 +400,8 @@ class _Body:
         words = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods))
         if name in ("bra", "call"):
             self.branches.append((len(self.made.body), self.scope))
-        self.made.body.append(Instruction(name, words, operands, held, line, " ".join(text.split())))
+        spelled = " ".join(text.split())
+        self.made.body.append(Instruction(name, words, operands, held, line, spelled, span))
 
     def _directive(self, text: str, line: int) -> None:
         if re.match(r"\.(loc|pragma)\s", text):
@@ -437,9 +443,7 @@ class _Body:
             Sym(scope.find(op.name, labels=True) or op.name) if isinstance(op, Sym) else op
             for op in found.operands
         )
-        self.made.body[index] = Instruction(
-            found.name, found.mods, ops, found.guard, found.line, found.text
-        )
+        self.made.body[index] = replace(found, operands=ops)
 
 
 def _param(text: str, line: int) -> Variable:

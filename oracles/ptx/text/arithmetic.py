@@ -124,7 +124,7 @@ def insert(a: Values, b: Values, start: Values, many: Values) -> Values:
 def permute(a: Values, b: Values, selector: Values) -> Values:
     """Bytes picked from two words (prmt, default mode)."""
     both = (b.astype(U8) << U8(32)) | a.astype(U8)
-    out = U4(0)
+    out: Values = U4(0)
     for i in range(4):
         pick = ((selector >> U4(4 * i)) & U4(15)).astype(U8)
         byte = ((both >> ((pick & U8(7)) * U8(8))) & U8(255)).astype(U4)
@@ -135,7 +135,7 @@ def permute(a: Values, b: Values, selector: Values) -> Values:
 
 def table(a: Values, b: Values, c: Values, lut: int) -> Values:
     """Any function of three bits, bit by bit (lop3)."""
-    out = U4(0)
+    out: Values = U4(0)
     for i in range(8):
         if lut >> i & 1:
             term = a if i & 4 else ~a
@@ -155,7 +155,9 @@ def leading(a: Values) -> Values:
     x = np.asarray(a)
     out = np.full(x.shape, dtype.itemsize * 8, U4)
     for bit in range(dtype.itemsize * 8):
-        out = np.where((x >> dtype.type(bit)) & dtype.type(1), U4(dtype.itemsize * 8 - 1 - bit), out)
+        out = np.where(
+            (x >> dtype.type(bit)) & dtype.type(1), U4(dtype.itemsize * 8 - 1 - bit), out
+        )
     return out
 
 
@@ -223,7 +225,7 @@ def fma(a: Values, b: Values, c: Values, mode: str = "rn") -> Values:
 
 
 def rounded(s: Values, e: Values, mode: str) -> Values:
-    """The f32 next to the sum of an f64 and a far smaller one."""
+    """Round the sum of an f64 and a far smaller one to f32."""
     s, e = np.broadcast_arrays(np.asarray(s, F8), np.asarray(e, F8))
     if mode == "rn":
         bits = s.view(U8)
@@ -291,7 +293,7 @@ def _nearest(exact: Fraction) -> float:
 
 
 def directed(exact: Fraction, near: float, mode: str) -> float:
-    """The f64 next to an exact number in a direction, from the nearest one."""
+    """Round an exact number to f64 in a direction, given the nearest one."""
     if not np.isfinite(near):
         return near
     held = Fraction(near)
@@ -310,7 +312,7 @@ def binary(name: str, a: Values, b: Values, mode: str) -> Values:
     ops["div"] = lambda x, y: x / y
     if np.asarray(a).dtype == F4 and name in ("add", "sub", "mul"):
         s = ops[name](a.astype(F8), b.astype(F8))
-        e = F8(0)
+        e: Values = F8(0)
         if name != "mul":
             s, e = _two_sum(a.astype(F8), b.astype(F8) if name == "add" else -b.astype(F8))
             e = np.where(np.isfinite(e), e, 0.0)
@@ -362,7 +364,7 @@ def to_integer(x: Values, dtype: Any, mode: str) -> Values:
     else:
         out = np.clip(np.where(np.isnan(whole), 0.0, whole), info.min, info.max).astype(dtype)
     special = np.asarray(x).dtype == F8 or np.dtype(dtype).itemsize == 8
-    odd = (1 << (8 * np.dtype(dtype).itemsize - 1)) if special else 0
+    odd: Any = (1 << (8 * np.dtype(dtype).itemsize - 1)) if special else 0
     if odd and np.dtype(dtype).kind == "i":
         odd = info.min
     return np.where(np.isnan(whole), np.array(odd, dtype), out).astype(dtype)
@@ -438,7 +440,11 @@ def _f8_table(exponent: int, mantissa: int) -> np.ndarray[Any, Any]:
     for bits in range(256):
         e = bits >> mantissa & ((1 << exponent) - 1)
         f = bits & ((1 << mantissa) - 1)
-        value = f * 2.0 ** (1 - bias - mantissa) if e == 0 else (1 + f / (1 << mantissa)) * 2.0 ** (e - bias)
+        value = (
+            f * 2.0 ** (1 - bias - mantissa)
+            if e == 0
+            else (1 + f / (1 << mantissa)) * 2.0 ** (e - bias)
+        )
         if exponent == 5 and e == 31:
             value = float("inf") if f == 0 else float("nan")
         if exponent == 4 and bits & 127 == 127:
