@@ -64,6 +64,7 @@ class Tensor:
 
     def touch(self, g: Ints, used: Ints, made: Ints) -> None:
         """Judge accesses of ordinary instructions to registers of a wgmma."""
+        self.m.at_line(self.m.line)
         for which, what in ((used, self.flight), (made, self.operand)):
             if len(which):
                 flying = what[np.ix_(which, g)]
