@@ -91,7 +91,7 @@ def _tensor(
         buffers[tensor.name] = Buffer(tensor.name, _bytes(nbytes, POISON))
         return Pointer(tensor.name)
     storage = view.untyped_storage()
-    offset = view.storage_offset() * view.element_size()
+    offset = int(view.storage_offset()) * view.element_size()
     for name, one in buffers.items():
         if len(one.data) and one.data.ctypes.data == storage.data_ptr():
             return Pointer(name, offset)

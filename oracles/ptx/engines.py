@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.clocks import NEVER
-from oracles.ptx.text.grammar import Address, Imm, Instruction, Vec
 from oracles.ptx.launch import TensorMap
 from oracles.ptx.machine import GLOBAL_BASE, Ints, Machine
-from oracles.ptx.text.program import Block
 from oracles.ptx.sync import Sync
+from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.grammar import Address, Imm, Instruction, Vec
+from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import NAMESPACE, VALUE, UnsupportedError
 
 SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
@@ -258,7 +258,8 @@ class Engines:
         if place % m.shared_bytes + nbytes > m.shared_end:
             m.find(
                 "bounds",
-                f"a copy of {nbytes} bytes to shared {place % m.shared_bytes:#x}, which ends at {m.shared_end:#x}",
+                f"a copy of {nbytes} bytes to shared "
+                f"{place % m.shared_bytes:#x}, which ends at {m.shared_end:#x}",
             )
             return
         who = np.array([thread])
@@ -344,7 +345,8 @@ class Engines:
         if (place[inside] + unit > end).any():
             self.m.find(
                 "map",
-                f"a map of {described.dims} elements, strides {described.strides}, leaves {described.buffer} of {len(buffer.data)} bytes",
+                f"a map of {described.dims} elements, strides {described.strides}, "
+                f"leaves {described.buffer} of {len(buffer.data)} bytes",
             )
             inside &= place + unit <= end
         return np.where(inside, place, -1), np.arange(len(place)) * unit, unit
@@ -382,7 +384,8 @@ class Engines:
             if first % m.shared_bytes + nbytes > m.shared_end:
                 m.find(
                     "bounds",
-                    f"a copy of {nbytes} bytes from shared {first % m.shared_bytes:#x}, which ends at {m.shared_end:#x}",
+                    f"a copy of {nbytes} bytes from shared "
+                    f"{first % m.shared_bytes:#x}, which ends at {m.shared_end:#x}",
                 )
                 continue
             reads = m.clocks.column(("bulk reads of", m.name(thread)), int(m.cta[thread]))
@@ -479,7 +482,8 @@ class Engines:
                 m.line = one.line
                 m.find(
                     "exit",
-                    f"{m.name(thread)} ends while its copy may still read shared memory; cp.async.bulk.wait_group.read 0 waits for it",
+                    f"{m.name(thread)} ends while its copy may still read "
+                    f"shared memory; cp.async.bulk.wait_group.read 0 waits for it",
                 )
         for cta in np.unique(m.cta[threads]).tolist():
             if not m.live[m.cta == cta].any():
@@ -538,7 +542,7 @@ def swizzled(places: Ints, span: int, period: int) -> Ints:
     if not span:
         return places
     offset = places % period
-    return places ^ ((offset >> 7 & SWIZZLE[span]) << 4)
+    return np.asarray(places ^ ((offset >> 7 & SWIZZLE[span]) << 4))
 
 
 def reduced(op: str, kind: str, old: Any, new: Any) -> Any:

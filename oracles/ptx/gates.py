@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oracles.ptx import engines, strong, sync, tensor, warp
-from oracles.ptx.text.grammar import Instruction
 from oracles.ptx.machine import Ints, Machine
+from oracles.ptx.text.grammar import Instruction
 from oracles.ptx.text.program import Block, Program
 from oracles.ptx.text.translate import UnsupportedError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oracles.ptx.gates import Gates, unsupported
-from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.launch import Launch
 from oracles.ptx.machine import LimitError, Machine
+from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import prepare
 from oracles.verdict import Status, Verdict
 
@@ -72,9 +72,8 @@ def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
     m.keep()
     findings = tuple(m.findings.values())
     checked = m.claims + m.shared.checked + m.glob.checked
+    status = Status.UNKNOWN if reason or not checked else Status.PASS
     if findings:
         status = Status.FAIL
-    else:
-        status = Status.UNKNOWN if reason or not checked else Status.PASS
     verdict = Verdict(NAME, status, checked, findings, reason)
     return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached))

@@ -1,4 +1,4 @@
-"""What a launch is: grid, block, cluster, dynamic shared bytes, arguments; also from a TOML file."""
+"""What a launch is: grid, block, cluster, shared bytes, arguments; also from a TOML file."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.clocks import NEVER, Clocks
-from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.launch import Launch, Pointer, Scalar, TensorMap
 from oracles.ptx.memory import Space
+from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program
 from oracles.ptx.text.translate import NAMESPACE, STORED, VALUE, access
 from oracles.verdict import Finding
@@ -232,7 +232,8 @@ class Machine:
             room = f"{SHARED_FIRST:#x}..{self.shared_end:#x}"
             self.find(
                 "bounds",
-                f"thread {self.name(int(g[bad]))}: {nbytes} bytes at shared {int(address[bad]):#x}: it has {room}, accesses are aligned to their size",
+                f"thread {self.name(int(g[bad]))}: {nbytes} bytes at shared "
+                f"{int(address[bad]):#x}: it has {room}, accesses are aligned to their size",
             )
         self.claims += len(g)
         return np.where(ok, owner * self.shared_bytes + offset, 0), ok
@@ -286,7 +287,7 @@ class Machine:
 
     def load(self, g: Ints, what: Any, address: Any, where: Any) -> list[Any]:
         """Load a vector of values for threads; those that are masked out get zeros."""
-        space, kind, many, line, cached, _ = what
+        space, kind, many, line, _, _ = what
         self.at_line(line)
         dtype = NAMESPACE[kind]
         out = [np.zeros(len(g), dtype) for _ in range(many)]
@@ -413,9 +414,9 @@ class Machine:
                 if self.touch is not None and name in self.program.tensor_registers:
                     one = np.array([self.program.tensor_registers[name]])
                     self.touch(g, one, one[:0])
-                found = self.R[name][g]
+                found: Ints = self.R[name][g]
             case Not(reg):
-                return ~self.R[reg.name][g]
+                return np.asarray(~self.R[reg.name][g])
             case Imm(bits, "int") if want != "b1":
                 size = int(want[1])
                 one = np.array(bits % (1 << 8 * size), f"u{size}").view(want)
@@ -611,12 +612,12 @@ class Machine:
         """Return the threads of one CTA; those of others have their turn later."""
         pick = self.cta[g] == self.random.choice(np.unique(self.cta[g]).tolist())
         self.go(index, g[~pick])
-        return g[pick]
+        return np.asarray(g[pick])
 
     def whole_warps(
         self, block: Block, g: Ints, masks: Operand | None = None, warps: int = 1
     ) -> Ints:
-        """Return those of whose warps (or groups of warps) all live threads are here; others wait."""
+        """Return those whose warps (or groups of warps) are all here; others wait for the rest."""
         held = self.waiting.pop(block.index, None)
         if held is not None:
             g = np.sort(np.concatenate([held, g]))
@@ -640,7 +641,7 @@ class Machine:
         if not ok.all():
             self.waiting[block.index] = g[~ok]
             self.why[block.index] = "the other threads of its warp"
-        return g[ok]
+        return np.asarray(g[ok])
 
     def stuck(self) -> None:
         """Report threads that wait for ever."""
@@ -666,7 +667,7 @@ class Machine:
 
 
 def _grain(program: Program) -> int:
-    """Return the bytes of the narrowest access of a kernel to shared or global memory, at most 4."""
+    """Return the bytes of the narrowest access to shared or global memory, at most 4."""
     least = 4
     for ins in program.instructions():
         if ins.name in ("ld", "st") and "async" not in ins.mods:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx.text import arithmetic as arith
-from oracles.ptx.text.grammar import Instruction, Vec
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.memory import Space
+from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.grammar import Instruction, Vec
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import NAMESPACE, VALUE, UnsupportedError, access
 
@@ -130,7 +130,8 @@ class Strong:
         m.poll(
             block,
             g[again],
-            f"another value than {[one[again][:1].tolist() for one in got]} at {space.name} {int(where[0]):#x}",
+            f"another value than {[one[again][:1].tolist() for one in got]} "
+            f"at {space.name} {int(where[0]):#x}",
         )
         keep = ~again
         g, where, ok = g[keep], where[keep], ok[keep]
@@ -178,7 +179,8 @@ class Strong:
         kind = ins.mods[-1]
         op = next(mod for mod in ins.mods if mod in _OPS)
         order, scope = _order(ins)
-        dst, src, *operands = ins.operands if ins.name == "atom" else (None, *ins.operands)
+        returns = ins.name == "atom"
+        src, *operands = ins.operands[1:] if returns else ins.operands
         value = VALUE[kind]
         packed = [op_.items if isinstance(op_, Vec) else (op_,) for op_ in operands]
         size = NAMESPACE[value]().itemsize
@@ -212,8 +214,8 @@ class Strong:
             if mine:
                 self.at[key] = (*held, mine)[-64:]
         m.progress += changed
-        if dst is not None:
-            m.set(dst, g, before)
+        if returns:
+            m.set(ins.operands[0], g, before)
         m.go(block.after, g)
 
 

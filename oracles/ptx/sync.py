@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED
-from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.memory import BARRIER
+from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
 
@@ -142,7 +142,7 @@ class Sync:
         if here > need:
             m.find("collective", f"barrier {where[1]}: {here} threads came, {need} are asked for")
         row = m.clocks.released(np.concatenate([who for who, *_ in held.come]))
-        for who, waits, block, ins, after in held.come:
+        for who, waits, _, ins, after in held.come:
             if waits:
                 m.clocks.row[who] = row
                 if "red" in ins.mods:
@@ -299,7 +299,8 @@ class Sync:
             if not 0 <= found.fenced < passed:
                 m.find(
                     "init",
-                    f"{m.name(thread)} uses mbarrier {self.spell(place)}; nothing orders its initialisation before",
+                    f"{m.name(thread)} uses mbarrier {self.spell(place)}; "
+                    f"nothing orders its initialisation before",
                 )
         return found
 
@@ -328,7 +329,8 @@ class Sync:
         if found.pending < 0:
             m.find(
                 "arrivals",
-                f"mbarrier {self.spell(place)}: {count} arrivals where {found.pending + count} are left of {found.count}",
+                f"mbarrier {self.spell(place)}: {count} arrivals where "
+                f"{found.pending + count} are left of {found.count}",
             )
             found.pending = 0
         self._settle(found)
@@ -352,9 +354,7 @@ class Sync:
     def _arrive(self, ins: Instruction, g: Ints, place: Ints, ops: list[Any], state: Any) -> None:
         m = self.m
         nbytes = count = None
-        if ins.mods[0] == "expect_tx":
-            nbytes = m.value(ops[1], g, "u32")
-        elif "expect_tx" in ins.mods:
+        if ins.mods[0] == "expect_tx" or "expect_tx" in ins.mods:
             nbytes = m.value(ops[1], g, "u32")
         elif len(ops) > 1:
             count = m.value(ops[1], g, "u32")
@@ -371,7 +371,8 @@ class Sync:
                 if found.tx > MOST_BYTES:
                     m.find(
                         "bytes",
-                        f"mbarrier {self.spell(int(where))} expects {found.tx} bytes, at most {MOST_BYTES}",
+                        f"mbarrier {self.spell(int(where))} expects "
+                        f"{found.tx} bytes, at most {MOST_BYTES}",
                     )
             if ins.mods[0] == "expect_tx":
                 m.progress += 1
@@ -387,9 +388,7 @@ class Sync:
                 self._arrivals(found, some, len(some), wide, relaxed)
                 who = who[len(some) :]
 
-    def _arrivals(
-        self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool
-    ) -> None:
+    def _arrivals(self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool) -> None:
         """Let threads arrive, with what they know, as far as the scope takes it."""
         m = self.m
         near = bool((m.cta[who] == found.cta).all())

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.engines import swizzled
-from oracles.ptx.text.grammar import Imm, Instruction, Reg, Vec
 from oracles.ptx.machine import Ints, Machine
+from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.grammar import Imm, Instruction, Reg, Vec
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
 
@@ -31,9 +31,9 @@ def numbers(raw: Ints, kind: str) -> Ints:
     raw = np.ascontiguousarray(raw)
     match kind:
         case "bf16":
-            return arith.from_bf16(raw.view(np.uint16)).astype(np.float64)
+            return np.asarray(arith.from_bf16(raw.view(np.uint16)), np.float64)
         case "f16":
-            return arith.from_f16(raw.view(np.uint16)).astype(np.float64)
+            return np.asarray(arith.from_f16(raw.view(np.uint16)), np.float64)
         case "tf32":
             return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
         case "s8":
@@ -74,7 +74,8 @@ class Tensor:
                     verb = "written" if what is self.operand else "used"
                     self.m.find(
                         "RAW" if verb == "used" else "WAR",
-                        f"register {name} of {self.m.name(int(g[col]))} is {verb} while a wgmma has it; no wgmma.wait_group covers that",
+                        f"register {name} of {self.m.name(int(g[col]))} is {verb} "
+                        f"while a wgmma has it; no wgmma.wait_group covers that",
                     )
         self.touched[np.ix_(used, g)] = self.m.clocks.now
         if len(made):
@@ -151,9 +152,11 @@ class Tensor:
         if (self.touched[np.ix_(taken, g)] > self.fenced[g]).any() or (self.fenced[g] < 0).any():
             m.find(
                 "fence",
-                f"wgmma of {m.name(first)}: no wgmma.fence since ordinary instructions used its registers",
+                f"wgmma of {m.name(first)}: no wgmma.fence "
+                f"since ordinary instructions used its registers",
             )
         self.flight[np.ix_(which, g)] = self.groups[g]
+        left: Ints | None
         if isinstance(a, Vec):
             regs = np.stack([m.R[r.name][g] for r in a.items if isinstance(r, Reg)], axis=1)
             left = _fragment_a(regs.view(np.uint32), kind, k)
@@ -180,8 +183,10 @@ class Tensor:
                     m.R[name].dtype
                 )
             return
-        i = np.arange(len(names))
-        found = made[row + 8 * (i // 2 % 2), 8 * (i // 4) + (2 * (lane % 4))[:, None] + i % 2]
+        each = np.arange(len(names))
+        found = made[
+            row + 8 * (each // 2 % 2), 8 * (each // 4) + (2 * (lane % 4))[:, None] + each % 2
+        ]
         for i, name in enumerate(names):
             held = m.R[name]
             if to == "s32":
@@ -243,7 +248,8 @@ class Tensor:
         if int(place.max()) >= m.shared_end or start < 0x400:
             m.find(
                 "bounds",
-                f"matrix descriptor {bits:#x} reaches shared {int(place.max()):#x}; it ends at {m.shared_end:#x}",
+                f"matrix descriptor {bits:#x} reaches shared "
+                f"{int(place.max()):#x}; it ends at {m.shared_end:#x}",
             )
             return None
         place = swizzled(place, span, m.shared_bytes) + base
@@ -270,7 +276,7 @@ class Tensor:
         if not len(g):
             return
         shape = ins.mods[2]
-        to, kind, other, frm = [x for x in ins.mods[5:] if x != "satfinite"]
+        to, kind, other, _ = [x for x in ins.mods[5:] if x != "satfinite"]
         k = int(shape.split("k")[1])
         d, a, b, c = ins.operands
         warps = g.reshape(-1, 32)
@@ -299,8 +305,8 @@ class Tensor:
                     )
                 )
         else:
-            i = np.arange(4)
-            at = made[:, (lane // 4)[:, None] + 8 * (i // 2), low + i % 2]
+            n = np.arange(4)
+            at = made[:, (lane // 4)[:, None] + 8 * (n // 2), low + n % 2]
             if to == "s32":
                 old = words(c).view(np.int32).astype(np.int64)
                 total = ((at.astype(np.int64) + old) & 0xFFFFFFFF).astype(np.uint32)
@@ -314,14 +320,14 @@ class Tensor:
 
     # --- matrices --------------------------------------------------------------------------------
 
-    def _rows(self, ins: Instruction, g: Ints, op: Any) -> tuple[int, Ints, Ints, Ints]:
+    def _rows(self, ins: Instruction, g: Ints, op: Any) -> tuple[Ints, Ints, Ints]:
         m = self.m
         many = int(next(mod for mod in ins.mods if mod in ("x1", "x2", "x4"))[1])
         places, ok = m.place_shared(g, m.where(op, g), 1, 1)
         giving = m.lane[g] < 8 * many
         if (places[giving] % 16).any():
             m.find("bounds", f"a row of {ins.name} is no multiple of 16 bytes")
-        return many, places.reshape(-1, 32), giving & ok, places
+        return places.reshape(-1, 32), giving & ok, places
 
     def load(self, block: Block, ins: Instruction, g: Ints) -> None:
         """Execute ldmatrix."""
@@ -330,7 +336,7 @@ class Tensor:
         if not len(g):
             return
         dst, src = ins.operands
-        many, rows, giving, places = self._rows(ins, g, src)
+        rows, giving, places = self._rows(ins, g, src)
         m.shared.read(m.shared.granules(places[giving], 16), g[giving])
         lane = np.arange(32)
         assert isinstance(dst, Vec)
@@ -353,7 +359,7 @@ class Tensor:
         if not len(g):
             return
         dst, src = ins.operands
-        many, rows, giving, places = self._rows(ins, g, dst)
+        rows, giving, places = self._rows(ins, g, dst)
         m.shared.write(m.shared.granules(places[giving], 16), g[giving])
         lane = np.arange(32)
         assert isinstance(src, Vec)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ptx.text.grammar import Instruction, Pair, Sym
 from oracles.ptx.machine import Ints, Machine
+from oracles.ptx.text.grammar import Instruction, Pair, Sym
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
 

@@ -278,7 +278,7 @@ def _fma_f64(a: Values, b: Values, c: Values, mode: str) -> Values:
         if exact:
             out[at] = _nearest(exact)
     if mode != "rn":
-        for at in range(len(out)):
+        for at in np.arange(len(out)):
             if np.isfinite(a[at]) and np.isfinite(b[at]) and np.isfinite(c[at]):
                 exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
                 out[at] = directed(exact, float(out[at]), mode)
@@ -364,9 +364,9 @@ def to_integer(x: Values, dtype: Any, mode: str) -> Values:
     else:
         out = np.clip(np.where(np.isnan(whole), 0.0, whole), info.min, info.max).astype(dtype)
     special = np.asarray(x).dtype == F8 or np.dtype(dtype).itemsize == 8
-    odd: Any = (1 << (8 * np.dtype(dtype).itemsize - 1)) if special else 0
+    odd = (1 << (8 * np.dtype(dtype).itemsize - 1)) if special else 0
     if odd and np.dtype(dtype).kind == "i":
-        odd = info.min
+        odd = int(info.min)
     return np.where(np.isnan(whole), np.array(odd, dtype), out).astype(dtype)
 
 
@@ -398,10 +398,8 @@ def narrow(x: Values, mode: str) -> Values:
 def to_bf16(x: Values, mode: str = "rn") -> Values:
     """f32 to the bits of bf16."""
     bits = np.asarray(x, F4).view(U4)
-    if mode == "rz":
-        out = bits >> U4(16)
-    else:
-        out = (bits + U4(0x7FFF) + ((bits >> U4(16)) & U4(1))) >> U4(16)
+    extra = U4(0x7FFF) + ((bits >> U4(16)) & U4(1)) if mode == "rn" else U4(0)
+    out = (bits + extra) >> U4(16)
     return np.where(np.isnan(x), U4(0x7FFF), out).astype(U2)
 
 

@@ -72,9 +72,7 @@ def _of(text: str, ins: Instruction) -> Iterator[Mutant]:
         if ins.mods[0] in ("try_wait", "test_wait"):
             dst = spelled.split()[1 if ins.guard is None else 2].rstrip(",")
             yield made("drop", f"setp.eq.u32 {dst}, 0, 0;")
-        elif ins.name == "bar" and "red" not in ins.mods:
-            yield made("drop", "")
-        elif "red" not in ins.mods:
+        elif (ins.name == "bar" and "red" not in ins.mods) or "red" not in ins.mods:
             yield made("drop", "")
     if ins.opcode.startswith(("cp.async", "wgmma")) and "wait_group" in ins.mods:
         (keep,) = ins.operands

@@ -35,9 +35,38 @@ from oracles.ptx.text.translate import (
 )
 
 GATES = frozenset(
-    """bar barrier mbarrier shfl vote match redux activemask elect ldmatrix stmatrix mma wgmma cp
-    fence membar atom red setmaxnreg griddepcontrol nanosleep trap st_async tensormap exit ret
-    discard multimem wmma cluster""".split()
+    [
+        "bar",
+        "barrier",
+        "mbarrier",
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "activemask",
+        "elect",
+        "ldmatrix",
+        "stmatrix",
+        "mma",
+        "wgmma",
+        "cp",
+        "fence",
+        "membar",
+        "atom",
+        "red",
+        "setmaxnreg",
+        "griddepcontrol",
+        "nanosleep",
+        "trap",
+        "st_async",
+        "tensormap",
+        "exit",
+        "ret",
+        "discard",
+        "multimem",
+        "wmma",
+        "cluster",
+    ]
 )
 STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _LEAVE = ("ret", "exit")
@@ -211,7 +240,7 @@ class Program:
         space = lines.space
         exec(compile(source, f"<block {block.index}>", "exec"), space)
         block.run = space["run"]
-        return block.run  # type: ignore[no-any-return]
+        return block.run
 
 
 def _blocks(function: Function) -> list[Block]:

@@ -152,7 +152,7 @@ class Lines:
                 size = int(want[1])
                 return self.const(np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()])
             case Imm(bits, own):
-                if want == "f4" and own == "f64" or want == "f8":
+                if (want == "f4" and own == "f64") or want == "f8":
                     return self.const(NAMESPACE[want](floats(op)))
                 size = int(want[1])
                 return self.const(np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()])
@@ -225,7 +225,8 @@ class Lines:
             size = SIZES[kind] // len(src.items)
             part = f"b{8 * size}"
             terms = [
-                f"({self.value(one, part)}.astype(u{SIZES[kind]}) << {self.const(np.uint64(8 * size * i))}.astype(u{SIZES[kind]}))"
+                f"({self.value(one, part)}.astype(u{SIZES[kind]}) << "
+                f"{self.const(np.uint64(8 * size * i))}.astype(u{SIZES[kind]}))"
                 for i, one in enumerate(src.items)
             ]
             self.put(dst, "(" + " | ".join(terms) + ")", f"b{8 * SIZES[kind]}", guard)
@@ -607,7 +608,7 @@ class Lines:
         self.put(ins.operands[0], self.const(np.uint64(0)), "b64", guard)
 
     def _prefetch(self, ins: Instruction, guard: str | None) -> None:
-        """A hint: it changes nothing."""
+        """Do nothing: it is a hint."""
 
     _prefetchu = _prefetch
 
@@ -632,7 +633,7 @@ class Lines:
 
     def _st(self, ins: Instruction, guard: str | None) -> None:
         dst, src = ins.operands
-        space, kind, many, words = access(ins)
+        _, kind, many, words = access(ins)
         what = self.const(words)
         items = src.items if isinstance(src, Vec) else (src,)
         assert len(items) == many

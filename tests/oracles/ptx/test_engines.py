@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_kernels import Done, done
 
 from oracles.ptx.engines import swizzled
 from oracles.ptx.launch import TensorMap
 from oracles.verdict import Status
-from ptx_kernels import Done, done
 
 WORDS = np.arange(4096, dtype=np.uint32) + 7
 
@@ -192,7 +192,8 @@ BOX = """
   mbarrier.init.shared::cta.b64 [%r5+2048], 1;
   mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %rd9, [%r5+2048], {nbytes};
   mov.b64 %rd10, m0;
-  cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r5], [%rd10, {{{x}, {y}}}], [%r5+2048];
+  cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+    [%r5], [%rd10, {{{x}, {y}}}], [%r5+2048];
 JOIN:
   bar.sync 0;
 AGAIN:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_kernels import done
 
 from oracles.verdict import Status
-from ptx_kernels import done
 
 MESSAGE = """
   setp.ne.u32 %p1, %r2, 0;
@@ -82,7 +82,9 @@ def test_each_part_of_a_message_is_needed(
 
 def test_a_spin_that_nobody_ends_is_a_deadlock_not_a_hang() -> None:
     """It names the value that it sees."""
-    found = done("SPIN: ld.acquire.gpu.global.u32 %r7, [%rd2]; setp.eq.u32 %p1, %r7, 0; @%p1 bra SPIN;")
+    found = done(
+        "SPIN: ld.acquire.gpu.global.u32 %r7, [%rd2]; setp.eq.u32 %p1, %r7, 0; @%p1 bra SPIN;"
+    )
     assert found.kinds == {"deadlock"}
 
 

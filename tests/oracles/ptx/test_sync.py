@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_kernels import done
 
 from oracles.verdict import Status
-from ptx_kernels import done
 
 EXCHANGE = """
   st.shared.u32 [%r6], %r1;
@@ -45,7 +45,9 @@ def test_an_exchange_needs_a_barrier_of_its_threads(
 
 def test_a_barrier_of_some_threads_orders_only_them() -> None:
     """The second pair of warps joins another barrier: their exchange with the first is a race."""
-    body = EXCHANGE.replace("{sync}", "shr.u32 %r20, %r1, 6; add.s32 %r20, %r20, 1; bar.sync %r20, 64;")
+    body = EXCHANGE.replace(
+        "{sync}", "shr.u32 %r20, %r1, 6; add.s32 %r20, %r20, 1; bar.sync %r20, 64;"
+    )
     assert done(body.format(partner=32), threads=128).kinds == set()
     assert done(body.format(partner=64), threads=128).kinds == {"RAW"}
 
@@ -207,7 +209,11 @@ def test_a_cluster_joins_by_its_barrier(arrive: str, wait: str, kinds: set[str])
     ("first", "second", "kinds"),
     [
         ("setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 208;", set()),
-        ("setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 240;", {"deadlock"}),
+        (
+            "setmaxnreg.dec.sync.aligned.u32 40;",
+            "setmaxnreg.inc.sync.aligned.u32 240;",
+            {"deadlock"},
+        ),
         ("setmaxnreg.dec.sync.aligned.u32 44;", "", {"registers"}),
     ],
 )

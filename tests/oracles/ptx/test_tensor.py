@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from ptx_kernels import Done, done
 
 from oracles.ptx.engines import swizzled
 from oracles.ptx.tensor import numbers
 from oracles.verdict import Status
-from ptx_kernels import Done, done
 
 Array = npt.NDArray[np.generic]
 RANDOM = np.random.default_rng(5)
@@ -56,7 +56,8 @@ FILL:
   mov.b64 %rd15, {b};
   {before}
   {fence}
-  wgmma.mma_async.sync.aligned.m64n8k{k}.{to}.{kind}.{kind} {{{regs}}}, %rd14, %rd15, {scale}{flags};
+  wgmma.mma_async.sync.aligned.m64n8k{k}.{to}.{kind}.{kind}
+    {{{regs}}}, %rd14, %rd15, {scale}{flags};
   {commit}
   {wait}
   {after}
@@ -129,7 +130,7 @@ def test_a_product_of_descriptors_is_right(kind: str, span: int) -> None:
 )
 def test_each_part_of_a_product_is_needed(change: dict[str, str], kinds: set[str]) -> None:
     """Operands through the proxy, registers through fence and wait, operands free behind it."""
-    found, _ = product(**change)
+    found, _ = product("bf16", 128, **change)
     assert found.kinds <= kinds, str(found.verdict)
     assert bool(found.kinds) == bool(kinds)
 
@@ -142,7 +143,8 @@ def test_a_descriptor_that_differs_between_threads_is_found() -> None:
 
 MMA = """
   {loads}
-  mma.sync.aligned.m16n8k{k}.row.col.{to}.{kind}.{kind}.{to} {{{d}}}, {{%r20, %r21, %r22, %r23}}, {{%r24, %r25}}, {{{d}}};
+  mma.sync.aligned.m16n8k{k}.row.col.{to}.{kind}.{kind}.{to}
+    {{{d}}}, {{%r20, %r21, %r22, %r23}}, {{%r24, %r25}}, {{{d}}};
   mul.wide.u32 %rd17, %r1, 16;
   add.s64 %rd16, %rd1, %rd17;
 """
@@ -167,18 +169,20 @@ def test_a_product_of_fragments_is_right(kind: str) -> None:
     d = INTEGERS if kind == "s8" else FLOATS
     loads = "mul.wide.u32 %rd18, %r1, 24; add.s64 %rd18, %rd2, %rd18;\n"
     loads += "\n".join(f"  ld.global.u32 %r{20 + i}, [%rd18+{4 * i}];" for i in range(6))
-    text = MMA.format(loads=loads, k=k, kind=kind, to="s32" if kind == "s8" else "f32", d=", ".join(d))
+    text = MMA.format(
+        loads=loads, k=k, kind=kind, to="s32" if kind == "s8" else "f32", d=", ".join(d)
+    )
     found = done(text + STORE.format(*d), inputs=words)
     assert found.verdict.status is Status.PASS, str(found.verdict)
     got = found.out[:512].view(np.int32 if kind == "s8" else np.float32).reshape(32, 4)
-    lane, want = np.arange(32), a @ b.T
+    lanes, want = np.arange(32), a @ b.T
     for i in range(4):
-        assert (got[:, i] == want[lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2]).all()
+        assert (got[:, i] == want[lanes // 4 + 8 * (i // 2), 2 * (lanes % 4) + i % 2]).all()
 
 
 @pytest.mark.parametrize("trans", ["", ".trans"])
 def test_matrices_go_to_shared_memory_and_back(trans: str) -> None:
-    """stmatrix and ldmatrix of the same form are inverse, and place rows as the ISA says."""
+    """Stmatrix and ldmatrix of the same form are inverse, and place rows as the ISA says."""
     body = f"""
   shl.b32 %r7, %r1, 4;
   add.u32 %r8, %r5, %r7;
@@ -202,7 +206,7 @@ def test_matrices_go_to_shared_memory_and_back(trans: str) -> None:
 
 
 def test_matrices_of_others_need_a_barrier() -> None:
-    """ldmatrix reads what the warp's other lanes wrote."""
+    """Ldmatrix reads what the warp's other lanes wrote."""
     body = """
   shl.b32 %r7, %r1, 4;
   add.u32 %r8, %r5, %r7;

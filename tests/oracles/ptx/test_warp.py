@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_kernels import done
 
 from oracles.verdict import Status
-from ptx_kernels import done
 
 LANE = np.arange(32)
 
@@ -27,7 +27,9 @@ LANE = np.arange(32)
         ("activemask.b32 %r7;", np.full(32, 0xFFFFFFFF)),
     ],
 )
-def test_lanes_see_the_right_lanes(line: str, want: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+def test_lanes_see_the_right_lanes(
+    line: str, want: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> None:
     """Against the definition of each."""
     found = done(f"{line} st.global.u32 [%rd3], %r7;", threads=64)
     assert found.verdict.status is Status.PASS, str(found.verdict)
@@ -89,5 +91,3 @@ def test_votes_and_elections() -> None:
     want = np.full(32, 512 + 1024)
     want[4] += 4096
     assert (done(body).words[:32] == want).all()
-
-

@@ -96,7 +96,10 @@ def test_narrow_floats_are_those_of_torch(x: float) -> None:
     held = torch.from_numpy(value)
     assert_same(A.from_bf16(A.to_bf16(value)), held.to(torch.bfloat16).float().numpy())
     assert_same(A.from_f16(A.to_f16(value)), held.to(torch.float16).float().numpy())
-    for kind, dtype, most in (("e4m3", torch.float8_e4m3fn, 448), ("e5m2", torch.float8_e5m2, 57344)):
+    for kind, dtype, most in (
+        ("e4m3", torch.float8_e4m3fn, 448),
+        ("e5m2", torch.float8_e5m2, 57344),
+    ):
         held = torch.from_numpy(np.clip(value, -most, most))
         got = A.F8_VALUES[kind][A.to_f8(value, kind).astype(int)]
         assert_same(got.astype(np.float32), held.to(dtype).float().numpy())
@@ -164,7 +167,9 @@ def test_bit_fields(a: int, b: int, start: int, many: int) -> None:
 @given(WORD, WORD, WORD, st.integers(0, 255))
 def test_functions_of_three_bits(a: int, b: int, c: int, lut: int) -> None:
     """Bit by bit."""
-    want = sum((lut >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32))
+    want = sum(
+        (lut >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32)
+    )
     assert int(A.table(np.uint32(a), np.uint32(b), np.uint32(c), lut)) == want
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from ptx_kernels import HEAD, kernel
 
 from oracles.ptx.text.grammar import (
     Address,
@@ -22,7 +23,6 @@ from oracles.ptx.text.grammar import (
     parse,
     variable,
 )
-from ptx_kernels import HEAD, kernel
 
 
 def statements(body: str) -> list[Instruction | Label]:
@@ -109,7 +109,9 @@ def test_literals() -> None:
 
 def test_tuning_and_parameters() -> None:
     """What a launch and setmaxnreg ask for."""
-    text = kernel("", params=", .param .align 64 .b8 m[128]", tuning=".maxntid 64, 1, 1\n.reqnctapercluster 2")
+    text = kernel(
+        "", params=", .param .align 64 .b8 m[128]", tuning=".maxntid 64, 1, 1\n.reqnctapercluster 2"
+    )
     made = parse(text).functions["k"]
     assert made.directives["maxntid"] == (64, 1, 1)
     assert made.directives["reqnctapercluster"] == (2,)

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from ptx_kernels import Done, done, kernel
 
 from oracles.ptx.text.grammar import Instruction, parse
 from oracles.ptx.text.translate import Lines, UnsupportedError, read, written
 from oracles.verdict import Status
-from ptx_kernels import Done, done, kernel
 
 X = np.arange(32, dtype=np.int64) * 977 - 9000
 
@@ -81,8 +81,10 @@ def test_integers(line: str, want: object) -> None:
         ("setp.lt.f32 %p1, %f1, 0f7FC00000; selp.f32 %f2, 0f3F800000, %f1, %p1;", F),
         ("setp.ne.f32 %p1, %f1, 0f7FC00000; selp.f32 %f2, 0f3F800000, %f1, %p1;", F),
         ("setp.neu.f32 %p1, %f1, 0f7FC00000; selp.f32 %f2, 0f3F800000, %f1, %p1;", np.ones(32)),
-        ("cvt.f64.f32 %d1, %f1; mul.f64 %d1, %d1, 0d4008000000000000; cvt.rn.f32.f64 %f2, %d1;", 3 * F),
-        ("cvt.rn.f16x2.f32 %r8, %f1, 0f3F800000; mov.b32 {%h1, %h2}, %r8; cvt.f32.f16 %f2, %h2;", F.astype(np.float16)),
+        ("cvt.f64.f32 %d1, %f1; mul.f64 %d1, %d1, "
+            "0d4008000000000000; cvt.rn.f32.f64 %f2, %d1;", 3 * F),
+        ("cvt.rn.f16x2.f32 %r8, %f1, 0f3F800000; "
+            "mov.b32 {%h1, %h2}, %r8; cvt.f32.f16 %f2, %h2;", F.astype(np.float16)),
         ("ex2.approx.f32 %f2, 0f40400000;", np.full(32, 8.0)),
         ("rcp.approx.ftz.f32 %f2, 0f00000001;", np.full(32, np.inf)),
         ("mul.ftz.f32 %f2, 0f00800000, 0f3F000000;", np.zeros(32)),
@@ -115,7 +117,9 @@ def test_long_integers(line: str, want: object) -> None:
 )  # 1.5 and 1.0
 def test_packed_halves(kind: str, bits: int) -> None:
     """Both halves of a word, each for itself."""
-    found = lines(f"mov.b32 %r7, {bits}; add.{kind} %r8, %r7, %r7; max.NaN.{kind} %r9, %r7, %r8;", "%r9")
+    found = lines(
+        f"mov.b32 %r7, {bits}; add.{kind} %r8, %r7, %r7; max.NaN.{kind} %r9, %r7, %r8;", "%r9"
+    )
     doubled = {"bf16x2": 0x40404000, "f16x2": 0x42004000}[kind]
     assert (found.words[:32] == doubled).all()
 
