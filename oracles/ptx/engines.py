@@ -171,7 +171,7 @@ class Engines:
         time, line = m.clocks.now, m.line
         for where in np.unique(place[ok]):
             who = g[place == where]
-            found = self.sync.visible(int(who[0]), int(where))
+            found = self.sync.visible(who, int(where))
             if found is None:
                 continue
             if "noinc" not in ins.mods:
@@ -185,7 +185,7 @@ class Engines:
                 row[0, first + who] = time
                 made = m.clocks.fresh(row)
                 m.at_line(line)
-                self.sync.arrive(int(who[0]), where, len(who), made, made)
+                self.sync.arrive(where, len(who), made, made)
 
             m.pending.append(done)
         m.go(block.after, g)
@@ -253,7 +253,7 @@ class Engines:
         unit: int,
     ) -> None:
         m = self.m
-        found = self.sync.visible(thread, bar)
+        found = self.sync.visible(np.array([thread]), bar)
         column = found.column if found else m.clocks.column(("copies", bar))
         if place % m.shared_bytes + nbytes > m.shared_end:
             m.find(
@@ -511,7 +511,7 @@ class Engines:
         who, to, bars = g[ok], to[ok], bars[ok]
         columns = np.zeros(len(who), int)
         for where in np.unique(bars):
-            found = self.sync.visible(int(who[bars == where][0]), int(where))
+            found = self.sync.visible(who[bars == where], int(where))
             columns[bars == where] = (
                 found.column if found else m.clocks.column(("puts", int(where)))
             )

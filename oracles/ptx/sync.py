@@ -244,7 +244,7 @@ class Sync:
                 m.go(block.after, g)
             case "inval":
                 for n in np.flatnonzero(ok):
-                    if self._find(int(g[n]), int(place[n])):
+                    if self._find(g[n : n + 1], int(place[n])):
                         del self.mbars[int(place[n])]
                         self._flag(int(place[n]), False)
                 m.go(block.after, g)
@@ -283,25 +283,26 @@ class Sync:
         cta, offset = divmod(place, self.m.shared_bytes)
         return f"shared {offset:#x}" + (f" of CTA {cta}" if self.m.ctas > 1 else "")
 
-    def _find(self, thread: int, place: int) -> MBarrier | None:
-        """Return a living mbarrier; what is none, or not yet visible, is reported."""
+    def _find(self, threads: Ints, place: int) -> MBarrier | None:
+        """Return a living mbarrier; what is none, or not yet visible to all, is reported."""
         m, found = self.m, self.mbars.get(place)
-        m.claims += 1
+        m.claims += len(threads)
         if found is None:
             m.find(
                 "init",
-                f"{m.name(thread)} uses {self.spell(place)}, where no mbarrier is initialised",
+                f"{m.name(int(threads[0]))} uses {self.spell(place)}, where no mbarrier is "
+                "initialised",
             )
             return None
-        one = np.array([thread]), np.array([found.maker]), np.array([found.made])
-        if not m.clocks.knows(0, *one)[0]:
-            passed = self.clusters[int(m.cta[thread]) // m.cluster].phase
-            if not 0 <= found.fenced < passed:
-                m.find(
-                    "init",
-                    f"{m.name(thread)} uses mbarrier {self.spell(place)}; "
-                    f"nothing orders its initialisation before",
-                )
+        since = np.full(len(threads), found.made)
+        known = m.clocks.knows(0, threads, np.full(len(threads), found.maker), since)
+        passed = self.clusters[int(m.cta[threads[0]]) // m.cluster].phase
+        if not known.all() and not 0 <= found.fenced < passed:
+            m.find(
+                "init",
+                f"{m.name(int(threads[~known][0]))} uses mbarrier {self.spell(place)}; nothing "
+                "orders its initialisation before",
+            )
         return found
 
     def complete_tx(self, place: int, nbytes: int, line: int) -> None:
@@ -314,13 +315,13 @@ class Sync:
         found.tx -= nbytes
         self._settle(found)
 
-    def visible(self, thread: int, place: int) -> MBarrier | None:
+    def visible(self, threads: Ints, place: int) -> MBarrier | None:
         """Return an mbarrier that an engine is told to complete on."""
-        return self._find(thread, place)
+        return self._find(threads, place)
 
-    def arrive(self, thread: int, place: int, count: int, row: int, row_far: int) -> None:
+    def arrive(self, place: int, count: int, row: int, row_far: int) -> None:
         """Arrive, with what the arrival knows."""
-        m, found = self.m, self._find(thread, place)
+        m, found = self.m, self.mbars.get(place)
         if found is None:
             return
         found.arrived = m.clocks.joined(found.arrived, row)
@@ -363,7 +364,7 @@ class Sync:
         for where in np.unique(place):
             pick = np.flatnonzero(place == where)
             who = g[pick]
-            found = self._find(int(who[0]), int(where))
+            found = self._find(who, int(where))
             if found is None:
                 continue
             if nbytes is not None:
@@ -393,7 +394,7 @@ class Sync:
         m = self.m
         near = bool((m.cta[who] == found.cta).all())
         row = 0 if relaxed else m.clocks.released(who)
-        self.arrive(int(who[0]), found.place, many, row if near else 0, row if wide else 0)
+        self.arrive(found.place, many, row if near else 0, row if wide else 0)
 
     def _wait(
         self, block: Block, ins: Instruction, g: Ints, place: Ints, ops: list[Any], dst: Any
@@ -407,7 +408,7 @@ class Sync:
         for where in np.unique(place):
             for value in np.unique(parity[place == where]):
                 who = g[(place == where) & (parity == value)]
-                found = self._find(int(who[0]), int(where))
+                found = self._find(who, int(where))
                 if found is None:
                     m.set(dst, who, np.bool_(True))
                     m.go(block.after, who)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from oracles.ptx.text import arithmetic as A
 
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # as the machine has it
+
 F32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 F64 = st.floats(min_value=-1e200, max_value=1e200, allow_nan=False)
 WORD = st.integers(0, 2**32 - 1)
