@@ -10,7 +10,7 @@ operations), "atom", "red", "ld", "st", "membar / fence".
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,19 @@ class Strong:
             row = m.clocks.released(np.array([thread]))
             return Released(row, scope, int(m.cta[thread]), m.line)
         return self.fences.get(thread)
+
+    def _with(self, held: tuple[Released, ...], mine: Released) -> tuple[Released, ...]:
+        """Add to what was left at an address: read-modify-writes hand on what was there before.
+
+        What reaches all threads of the device is one row; other scopes are kept apart.
+        """
+        if mine.scope not in ("gpu", "sys"):
+            return (*held, mine)
+        same = [one for one in held if one.scope == mine.scope]
+        row = mine.row
+        for one in same:
+            row = self.m.clocks.joined(one.row, row)
+        return (*(one for one in held if one.scope != mine.scope), replace(mine, row=row))
 
     def fence(self, g: Ints, scope: str) -> None:
         """Order what threads did before with what they do later."""
@@ -212,7 +225,7 @@ class Strong:
                     self.observed.setdefault(thread, []).append(left)
             mine = self.leaves(thread, order, scope)
             if mine:
-                self.at[key] = (*held, mine)[-64:]
+                self.at[key] = self._with(held, mine)
         m.progress += changed
         if returns:
             m.set(ins.operands[0], g, before)
