@@ -81,6 +81,8 @@ def done(
     scalars: tuple[Scalar, ...] = (),
     tuning: str = "",
     seed: int = 0,
+    resident: int = 0,
+    dependent: bool = False,
 ) -> Done:
     """Run the body of a kernel; more arguments are parameters `m0`, ... and `s0`, ...."""
     params = "".join(f", .param .align 64 .b8 m{i}[128]" for i in range(len(maps)))
@@ -97,5 +99,7 @@ def done(
         {"out": out, "inp": Buffer("inp", given)},
         shared,
         cluster,
+        resident=resident,
+        dependent=dependent,
     )
     return Done(judge(kernel(body, params=params, tuning=tuning), launch, seed=seed), out.data)

@@ -11,7 +11,7 @@ from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import TensorMap as Map
 from fuser.kernel.tensor_map import maps_of
-from fuser.runtime.call import shape
+from fuser.runtime.call import number, shape
 from fuser.runtime.kernel_launch import values_of
 from fuser.runtime.scratch import counts, elements
 from fuzz.campaign.launches import Call
@@ -24,10 +24,11 @@ POISON = 0xFF
 _MAP = 128
 
 
-def launch_of(call: Call, counters: dict[str, Buffer]) -> Launch:
+def launch_of(call: Call, counters: dict[str, Buffer], *, few: bool = False) -> Launch:
     """Return the launch of a call, whose buffers are the memory of its tensors.
 
-    `counters` holds semaphores and tickets from launch to launch; it is filled on the way.
+    `counters` holds semaphores and tickets from launch to launch; it is filled on the way.  With
+    `few` no more CTAs run at once than the kernel asks for.
     """
     kernel = call.kernel
     assert call.launch is not None, "launches of nothing are left out"
@@ -54,6 +55,10 @@ def launch_of(call: Call, counters: dict[str, Buffer]) -> Launch:
         arguments[written.name] = Pointer(written.name)
     for made in maps_of(kernel):
         arguments[made.name] = _map(made, arguments[made.tensor.name], values)
+    resident = 0
+    if few and kernel.residency != "co-resident":
+        least = max(number(kernel.together, values), kernel.cluster)
+        resident = -(-least // kernel.cluster) * kernel.cluster
     return Launch(
         (grid, 1, 1),
         (kernel.threads, 1, 1),
@@ -62,6 +67,8 @@ def launch_of(call: Call, counters: dict[str, Buffer]) -> Launch:
         cuda.shared_bytes(kernel),
         kernel.cluster,
         kernel.name,
+        resident,
+        kernel.dependent,
     )
 
 

@@ -80,7 +80,11 @@ class Gates:
             case "trap":
                 m.find("exit", f"{len(g)} threads execute trap")
                 m.leave(g)
-            case _:  # griddepcontrol, nanosleep: a launch alone waits for nobody
+            case "griddepcontrol":
+                if "wait" in mods and m.before >= 0:
+                    m.clocks.learn(g, m.before, m.clocks.now, (0, 1, 2))
+                m.go(block.after, g)
+            case _:  # nanosleep
                 m.go(block.after, g)
 
     def _copy(self, block: Block, ins: Instruction, g: Ints) -> None:

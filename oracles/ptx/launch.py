@@ -97,6 +97,12 @@ class Launch:
         CTAs of a cluster, along x; what the kernel says (``.reqnctapercluster``) wins.
     entry : str
         The kernel; may be left out where the text has only one.
+    resident : int
+        CTAs that run at once, a multiple of the cluster; 0 is all of them.  Others begin when
+        those before them have ended.
+    dependent : bool
+        Whether the launch may begin before earlier ones end (programmatic dependent launch): then
+        memory is as they leave it only behind griddepcontrol.wait.
     """
 
     grid: tuple[int, int, int]
@@ -106,6 +112,8 @@ class Launch:
     shared: int = 0
     cluster: int = 1
     entry: str = ""
+    resident: int = 0
+    dependent: bool = False
 
 
 def load(path: Path) -> Launch:
@@ -127,6 +135,8 @@ def load(path: Path) -> Launch:
             int(raw.get("shared", 0)),
             int(raw.get("cluster", 1)),
             str(raw.get("entry", "")),
+            int(raw.get("resident", 0)),
+            bool(raw.get("dependent", False)),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(

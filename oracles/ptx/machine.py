@@ -90,8 +90,15 @@ class Machine:
         self.touch: Callable[[Ints, Ints, Ints], None] | None = None
         """Called where registers of a wgmma are read or written by other instructions."""
         self.in_flight: dict[int, int] = {}
+        self.queue: list[int] = []
+        """Clusters of CTAs that have not begun."""
         self._layout()
         self.R = self._registers()
+        self.before = -1
+        """Column of the launches before this one, where it may begin before they end."""
+        if launch.dependent:
+            self.before = self.clocks.column(("the launches before",))
+            self.glob.writer[:], self.glob.written[:] = self.before, 1
 
     # --- memory ----------------------------------------------------------------------------------
 
@@ -487,6 +494,8 @@ class Machine:
 
     def report(self, kind: str, text: str, time: int, now: Any, then: Any, missing: str) -> None:
         """Keep a finding of two accesses."""
+        if then is not None and then == self.before:
+            kind, missing = "dependency", "griddepcontrol.wait has not been executed"
         if time >= NEVER:
             earlier = self.in_flight.get(time, 0)
         else:
@@ -538,14 +547,51 @@ class Machine:
         self.progress += 1
         for hook in self.at_exit:
             hook(threads)
+        for cta in np.unique(self.cta[threads]).tolist():
+            if not self.live[self.cta == cta].any():
+                self._ended(cta)
         for block, held in list(self.waiting.items()):
             del self.waiting[block]
             self.go(block, held)
 
+    def _ended(self, cta: int) -> None:
+        """Judge what others did to a CTA that is over, and let the next one begin."""
+        if self.cluster > 1:
+            region = slice(
+                cta * self.shared_bytes // self.shared.grain,
+                (cta + 1) * self.shared_bytes // self.shared.grain,
+            )
+            own = self.all[self.cta == cta]
+            for agents, times, what in (
+                (self.shared.writer, self.shared.written, "written"),
+                (self.shared.reader, self.shared.at, "read"),
+            ):
+                pairs = np.unique(np.stack([agents[region], times[region]]), axis=1)
+                for agent, time in pairs.T.tolist():
+                    if not 0 <= agent < self.T or self.cta[agent] == cta:
+                        continue
+                    asked = np.full(len(own), agent), np.full(len(own), time)
+                    if not self.clocks.knows(0, own, *asked).any():
+                        self.line = self.lines[time]
+                        self.find(
+                            "exit",
+                            f"shared memory of CTA {cta} is {what} by {self.name(agent)}; nothing "
+                            "orders that before the end of the CTA",
+                        )
+        mine = self.cta // self.cluster == cta // self.cluster
+        if self.queue and not self.live[mine].any():
+            following = self.queue.pop(0)
+            self.go(0, self.all[self.cta // self.cluster == following])
+
     def run(self, gate: Callable[[Machine, Block, Instruction, Ints], None]) -> None:
         """Run to the end; LimitError if it is too far."""
         R = self.R
-        self.go(0, self.all)
+        self.queue = list(range(-(-self.ctas // self.cluster)))
+        if self.seed:
+            self.random.shuffle(self.queue)
+        at_once = (self.launch.resident or self.ctas) // self.cluster
+        first, self.queue = self.queue[:at_once], self.queue[at_once:]
+        self.go(0, self.all[np.isin(self.cta // self.cluster, first)])
         with np.errstate(all="ignore"):
             while True:
                 while self.heap:
@@ -647,6 +693,9 @@ class Machine:
         """Report threads that wait for ever."""
         if not self.live.any():
             return
+        if self.queue:
+            self.line = 0
+            self.find("residency", f"{len(self.queue)} clusters of CTAs never begin: others wait")
         standing = (
             [(b, t) for b, t, _ in self.polling] + list(self.waiting.items()) + self.barriers()
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_kernels import done
+from ptx_kernels import Done, done
 
 from oracles.verdict import Status
 
@@ -138,3 +138,49 @@ def test_packed_halves_are_added_apart() -> None:
     body = "mov.b32 %r7, 0x3f803f80; red.relaxed.gpu.global.add.noftz.bf16x2 [%rd1], %r7;"
     found = done(body)
     assert (found.out[:4].view(np.uint16) == 0x4200).all()  # 32.0
+
+
+def message(resident: int, *, backwards: bool = False) -> Done:
+    """Hand a word from CTA to CTA, with so many of them at once."""
+    turn = "%r2" if not backwards else "%r9"
+    body = f"""
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra OVER;
+  mov.u32 %r8, %nctaid.x;
+  sub.u32 %r9, %r8, %r2;
+  sub.u32 %r9, %r9, 1;
+SPIN:
+  ld.acquire.gpu.global.u32 %r7, [%rd2];
+  setp.ne.u32 %p2, %r7, {turn};
+  @%p2 bra SPIN;
+  add.u32 %r7, %r7, 1;
+  st.release.gpu.global.u32 [%rd2], %r7;
+OVER:
+"""
+    return done(body, grid=4, resident=resident)
+
+
+def test_a_turn_may_wait_only_for_ctas_that_have_begun() -> None:
+    """In order of their numbers one at a time is enough; backwards it is not."""
+    assert message(0).verdict.status is Status.PASS
+    assert message(1).verdict.status is Status.PASS
+    assert message(0, backwards=True).verdict.status is Status.PASS
+    found = message(1, backwards=True)
+    assert found.kinds == {"residency", "deadlock"}
+    assert "3 clusters of CTAs never begin" in str(found.verdict)
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("griddepcontrol.wait;", set()),
+        ("griddepcontrol.launch_dependents;", {"dependency"}),
+        ("", {"dependency"}),
+    ],
+)
+def test_a_dependent_launch_waits_for_those_before_it(line: str, kinds: set[str]) -> None:
+    """Before it reads or writes what they may still have in hand."""
+    load = f"{line} ld.global.u32 %r7, [%rd2];"
+    assert done(load, dependent=True).kinds == kinds
+    assert done(f"{line} st.global.u32 [%rd3], %r1;", dependent=True).kinds == kinds
+    assert done(load).kinds == set()

@@ -192,9 +192,9 @@ CLUSTER = """
     ("arrive", "wait", "kinds"),
     [
         ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;", set()),
-        ("barrier.cluster.arrive.relaxed;", "barrier.cluster.wait.acquire;", {"RAW"}),
-        ("barrier.cluster.arrive.release;", "", {"RAW"}),
-        ("bar.sync 0;", "", {"RAW"}),
+        ("barrier.cluster.arrive.relaxed;", "barrier.cluster.wait.acquire;", {"RAW", "exit"}),
+        ("barrier.cluster.arrive.release;", "", {"RAW", "exit"}),
+        ("bar.sync 0;", "", {"RAW", "exit"}),
     ],
 )
 def test_a_cluster_joins_by_its_barrier(arrive: str, wait: str, kinds: set[str]) -> None:
@@ -203,6 +203,24 @@ def test_a_cluster_joins_by_its_barrier(arrive: str, wait: str, kinds: set[str])
     assert found.kinds == kinds
     if not kinds:
         assert (found.words[:64].reshape(2, 32) == np.arange(64).reshape(2, 32)[::-1]).all()
+
+
+def test_a_cta_ends_behind_what_others_do_to_its_memory() -> None:
+    """A store into the shared memory of a peer, which may be over by then."""
+    body = """
+  mov.u32 %r10, %cluster_ctarank;
+  st.shared.u32 [%r6], %r1;
+  barrier.cluster.arrive.release;
+  barrier.cluster.wait.acquire;
+  xor.b32 %r11, %r10, 1;
+  mapa.shared::cluster.u32 %r7, %r6, %r11;
+  ld.shared::cluster.u32 %r8, [%r7];
+  st.global.u32 [%rd3], %r8;
+  {last}
+"""
+    last = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    assert done(body.format(last=last), grid=2, cluster=2).kinds == set()
+    assert done(body.format(last=""), grid=2, cluster=2).kinds == {"exit"}
 
 
 @pytest.mark.parametrize(
