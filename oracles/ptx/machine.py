@@ -368,11 +368,28 @@ class Machine:
             if not ok.all():
                 values = tuple(np.broadcast_to(v, g.shape)[ok] for v in values)
                 base, g = base[ok], g[ok]
-            held.write(held.granules(base, size * many), g)
+            held.write(held.granules(base, size * many), g, twice=True)
             view = held.view[kind]
         first = base // size
         for i, value in enumerate(values):
             view[first + i] = value
+        if space != "local" and len(g) > 1:
+            self._lost(g, first, size, values, held)
+
+    def _lost(self, g: Ints, first: Ints, size: int, values: Any, held: Space) -> None:
+        """Report threads that store different values to one place by one instruction.
+
+        Where the values are the same, it does not matter whose is kept.
+        """
+        for i, value in enumerate(values):
+            bits = np.broadcast_to(np.asarray(value), g.shape).view(f"u{size}")
+            lost = held.view[f"u{size}"][first + i] != bits
+            if lost.any():
+                at = int(np.flatnonzero(lost)[0])
+                text = f"{held.where(int(first[at] + i) * size // held.grain)} by several threads"
+                missing = "one instruction stores different values there"
+                self.report("WAW", text, self.clocks.now, int(g[at]), None, missing)
+                return
 
     # --- registers -------------------------------------------------------------------------------
 

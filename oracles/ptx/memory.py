@@ -160,9 +160,12 @@ class Space:
         time: int | None = None,
         asynchronous: bool = False,
         strong: bool = False,
-        reduces: bool = False,
+        twice: bool = False,
     ) -> None:
-        """Judge writes of granules by threads, and remember them as those of other agents."""
+        """Judge writes of granules by threads, and remember them as those of other agents.
+
+        `twice` is for those of whom several may write a granule at once.
+        """
         g, who = _flat(granules, by)
         self.checked += len(by)
         writer, since = self.writer[g], self.written[g]
@@ -182,7 +185,7 @@ class Space:
             )
         agents = who if agent is None else _flat(granules, agent)[1]
         self.writer[g] = agents
-        if len(g) > 1 and not strong and not reduces and (self.writer[g] != agents).any():
+        if len(g) > 1 and not strong and not twice and (self.writer[g] != agents).any():
             at = int(np.flatnonzero(self.writer[g] != agents)[0])
             self.report(
                 "WAW",

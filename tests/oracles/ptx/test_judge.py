@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from ptx_kernels import done, kernel
 
 from oracles.cli.command import OPEN, PROVED, REFUTED, USAGE, main
 from oracles.ptx.judge import judge, run
 from oracles.ptx.launch import Buffer, Launch, Pointer, Scalar, load
 from oracles.verdict import Status
-from ptx_kernels import done, kernel
 
 COPY = """
   add.s64 %rd9, %rd2, %rd5;

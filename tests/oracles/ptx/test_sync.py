@@ -70,6 +70,7 @@ def test_a_write_behind_reads_needs_a_barrier() -> None:
 def test_two_threads_that_write_one_word_are_found() -> None:
     """Also within one instruction, where nobody could order them."""
     assert done("st.shared.u32 [%r5], %r1;").kinds == {"WAW"}
+    assert done("st.shared.u32 [%r5], %r3;").kinds == set()  # the same number, whoever wins
 
 
 def test_bytes_that_nobody_wrote_are_found() -> None:

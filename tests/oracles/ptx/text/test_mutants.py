@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_kernels import kernel
 
 from oracles.ptx.judge import judge
 from oracles.ptx.launch import Buffer, Launch, Pointer
 from oracles.ptx.text.mutants import fates, kill_table, mutants
 from oracles.verdict import Status
-from ptx_kernels import kernel
 
 BODY = """
   setp.eq.u32 %p1, %r1, 0;

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from ptx_kernels import HEAD, kernel
 
 from oracles.ptx.gates import unsupported
 from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import Program, prepare
-from ptx_kernels import HEAD, kernel
 
 
 def program(body: str) -> Program:
