@@ -74,6 +74,8 @@ class Sync:
         self.mbars: dict[int, MBarrier] = {}
         self.clusters = [Cluster() for _ in range(-(-m.ctas // m.cluster))]
         self.arrived_at = np.full(m.T, -1)
+        self.waited = np.zeros(m.T, int)
+        """Phases of the cluster's barrier that each thread has waited for."""
         self.tried = np.full(m.T, -1)
         per = m.program.function.directives.get("minnctapersm", (1,))[0]
         start = REGISTERS // (m.block_threads * max(per, 1)) // 8 * 8
@@ -204,6 +206,7 @@ class Sync:
                     m.find("collective", "barrier.cluster.wait without an arrive")
                 ready = self.arrived_at[who] < held.phase
                 m.clocks.acquire(who[ready], held.done)
+                self.waited[who[ready]] = held.phase
                 m.go(block.after, who[ready])
                 m.poll(block, who[~ready], f"barrier.cluster has {held.come} threads")
 
@@ -296,8 +299,8 @@ class Sync:
             return None
         since = np.full(len(threads), found.made)
         known = m.clocks.knows(0, threads, np.full(len(threads), found.maker), since)
-        passed = self.clusters[int(m.cta[threads[0]]) // m.cluster].phase
-        if not known.all() and not 0 <= found.fenced < passed:
+        known |= (found.fenced >= 0) & (self.waited[threads] > found.fenced)
+        if not known.all():
             m.find(
                 "init",
                 f"{m.name(int(threads[~known][0]))} uses mbarrier {self.spell(place)}; nothing "

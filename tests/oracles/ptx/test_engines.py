@@ -296,6 +296,31 @@ def test_a_store_into_another_cta_is_over_with_its_phase() -> None:
     assert "RAW" in done(PUT.format(wait=""), grid=2, cluster=2).kinds
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        ("", "", set()),
+        ("fence.mbarrier_init.release.cluster", "", set()),
+        ("", "barrier.cluster.arrive.release", set()),
+        ("fence.mbarrier_init.release.cluster", "barrier.cluster.arrive.release", {"init"}),
+        ("", "barrier.cluster.wait.acquire", {"init"}),
+    ],
+)
+def test_an_mbarrier_is_seen_by_the_cluster_behind_a_fence_or_a_release(
+    first: str, second: str, kinds: set[str]
+) -> None:
+    """One of both is enough, where all wait; a wait that is left out comes too late."""
+    text = PUT.format(wait=SPIN.format(parity=0))
+    weaker = {"barrier.cluster.arrive.release": "barrier.cluster.arrive.relaxed;"}
+    for line in (first, second):
+        if line:
+            start, _, end = text.partition(f"{line};")
+            start = start.removesuffix("@%p1 ") if line.startswith("fence") else start
+            text = start + weaker.get(line, "") + end
+    found = done(text, grid=2, cluster=2)
+    assert found.kinds >= kinds if kinds else not found.kinds, str(found.verdict)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_another_order_of_engines_says_the_same(seed: int) -> None:
     """What is ordered is so in every order."""
