@@ -294,7 +294,7 @@ class Machine:
 
     def load(self, g: Ints, what: Any, address: Any, where: Any) -> list[Any]:
         """Load a vector of values for threads; those that are masked out get zeros."""
-        space, kind, many, line, _, _ = what
+        space, kind, many, line, used = what
         self.at_line(line)
         dtype = NAMESPACE[kind]
         out = [np.zeros(len(g), dtype) for _ in range(many)]
@@ -326,12 +326,21 @@ class Machine:
         else:
             shared = space.startswith("shared")
             held = self.shared if shared else self.glob
+            whole = size * many
+            reach = used.bit_length() or whole
             if shared:
-                base, ok = self.place_shared(who, address, size * many)
+                base, ok = self.place_shared(who, address, reach, whole)
             else:
-                base, ok = self.place_global(who, address, size * many, reads=True)
+                base, ok = self.place_global(who, address, reach, whole, reads=True)
             seen = ok if not ok.all() else slice(None)
-            held.read(held.granules(base[seen], size * many), who[seen])
+            granules = held.granules(base[seen], whole)
+            if used:
+                kept = [
+                    used >> i * held.grain & ((1 << held.grain) - 1)
+                    for i in range(granules.shape[1])
+                ]
+                granules = granules[:, np.flatnonzero(kept)]
+            held.read(granules, who[seen])
             view = held.view[kind]
         first = base // size
         for i in range(many):
@@ -340,7 +349,7 @@ class Machine:
 
     def store(self, g: Ints, what: Any, address: Any, values: tuple[Any, ...], where: Any) -> None:
         """Store vectors of values."""
-        space, kind, many, line, _, _ = what
+        space, kind, many, line, _ = what
         self.at_line(line)
         size = NAMESPACE[kind]().itemsize
         if where is not None:

@@ -90,6 +90,8 @@ class Instruction:
     text: str
     span: tuple[int, int] = (0, 0)
     """Where it stands in the text, with its semicolon."""
+    used: int = 0
+    """Of a load, a bit for each byte that is used (``.pragma "used_bytes_mask"``); 0 is all."""
 
     @property
     def opcode(self) -> str:
@@ -159,6 +161,7 @@ _ATOM = re.compile(r"-?%?[\w$]+(?:\.[xyzw])?")
 _HEAD = re.compile(r"\s*(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w]*)((?:(?:\.|::)[\w]+)*)\s*")
 _LABEL = re.compile(r"\s*([$\w]+)\s*:(?!:)")
 _SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)+", re.S)
+_USED = re.compile(r'"used_bytes_mask\s+(\w+)"')
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _VARIABLE = re.compile(
     r"((?:\.(?:extern|visible|weak|common)\s+)*)\.(global|const|shared|local|param)\s+"
@@ -350,6 +353,7 @@ class _Body:
         self.scope = _Scope(0, None)
         self.arrays: dict[str, tuple[str, int]] = {}
         self.branches: list[tuple[int, _Scope]] = []
+        self.used = 0
 
     def read(self) -> None:
         reader = self.reader
@@ -401,10 +405,13 @@ class _Body:
         if name in ("bra", "call"):
             self.branches.append((len(self.made.body), self.scope))
         spelled = " ".join(text.split())
-        self.made.body.append(Instruction(name, words, operands, held, line, spelled, span))
+        used, self.used = self.used, 0
+        self.made.body.append(Instruction(name, words, operands, held, line, spelled, span, used))
 
     def _directive(self, text: str, line: int) -> None:
         if re.match(r"\.(loc|pragma)\s", text):
+            if mask := _USED.search(text):
+                self.used = number(mask[1]).value
             return
         if match := _REG.match(text):
             kind, names = match.groups()

@@ -662,7 +662,7 @@ def access(ins: Instruction) -> tuple[str, str, int, tuple[Any, ...]]:
             pass
         else:
             raise UnsupportedError(ins.opcode)
-    return space, kind, many, (space, VALUE[kind], many, ins.line, "nc" in ins.mods, ins.text)
+    return space, kind, many, (space, VALUE[kind], many, ins.line, ins.used)
 
 
 def _seen(name: str, stored: str, want: str) -> str:

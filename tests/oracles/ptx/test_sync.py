@@ -80,6 +80,21 @@ def test_bytes_that_nobody_wrote_are_found() -> None:
     assert "nobody has written" in str(found.verdict)
 
 
+def test_bytes_that_a_load_does_not_use_may_be_anything() -> None:
+    """The compiler says so where it has made one load of several."""
+    body = """
+  st.shared.v2.u32 [%r5], {%r3, %r3};
+  bar.sync 0;
+  PRAGMA
+  ld.shared.v4.u32 {%r7, %r8, %r9, %r10}, [%r5];
+  st.global.u32 [%rd3], %r8;
+"""
+    mask = '.pragma "used_bytes_mask 255";'
+    assert done(body.replace("PRAGMA", mask)).kinds == set()
+    assert done(body.replace("PRAGMA", mask.replace("255", "0xfff"))).kinds == {"RAW"}
+    assert done(body.replace("PRAGMA", "")).kinds == {"RAW"}
+
+
 def test_a_barrier_that_does_not_fill_is_a_deadlock() -> None:
     """It says how many have come."""
     found = done("bar.sync 1, 64;", threads=32)
