@@ -1,6 +1,7 @@
 """Faults planted behind the Kernel IR: in device functions, and in the printed CUDA text.
 
-No judge of the Kernel IR can see one; the judge of PTX has to.
+No judge of the Kernel IR can see one; the judge of PTX has to.  A "memory" clobber that is left out
+is none of them: NVRTC 13.0 makes the same PTX of `asm volatile` without it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,6 @@ FAULTS = (
     Fault("bf16 is cut off", "types.cuh", "cvt.rn.bf16.f32", "cvt.rz.bf16.f32"),
     Fault("no proxy fence", "fence.cuh", "fence.proxy.async.shared::cta;", ""),
     Fault("no barrier", "threads.cuh", "bar.sync %0, %1;", ""),
-    Fault("barrier without clobber", "threads.cuh", '"r"(threads) : "memory"', '"r"(threads)'),
     Fault("a try for a wait", "mbarrier.cuh", "@!p bra again;", ""),
     Fault("half of the bytes", "mbarrier.cuh", '"r"(nbytes) :', '"r"(nbytes / 2) :'),
     Fault("release is relaxed", "semaphore.cuh", 'st.release." #SCOPE', 'st.relaxed." #SCOPE'),
