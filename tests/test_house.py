@@ -57,9 +57,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.prover": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.simulator": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.explorer": KERNEL | ANSWER | {"oracles.launches"},
+    "oracles.ptx": ANSWER,  # text and a launch: it must judge kernels of others, too
     "oracles.cli": KERNEL
     | ANSWER
-    | {"oracles.prover", "oracles.simulator", "oracles.explorer"}
+    | {"oracles.prover", "oracles.simulator", "oracles.explorer", "oracles.ptx"}
     | {"oracles.expect", "oracles.lanes", "oracles.launches", "oracles.values"},
     "oracles.__main__": {"oracles.cli"},
     # Only `fuzz` sees both sides; the reports see records and witnesses.

@@ -30,6 +30,9 @@ OPTIONS = (
 )
 """`-v` puts registers and spills into the log; `--no-cache` keeps the log on a repeated compile."""
 
+PTX_OPTIONS = ("--gpu-architecture=compute_90a", *OPTIONS[1:3], "--no-cache")
+"""For the text alone: the assembler, more than half of the time, is left out."""
+
 REFUSED = "refused by NVRTC"
 """Kind of the `CompileError` here."""
 
@@ -68,9 +71,18 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     return Cubin(image, log, key, cached=False)
 
 
-def compile_ptx(source: str) -> str:
-    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; it is not cached."""
-    return _compile(source, OPTIONS)[2]
+def compile_ptx(source: str, *, device: Path = DEVICE) -> str:
+    """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; CompileError as above.
+
+    `device` is the folder of the headers: another one where they were changed on purpose.
+    """
+    path = cache_dir() / f"{_key(source, PTX_OPTIONS, device)}.ptx"
+    found = _read(path)
+    if found is not None:
+        return found[0].decode()
+    _, log, ptx = _compile(source, PTX_OPTIONS, device)
+    _write(path, ptx.encode(), log)
+    return ptx
 
 
 def cache_dir() -> Path:
@@ -86,21 +98,23 @@ def version() -> str:
 
 
 @cache
-def _headers() -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((p.name.encode(), p.read_bytes()) for p in sorted(DEVICE.glob("*.cuh")))
+def _headers(device: Path) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((p.name.encode(), p.read_bytes()) for p in sorted(device.glob("*.cuh")))
 
 
-def _key(source: str, options: tuple[str, ...]) -> str:
+def _key(source: str, options: tuple[str, ...], device: Path = DEVICE) -> str:
     digest = hashlib.sha256()
-    for name, content in _headers():
+    for name, content in _headers(device):
         digest.update(name + b"\0" + content + b"\0")
     digest.update("\0".join((source, *options, version())).encode())
     return digest.hexdigest()[:32]
 
 
-def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+def _compile(
+    source: str, options: tuple[str, ...], device: Path = DEVICE
+) -> tuple[bytes, str, str]:
     """Return cubin, log and PTX."""
-    headers = _headers()
+    headers = _headers(device)
     error, program = nvrtc.nvrtcCreateProgram(
         source.encode(),
         b"kernel.cu",
@@ -128,7 +142,8 @@ def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str, str]:
             )
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         image = bytearray(size)
-        nvrtc.nvrtcGetCUBIN(program, image)
+        if size:
+            nvrtc.nvrtcGetCUBIN(program, image)
         _, size = nvrtc.nvrtcGetPTXSize(program)
         ptx = bytearray(size)
         nvrtc.nvrtcGetPTX(program, ptx)
@@ -176,6 +191,6 @@ def _evict(folder: Path) -> None:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in folder.glob("*.cubin"):
+    for path in (*folder.glob("*.cubin"), *folder.glob("*.ptx")):
         with suppress(FileNotFoundError):  # another process forgets, too
             yield path, path.stat()

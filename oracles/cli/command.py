@@ -1,5 +1,7 @@
 """The judges on the command line: `python -m oracles prove | simulate | explore | explain FILE.py`.
 
+`python -m oracles ptx FILE.ptx --launch FILE.toml` judges the PTX of any kernel.
+
 Exit codes: 0 all hold, 1 something is refuted, 2 the request is wrong, 3 unknown or unsupported.
 """
 
@@ -10,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -38,6 +41,8 @@ from oracles.expect import ExpectError
 from oracles.prover.prove import LIMIT_S, POLICIES
 from oracles.prover.prove import prove as prove_kernel
 from oracles.prover.prove import witness as prove_witness
+from oracles.ptx.judge import judge as judge_ptx
+from oracles.ptx.launch import load as load_launch
 from oracles.verdict import Status, Verdict
 from oracles.witness import Witness
 
@@ -181,6 +186,47 @@ def explore(spec: str, policy: str, asked: Asked, states: int) -> None:
 def explain(spec: str, policy: str, proofs: int) -> None:
     """Show beside every sync of a kernel what breaks without it."""
     _each(spec, lambda target: _explain(target, policy, proofs))
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--launch",
+    "described",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A TOML file: grid, block, buffers, arguments.",
+)
+@click.option(
+    "--schedules",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Orders of engines.",
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the first."
+)
+def ptx(file: Path, described: Path, schedules: int, seed: int) -> None:
+    """Run a launch of a kernel given as PTX with late engines, and judge its order."""
+    statuses: list[Status] = []
+    out = answers.console()
+    for number in range(seed, seed + schedules):
+        start = time.perf_counter()
+        try:
+            answer = judge_ptx(file.read_text(), load_launch(described), seed=number)
+        except (ValueError, OSError) as error:
+            answers.console(stderr=True).print(
+                f"{described}: {error}", style="red", markup=False, soft_wrap=True
+            )
+            sys.exit(USAGE)
+        seconds = time.perf_counter() - start
+        answers.verdict(out, f"{file}  --seed {number}", answer, seconds)
+        answers.findings(out, None, answer.findings)
+        statuses.append(answer.status)
+        if answer.status is Status.FAIL:
+            break
+    sys.exit(exit_code(statuses))
 
 
 def _each(spec: str, judge: Callable[[Target], list[Status]]) -> None:

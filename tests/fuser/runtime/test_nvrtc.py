@@ -1,5 +1,6 @@
 """NVRTC without a GPU: errors carry the log, the cache survives torn files."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,19 @@ def test_a_refused_text_carries_source_and_log() -> None:
         nvrtc.compile_cubin("__global__ void k() { nope; }")
     assert "nope" in e.value.source
     assert "nope" in e.value.log
+
+
+def test_ptx_is_cached_and_follows_its_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed device functions make another text; the same ones the same, without NVRTC."""
+    source = '#include "fence.cuh"\nextern "C" __global__ void k() { fence::thread_gpu(); }\n'
+    text = nvrtc.compile_ptx(source)
+    assert "fence.acq_rel.gpu;" in text
+    assert len([*(tmp_path / "cache").glob("*.ptx")]) == 1
+    shutil.copytree(nvrtc.DEVICE, tmp_path / "device")
+    header = tmp_path / "device" / "fence.cuh"
+    header.write_text(header.read_text().replace("acq_rel.gpu", "acq_rel.cta"))
+    assert "fence.acq_rel.cta;" in nvrtc.compile_ptx(source, device=tmp_path / "device")
+    monkeypatch.setattr(nvrtc, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert nvrtc.compile_ptx(source) == text

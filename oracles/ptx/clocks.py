@@ -1,0 +1,166 @@
+"""Who knows of what: for each thread, until when the accesses of each agent happened before.
+
+An agent is a thread, or an engine on behalf of one: its cp.async copies, its bulk copies' reads
+and writes, a warp's wgmma reads, the copies that complete on an mbarrier.  A row has the last time
+of each agent that is known, in three planes: to the generic proxy, and to the asynchronous proxy
+in shared and in global memory, behind a proxy fence.  Threads that know the same share a row.
+
+Source: PTX ISA, "Memory Consistency Model" (causality order, proxies), "Async proxy".  Epochs:
+C. Flanagan, S. N. Freund, "FastTrack: efficient and precise dynamic race detection", 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[Any]
+
+GENERIC, ASYNC_SHARED, ASYNC_GLOBAL = range(3)
+"""The planes of a row."""
+NEVER = 1 << 30
+"""Times from here on are of what is still in flight: nobody knows of it."""
+
+
+class Clocks:
+    """Knowledge of all threads of a launch."""
+
+    def __init__(self, threads: int, home: Ints | None = None) -> None:
+        self.threads = threads
+        self.home = np.zeros(threads, np.int32) if home is None else home.astype(np.int32)
+        """The CTA of each column."""
+        self.now = 1
+        self.columns = threads
+        self.known = np.zeros((16, 3, threads + 16), np.int32)
+        self.row = np.zeros(threads, np.intp)
+        self.fenced = np.zeros((2, threads), np.int32)
+        self.free = list(range(15, 0, -1))
+        self.holders: list[Callable[[], Iterable[int]]] = []
+        self._column: dict[tuple[Hashable, ...], int] = {}
+        self.names: dict[int, tuple[Hashable, ...]] = {}
+        self.copies = -1
+        """First of the columns of the threads' cp.async copies, once there are any."""
+        self.copied = np.zeros((3, threads), np.int32)
+
+    def column(self, key: tuple[Hashable, ...], cta: int = -1) -> int:
+        """Return the column of an engine of a CTA."""
+        found = self._column.get(key)
+        if found is None:
+            found = self._column[key] = self._more(1)
+            self.names[found] = key
+            self.home[found] = cta
+        return found
+
+    def copy_columns(self) -> int:
+        """Return the first of the columns of cp.async copies, one for each thread."""
+        if self.copies < 0:
+            self.copies = self._more(self.threads)
+        return self.copies
+
+    def _more(self, many: int) -> int:
+        first = self.columns
+        self.columns += many
+        self.home = np.concatenate([self.home, np.full(many, -1, np.int32)])
+        if self.columns > self.known.shape[2]:
+            room = max(self.columns - self.known.shape[2], self.known.shape[2] // 2)
+            self.known = np.pad(self.known, ((0, 0), (0, 0), (0, room)))
+        return first
+
+    def fresh(self, content: Ints) -> int:
+        """Return a new row; nobody holds it yet, so nothing is collected here."""
+        if not self.free:
+            more = len(self.known)
+            self.known = np.concatenate([self.known, np.zeros_like(self.known)])
+            self.free += range(2 * more - 1, more - 1, -1)
+        row = self.free.pop()
+        self.known[row] = 0
+        self.known[row, :, : content.shape[1]] = content
+        return row
+
+    def collect(self) -> None:
+        """Find rows that nobody has any more, where few are left; between instructions only."""
+        if len(self.free) > 4:
+            return
+        used = {0, *map(int, np.unique(self.row))}
+        for holder in self.holders:
+            used.update(holder())
+        self.free = [n for n in range(len(self.known) - 1, 0, -1) if n not in used]
+
+    def tick(self) -> int:
+        """Return the time of the next access."""
+        self.now += 1
+        return self.now
+
+    def knows(self, plane: int, by: Ints, agent: Ints, since: Ints) -> Ints:
+        """Tell of each thread whether it knows what an agent has done by a time."""
+        times = self.known[self.row[by], plane, agent]
+        own = agent == by
+        if plane == GENERIC:
+            ok = (times >= since) | (own & (since < NEVER))
+        else:
+            ok = (times >= since) | (own & (self.fenced[plane - 1][by] >= since))
+        if self.copies >= 0:
+            ok |= (agent == self.copies + by) & (self.copied[plane][by] >= since)
+        return np.asarray(ok)
+
+    def released(self, threads: Ints) -> int:
+        """Return a row with all that some threads know and have done."""
+        rows = np.unique(self.row[threads])
+        content = self.known[rows[0]].copy() if len(rows) == 1 else self.known[rows].max(axis=0)
+        content[GENERIC, threads] = self.now
+        for plane in (ASYNC_SHARED, ASYNC_GLOBAL):
+            content[plane, threads] = np.maximum(
+                content[plane, threads], self.fenced[plane - 1, threads]
+            )
+        if self.copies >= 0:
+            own = self.copies + threads
+            content[:, own] = np.maximum(content[:, own], self.copied[:, threads])
+        return self.fresh(content)
+
+    def joined(self, one: int, other: int) -> int:
+        """Return a row with what two rows have; row 0 has nothing."""
+        if one == 0 or one == other:
+            return other
+        if other == 0:
+            return one
+        return self.fresh(np.maximum(self.known[one], self.known[other]))
+
+    def acquire(self, threads: Ints, row: int) -> None:
+        """Let threads know what a row has."""
+        if row == 0 or not len(threads):
+            return
+        for old in np.unique(self.row[threads]):
+            who = threads[self.row[threads] == old]
+            if old == row:
+                continue
+            if (self.known[row] >= self.known[old]).all():
+                self.row[who] = row
+            elif not (self.known[old] >= self.known[row]).all():
+                self.row[who] = self.joined(int(old), row)
+
+    def learn(self, threads: Ints, column: int, time: int, planes: tuple[int, ...] = (0,)) -> None:
+        """Let threads know what an engine has done by a time."""
+        for old in np.unique(self.row[threads]):
+            who = threads[self.row[threads] == old]
+            content = self.known[old].copy()
+            for plane in planes:
+                content[plane, column] = max(content[plane, column], time)
+            self.row[who] = self.fresh(content)
+
+    def fence(self, threads: Ints, planes: tuple[int, ...]) -> None:
+        """Make what threads know, and have done, known to the asynchronous proxy (fence.proxy)."""
+        for old in np.unique(self.row[threads]):
+            who = threads[self.row[threads] == old]
+            content = self.known[old]
+            if all((content[plane] >= content[GENERIC]).all() for plane in planes):
+                continue
+            content = content.copy()
+            for plane in planes:
+                content[plane] = np.maximum(content[plane], content[GENERIC])
+            self.row[who] = self.fresh(content)
+        for plane in planes:
+            self.fenced[plane - 1, threads] = self.now
+            self.copied[plane, threads] = self.copied[GENERIC, threads]

@@ -1,0 +1,79 @@
+"""PTX text and a launch -> a verdict: values stand in the launch's buffers afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oracles.ptx.gates import Gates, unsupported
+from oracles.ptx.launch import Launch
+from oracles.ptx.machine import LimitError, Machine
+from oracles.ptx.text.grammar import PtxError
+from oracles.ptx.text.program import prepare
+from oracles.verdict import Status, Verdict
+
+NAME = "ptx"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A verdict, and what it rests on.
+
+    `approximate` names instructions whose results the ISA leaves open within a bound: values behind
+    them are near, not exact.  `reached` has the lines of the synchronising instructions that some
+    thread executed.
+    """
+
+    verdict: Verdict
+    approximate: tuple[str, ...] = ()
+    reached: frozenset[int] = frozenset()
+
+
+def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
+    """Execute a launch of a kernel given as PTX, and judge its order.
+
+    Parameters
+    ----------
+    text : str
+        PTX with one entry, or the one that `launch.entry` names.
+    launch : Launch
+        Grid, block, arguments and memory; its buffers hold what the kernel left, if it ended.
+    seed : int
+        0 lets engines finish only when no thread can go on; others draw when, and which threads
+        go first.
+
+    Returns
+    -------
+    Verdict
+        PASS if every access was ordered and every wait ended, in this execution's order and all
+        that have the same synchronisation; UNSUPPORTED with the names of the instructions that
+        are not modelled; UNKNOWN if the launch is too long.
+    """
+    return run(text, launch, seed=seed).verdict
+
+
+def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
+    """Return the verdict of `judge`, and what else is known of the values."""
+    try:
+        program = prepare(text, launch.entry)
+    except PtxError as error:
+        return Outcome(Verdict(NAME, Status.UNSUPPORTED, 0, reason=f"not read: {error}"))
+    missing = unsupported(program)
+    if missing:
+        return Outcome(Verdict(NAME, Status.UNSUPPORTED, 0, reason=", ".join(missing)))
+    m = Machine(program, launch, seed)
+    gates = Gates(m)
+    reason = ""
+    try:
+        m.run(gates)
+        m.stuck()
+    except LimitError as error:
+        reason = str(error)
+    gates.engines.finish()
+    m.keep()
+    findings = tuple(m.findings.values())
+    checked = m.claims + m.shared.checked + m.glob.checked
+    status = Status.UNKNOWN if reason or not checked else Status.PASS
+    if findings:
+        status = Status.FAIL
+    verdict = Verdict(NAME, status, checked, findings, reason)
+    return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached))

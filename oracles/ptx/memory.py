@@ -1,0 +1,293 @@
+"""Shared and global memory: bytes, and for each granule who wrote and read it last.
+
+A granule is what the narrowest access of the kernel has.  Each access is checked against the last
+write and the reads since, by what its agent knows (`clocks`).
+
+Source: PTX ISA, "Memory Consistency Model" (conflicting accesses, data races), "Async proxy",
+"Addresses as Operands" (natural alignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, NEVER, Clocks
+
+Ints = npt.NDArray[Any]
+
+ASYNC, STRONG, BARRIER = 1, 2, 4
+"""Flags of a write: by the asynchronous proxy; by a strong operation; here lives an mbarrier."""
+
+Report = Callable[[str, str, int, Any, Any, str], None]
+"""Takes kind, text, time of the earlier access, agent now, agent then, what is missing."""
+
+
+class Space:
+    """The bytes of one state space of a launch, and who touched them."""
+
+    def __init__(
+        self, name: str, nbytes: int, grain: int, clocks: Clocks, report: Report, seen: bool
+    ) -> None:
+        self.name, self.nbytes, self.grain = name, nbytes, grain
+        self.data = np.zeros(-(-nbytes // 16) * 16, np.uint8)
+        self.view = {
+            kind: self.data.view(kind)
+            for kind in ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "u8", "i8", "f8")
+        }
+        many = len(self.data) // grain
+        self.clocks, self.report = clocks, report
+        self.writer = np.full(many, -1, np.int32)
+        self.written = np.zeros(many, np.int32)
+        self.flags = np.zeros(many, np.uint8)
+        self.reader = np.full(many, -1, np.int32)
+        self.at = np.zeros(many, np.int32)
+        self.readers = np.zeros(many, np.int32)
+        self.plane = ASYNC_SHARED if name == "shared" else ASYNC_GLOBAL
+        self.asks_written = seen
+        self.sets: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int32), np.zeros(0, np.int32))]
+        self._interned: dict[tuple[bytes, bytes], int] = {}
+        self.checked = 0
+
+    def granules(self, places: Ints, nbytes: int) -> Ints:
+        """Return the granules of accesses, a row for each."""
+        first = places // self.grain
+        many = max(1, nbytes // self.grain)
+        if many == 1:
+            return first[:, None]
+        return first[:, None] + np.arange(many)
+
+    def read(
+        self,
+        granules: Ints,
+        by: Ints,
+        *,
+        agent: Ints | None = None,
+        asynchronous: bool = False,
+        strong: bool = False,
+        keep: bool = True,
+    ) -> None:
+        """Judge reads of granules by threads, and remember them as those of other agents."""
+        g, who = _flat(granules, by)
+        self.checked += len(by)
+        writer = self.writer[g]
+        ok = self._ordered(g, who, writer, self.written[g], asynchronous, strong)
+        if not ok.all():
+            self._complain("RAW", g, who, ok, writer, self.written, asynchronous)
+        if self.asks_written and (writer < 0).any():
+            at = int(np.flatnonzero(writer < 0)[0])
+            self.report(
+                "RAW",
+                f"bytes {self.where(int(g[at]))} that nobody has written",
+                0,
+                int(who[at]),
+                None,
+                "",
+            )
+        if keep:
+            self.remember(g, who if agent is None else _flat(granules, agent)[1])
+
+    def remember(self, g: Ints, agents: Ints) -> None:
+        """Remember reads."""
+        now = self.clocks.now
+        old, since = self.reader[g], self.at[g]
+        plain = (old < 0) | (old == agents)
+        if not plain.all():
+            threads = agents < self.clocks.threads
+            knows = np.zeros(len(g), bool)
+            ask = ~plain & threads
+            if ask.any():
+                knows[ask] = self.clocks.knows(GENERIC, agents[ask], old[ask], since[ask])
+            plain |= knows
+        plain &= self.readers[g] == 0
+        self.reader[g[plain]] = agents[plain]
+        self.at[g[plain]] = now
+        several = ~plain
+        several[plain] = self.reader[g[plain]] != agents[plain]
+        if several.any():
+            crowd = np.isin(g, g[several])
+            self._gather(g[crowd], agents[crowd], now)
+
+    def _gather(self, g: Ints, agents: Ints, now: int) -> None:
+        """Remember several readers of granules."""
+        order = np.lexsort((agents, g))
+        g, agents = g[order], agents[order]
+        cuts = np.flatnonzero(np.diff(g)) + 1
+        made: dict[tuple[int, int, int, bytes], int] = {}
+        starts = [0, *cuts.tolist()]
+        ends = [*cuts.tolist(), len(g)]
+        firsts = g[starts]
+        olds = zip(
+            self.readers[firsts].tolist(),
+            self.reader[firsts].tolist(),
+            self.at[firsts].tolist(),
+            strict=True,
+        )
+        found = []
+        for start, end, (many, one, at) in zip(starts, ends, olds, strict=True):
+            fresh = agents[start:end]
+            key = (many, one, at, fresh.tobytes())
+            if key not in made:
+                members = dict(zip(*(x.tolist() for x in self.sets[many]), strict=True))
+                if many == 0 and one >= 0:
+                    members[one] = at
+                members.update(dict.fromkeys(fresh.tolist(), now))
+                made[key] = self._intern(members)
+            found.append(made[key])
+        self.readers[firsts] = found
+        self.reader[firsts] = agents[starts]
+        self.at[firsts] = now
+
+    def _intern(self, members: dict[int, int]) -> int:
+        who = np.array(sorted(members), np.int32)
+        when = np.array([members[n] for n in who.tolist()], np.int32)
+        key = (who.tobytes(), when.tobytes())
+        found = self._interned.get(key)
+        if found is None:
+            found = self._interned[key] = len(self.sets)
+            self.sets.append((who, when))
+        return found
+
+    def write(
+        self,
+        granules: Ints,
+        by: Ints,
+        *,
+        agent: Ints | None = None,
+        time: int | None = None,
+        asynchronous: bool = False,
+        strong: bool = False,
+        twice: bool = False,
+    ) -> None:
+        """Judge writes of granules by threads, and remember them as those of other agents.
+
+        `twice` is for those of whom several may write a granule at once.
+        """
+        g, who = _flat(granules, by)
+        self.checked += len(by)
+        writer, since = self.writer[g], self.written[g]
+        ok = self._ordered(g, who, writer, since, asynchronous, strong)
+        if not ok.all():
+            self._complain("WAW", g, who, ok, writer, self.written, asynchronous)
+        self._after_reads(g, who)
+        if self.flags[g].any() and (self.flags[g] & BARRIER).any():
+            at = int(np.flatnonzero(self.flags[g] & BARRIER)[0])
+            self.report(
+                "init",
+                f"data over an mbarrier at {self.where(int(g[at]))}",
+                0,
+                int(who[at]),
+                None,
+                "mbarrier.inval before the bytes are used again",
+            )
+        agents = who if agent is None else _flat(granules, agent)[1]
+        self.writer[g] = agents
+        if len(g) > 1 and not strong and not twice and (self.writer[g] != agents).any():
+            at = int(np.flatnonzero(self.writer[g] != agents)[0])
+            self.report(
+                "WAW",
+                f"{self.where(int(g[at]))} by two threads in one instruction",
+                self.clocks.now,
+                int(who[at]),
+                int(self.writer[g[at]]),
+                "nothing orders them",
+            )
+        self.written[g] = self.clocks.now if time is None else time
+        self.flags[g] = ASYNC * asynchronous + STRONG * strong
+        self.reader[g] = -1
+        self.readers[g] = 0
+
+    def _ordered(
+        self, g: Ints, who: Ints, writer: Ints, since: Ints, asynchronous: bool, strong: bool
+    ) -> Ints:
+        """Tell of each granule whether its last write happened before."""
+        ok = writer < 0
+        if ok.all():
+            return ok
+        if asynchronous:
+            flags = self.flags[g]
+            through = (flags & ASYNC) != 0
+            plain = ~ok & through
+            ok[plain] = self._crossed(who[plain], writer[plain], since[plain])
+            other = writer >= 0
+            other &= ~through
+            ok[other] = self.clocks.knows(self.plane, who[other], writer[other], since[other])
+        else:
+            ok |= self.clocks.knows(GENERIC, who, writer, since)
+        if strong and not ok.all():  # atomic towards each other, where of one proxy
+            flags = self.flags[g]
+            ok |= ((flags & STRONG) != 0) & (((flags & ASYNC) != 0) == asynchronous)
+        return ok
+
+    def _crossed(self, who: Ints, writer: Ints, since: Ints) -> Ints:
+        """Tell whether asynchronous work that is done is known to more of it.
+
+        In global memory that of another CTA is only behind a proxy fence.
+        """
+        ok = self.clocks.knows(GENERIC, who, writer, since)
+        if self.plane == ASYNC_GLOBAL:
+            home = self.clocks.home
+            near = home[writer] == home[who]
+            ok &= near | self.clocks.knows(ASYNC_GLOBAL, who, writer, since)
+        return ok
+
+    def _after_reads(self, g: Ints, who: Ints) -> None:
+        reader = self.reader[g]
+        some = reader >= 0
+        if not some.any():
+            return
+        many = self.readers[g]
+        one = some & (many == 0)
+        ok = np.ones(len(g), bool)
+        if one.any():
+            ok[one] = self.clocks.knows(GENERIC, who[one], reader[one], self.at[g[one]])
+        if not ok.all():
+            self._complain("WAR", g, who, ok, reader, self.at, False)
+        crowd = np.flatnonzero(many)
+        if not len(crowd):
+            return
+        pairs = np.unique(np.stack([many[crowd], who[crowd]]), axis=1)
+        for number, thread in pairs.T.tolist():
+            agents, times = self.sets[number]
+            known = self.clocks.knows(GENERIC, np.full(len(agents), thread), agents, times)
+            if not known.all():
+                bad = int(np.flatnonzero(~known)[0])
+                at = crowd[(many[crowd] == number) & (who[crowd] == thread)][0]
+                self.report(
+                    "WAR",
+                    self.where(int(g[at])),
+                    int(times[bad]),
+                    thread,
+                    int(agents[bad]),
+                    "nothing orders the read before the write",
+                )
+
+    def _complain(
+        self, kind: str, g: Ints, who: Ints, ok: Ints, other: Ints, times: Ints, asynchronous: bool
+    ) -> None:
+        at = int(np.flatnonzero(~ok)[0])
+        when = int(times[g[at]])
+        missing = "nothing orders the earlier access before it"
+        if asynchronous:
+            one = np.array([who[at]]), np.array([other[at]]), np.array([when])
+            if self.clocks.knows(GENERIC, *one)[0]:
+                kind, missing = "proxy", "ordered, but no fence.proxy.async stands between"
+        if when >= NEVER:
+            missing = "the copy is still in flight"
+        self.report(kind, self.where(int(g[at])), when, int(who[at]), int(other[at]), missing)
+
+    def where(self, granule: int) -> str:
+        """Name a granule."""
+        return f"{self.name} {granule * self.grain:#x}"
+
+
+def _flat(granules: Ints, by: Ints) -> tuple[Ints, Ints]:
+    """Return granules, and for each its agent."""
+    if granules.ndim == 1:
+        return granules, np.broadcast_to(by, granules.shape)
+    if granules.shape[1] == 1:
+        return granules[:, 0], by
+    return granules.reshape(-1), np.repeat(by, granules.shape[1])

@@ -1,0 +1,437 @@
+"""Tensor cores: ldmatrix, stmatrix, mma.sync, wgmma, and the registers of a wgmma in flight.
+
+Products are sums in f64 rounded once to the accumulator's type: exact where the numbers are small
+integers, else within what the hardware's own order of summation may do.
+
+Source: PTX ISA, "mma" (fragments), "ldmatrix", "stmatrix", "wgmma.mma_async", "Asynchronous
+warpgroup-level matrix shared memory layout" (matrix descriptor), "wgmma.fence".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oracles.ptx.engines import swizzled
+from oracles.ptx.machine import Ints, Machine
+from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.grammar import Imm, Instruction, Reg, Vec
+from oracles.ptx.text.program import Block
+from oracles.ptx.text.translate import UnsupportedError
+
+SPAN = {0: 0, 1: 128, 2: 64, 3: 32}
+"""Bytes of the swizzle that bits 62..63 of a descriptor stand for."""
+BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1}
+SHAPES = {"m16n8k16": ("bf16", "f16"), "m16n8k8": ("tf32", "bf16", "f16"), "m16n8k32": ("s8", "u8")}
+
+
+def numbers(raw: Ints, kind: str) -> Ints:
+    """Return bytes, the last axis, as the numbers that they are."""
+    raw = np.ascontiguousarray(raw)
+    match kind:
+        case "bf16":
+            return np.asarray(arith.from_bf16(raw.view(np.uint16)), np.float64)
+        case "f16":
+            return np.asarray(arith.from_f16(raw.view(np.uint16)), np.float64)
+        case "tf32":
+            return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+        case "s8":
+            return raw.view(np.int8).astype(np.float64)
+        case "u8":
+            return raw.astype(np.float64)
+        case _:
+            return arith.F8_VALUES[kind][raw.astype(np.intp)]
+
+
+class Tensor:
+    """What tensor cores have in flight."""
+
+    def __init__(self, m: Machine) -> None:
+        self.m = m
+        many = len(m.program.tensor_registers)
+        self.index = m.program.tensor_registers
+        self.flight = np.full((many, m.T), -1, np.int32)
+        self.operand = np.full((many, m.T), -1, np.int32)
+        self.touched = np.zeros((many, m.T), np.int32)
+        self.fenced = np.full(m.T, -1, np.int64)
+        self.groups = np.zeros(m.T, np.int32)
+        self.commits = np.zeros((m.T, 8), np.int32)
+        if many:
+            m.touch = self.touch
+
+    # --- registers in flight ---------------------------------------------------------------------
+
+    def touch(self, g: Ints, used: Ints, made: Ints) -> None:
+        """Judge accesses of ordinary instructions to registers of a wgmma."""
+        self.m.at_line(self.m.line)
+        for which, what in ((used, self.flight), (made, self.operand)):
+            if len(which):
+                flying = what[np.ix_(which, g)]
+                if (flying >= 0).any():
+                    row, col = (int(n[0]) for n in np.nonzero(flying >= 0))
+                    name = next(k for k, v in self.index.items() if v == which[row])
+                    verb = "written" if what is self.operand else "used"
+                    self.m.find(
+                        "RAW" if verb == "used" else "WAR",
+                        f"register {name} of {self.m.name(int(g[col]))} is {verb} "
+                        f"while a wgmma has it; no wgmma.wait_group covers that",
+                    )
+        self.touched[np.ix_(used, g)] = self.m.clocks.now
+        if len(made):
+            self.touched[np.ix_(made, g)] = self.m.clocks.now
+
+    # --- wgmma -----------------------------------------------------------------------------------
+
+    def wgmma(self, block: Block, ins: Instruction, g: Ints) -> None:
+        """Execute wgmma.fence, commit_group, wait_group and mma_async."""
+        m = self.m
+        action = ins.mods[0]
+        if action == "mma_async":
+            g = m.whole_warps(block, g, warps=4)
+            for number in np.unique(m.tid[g] // 128 + m.cta[g] * 64):
+                self._product(ins, g[m.tid[g] // 128 + m.cta[g] * 64 == number])
+            m.go(block.after, g)
+            return
+        g = m.whole_warps(block, g)
+        if not len(g):
+            return
+        m.claims += len(g)
+        if action == "fence":
+            self.fenced[g] = m.clocks.now
+        elif action == "commit_group":
+            if self.groups[g].max() + 1 >= self.commits.shape[1]:
+                self.commits = np.pad(self.commits, ((0, 0), (0, self.commits.shape[1])))
+            self.commits[g, self.groups[g]] = m.clocks.now
+            self.groups[g] += 1
+        else:
+            (keep,) = ins.operands
+            assert isinstance(keep, Imm)
+            over = self.groups[g] - keep.value
+            for what in (self.flight, self.operand):
+                held = what[:, g]
+                what[:, g] = np.where(held < over, -1, held)
+            some = over > 0
+            who = g[some]
+            times = self.commits[who, over[some] - 1]
+            keys = m.warp[who].astype(np.int64) << 32 | times
+            for key in np.unique(keys):
+                mine = who[keys == key]
+                first = int(mine[0])
+                column = self._column(first)
+                m.clocks.learn(mine, column, int(key & 0xFFFFFFFF))
+        m.go(block.after, g)
+
+    def _column(self, thread: int) -> int:
+        m = self.m
+        return m.clocks.column(
+            ("wgmma of warpgroup", int(m.tid[thread]) // 128, "CTA", int(m.cta[thread]))
+        )
+
+    def _product(self, ins: Instruction, g: Ints) -> None:
+        m = self.m
+        shape, to, kind, other = ins.mods[3], *[x for x in ins.mods[4:] if x != "satfinite"]
+        rows, (n, k) = 64, (int(x) for x in shape[4:].split("k"))
+        d, a, b, scale, *more = ins.operands
+        assert isinstance(d, Vec)
+        flags = [op.value for op in more if isinstance(op, Imm)]
+        if to == "s32":
+            flags = [1, 1]
+        signs, turned = flags[:2], flags[2:]
+        if isinstance(a, Vec):
+            turned = [0, *turned]
+        turned = [*turned, 0, 0][:2]
+        first, who = int(g[0]), g[:1]
+        names = [op.name for op in d.items if isinstance(op, Reg)]
+        which = np.array([self.index[name] for name in names])
+        taken = which
+        if isinstance(a, Vec):
+            taken = np.concatenate(
+                [which, [self.index[r.name] for r in a.items if isinstance(r, Reg)]]
+            )
+        if (self.touched[np.ix_(taken, g)] > self.fenced[g]).any() or (self.fenced[g] < 0).any():
+            m.find(
+                "fence",
+                f"wgmma of {m.name(first)}: no wgmma.fence "
+                f"since ordinary instructions used its registers",
+            )
+        self.flight[np.ix_(which, g)] = self.groups[g]
+        left: Ints | None
+        if isinstance(a, Vec):
+            regs = np.stack([m.R[r.name][g] for r in a.items if isinstance(r, Reg)], axis=1)
+            left = _fragment_a(regs.view(np.uint32), kind, k)
+            self.operand[np.ix_(taken[len(which) :], g)] = self.groups[g]
+        else:
+            left = self._matrix(ins, a, who, g, rows, k, kind, bool(turned[0]))
+        right = self._matrix(ins, b, who, g, n, k, other, bool(turned[1]))
+        if left is None or right is None:
+            return
+        made = (left * signs[0]) @ (right * signs[1]).T
+        lane = m.lane[g] % 32
+        row = (m.tid[g] % 128 // 32 * 16 + lane // 4)[:, None]
+        p = bool(m.value(scale, g, "pred")[0]) if not isinstance(scale, Imm) else bool(scale.value)
+        m.claims += 64
+        if to == "f16":
+            for i, name in enumerate(names):
+                column = 8 * (i // 2) + 2 * (lane % 4)
+                at = row[:, 0] + 8 * (i % 2)
+                top, low = made[at, column + 1], made[at, column]
+                if p:
+                    old_top, old_low = arith.halves(m.R[name][g].view(np.uint32))
+                    top, low = top + arith.from_f16(old_top), low + arith.from_f16(old_low)
+                m.R[name][g] = arith.both(arith.to_f16(top), arith.to_f16(low)).view(
+                    m.R[name].dtype
+                )
+            return
+        each = np.arange(len(names))
+        found = made[
+            row + 8 * (each // 2 % 2), 8 * (each // 4) + (2 * (lane % 4))[:, None] + each % 2
+        ]
+        for i, name in enumerate(names):
+            held = m.R[name]
+            if to == "s32":
+                old = held[g].view(np.int32).astype(np.int64) if p else 0
+                held[g] = (
+                    ((found[:, i].astype(np.int64) + old) & 0xFFFFFFFF)
+                    .astype(np.uint32)
+                    .view(held.dtype)
+                )
+            else:
+                old = held[g].view(np.float32).astype(np.float64) if p else 0.0
+                held[g] = (found[:, i] + old).astype(np.float32).view(held.dtype)
+
+    def _matrix(
+        self,
+        ins: Instruction,
+        op: Any,
+        who: Ints,
+        g: Ints,
+        rows: int,
+        k: int,
+        kind: str,
+        turned: bool,
+    ) -> Ints | None:
+        """Return the matrix that a descriptor names, rows along M or N; None if it is refused."""
+        m = self.m
+        every = m.value(op, g, "b64")
+        if (every != every[0]).any():
+            m.find("collective", "the threads of a warpgroup give different matrix descriptors")
+        bits = int(every[0])
+        start = (bits & 0x3FFF) << 4
+        leading, stride = (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4
+        span = SPAN[bits >> 62 & 3]
+        size = BYTES[kind]
+        if bits >> 49 & 7:
+            m.find(
+                "map",
+                f"matrix descriptor {bits:#x}: base offset {bits >> 49 & 7}; only 0 is modelled",
+            )
+            return None
+        r = np.arange(rows)[:, None]
+        if not turned:
+            at = np.arange(k * size)[None, :]
+            if span:
+                place = r // 8 * stride + r % 8 * span + at
+            else:
+                place = r // 8 * stride + at // 16 * leading + r % 8 * 16 + at % 16
+        else:
+            step, along = np.arange(k)[None, :], r * size
+            if not span:
+                place = step // 8 * leading + along // 16 * stride + step % 8 * 16 + along % 16
+            else:
+                place = (
+                    along // span * leading + step // 8 * stride + step % 8 * span + along % span
+                )
+            place = (place[..., None] + np.arange(size)).reshape(rows, k * size)
+        place = start + place
+        base = int(m.cta[who[0]]) * m.shared_bytes
+        if int(place.max()) >= m.shared_end or start < 0x400:
+            m.find(
+                "bounds",
+                f"matrix descriptor {bits:#x} reaches shared "
+                f"{int(place.max()):#x}; it ends at {m.shared_end:#x}",
+            )
+            return None
+        place = swizzled(place, span, m.shared_bytes) + base
+        granules = np.unique(place // m.shared.grain)
+        known: set[int] = set()
+        column = np.array([self._column(int(g[0]))])
+        for warp in range(4):
+            thread = g[32 * warp : 32 * warp + 1]
+            row = int(m.clocks.row[thread[0]])
+            if row in known:
+                continue
+            known.add(row)
+            m.shared.read(
+                granules, thread, agent=column, asynchronous=True, keep=not len(known) > 1
+            )
+        return numbers(m.shared.data[place], kind)
+
+    # --- mma.sync --------------------------------------------------------------------------------
+
+    def multiply(self, block: Block, ins: Instruction, g: Ints) -> None:
+        """Execute mma.sync for whole warps."""
+        m = self.m
+        g = m.whole_warps(block, g)
+        if not len(g):
+            return
+        shape = ins.mods[2]
+        to, kind, other, _ = [x for x in ins.mods[5:] if x != "satfinite"]
+        k = int(shape.split("k")[1])
+        d, a, b, c = ins.operands
+        warps = g.reshape(-1, 32)
+
+        def words(op: Any) -> Ints:
+            return np.stack([m.value(one, g, "b32") for one in op.items], axis=1).reshape(
+                len(warps), 32, -1
+            )
+
+        left = np.stack([_fragment_a(w, kind, k) for w in words(a)])
+        right = np.stack([_fragment_b(w, other, k) for w in words(b)])
+        made = left @ right
+        lane = np.arange(32)
+        low = (2 * (lane % 4))[:, None]
+        if to == "f16":
+            old = words(c)
+            out = []
+            for i in range(2):
+                at = (lane // 4 + 8 * i)[:, None]
+                pair = made[:, at, low + np.arange(2)]
+                tops, lows = arith.halves(old[:, :, i])
+                out.append(
+                    arith.both(
+                        arith.to_f16(pair[..., 1] + arith.from_f16(tops)),
+                        arith.to_f16(pair[..., 0] + arith.from_f16(lows)),
+                    )
+                )
+        else:
+            n = np.arange(4)
+            at = made[:, (lane // 4)[:, None] + 8 * (n // 2), low + n % 2]
+            if to == "s32":
+                old = words(c).view(np.int32).astype(np.int64)
+                total = ((at.astype(np.int64) + old) & 0xFFFFFFFF).astype(np.uint32)
+            else:
+                total = (at + words(c).view(np.float32)).astype(np.float32)
+            out = [total[:, :, i] for i in range(4)]
+        m.claims += len(warps)
+        for one, value in zip(d.items, out, strict=True):  # type: ignore[union-attr]
+            m.set(one, g, value.reshape(-1))
+        m.go(block.after, g)
+
+    # --- matrices --------------------------------------------------------------------------------
+
+    def _rows(self, ins: Instruction, g: Ints, op: Any) -> tuple[Ints, Ints, Ints]:
+        m = self.m
+        many = int(next(mod for mod in ins.mods if mod in ("x1", "x2", "x4"))[1])
+        places, ok = m.place_shared(g, m.where(op, g), 1, 1)
+        giving = m.lane[g] < 8 * many
+        if (places[giving] % 16).any():
+            m.find("bounds", f"a row of {ins.name} is no multiple of 16 bytes")
+        return places.reshape(-1, 32), giving & ok, places
+
+    def load(self, block: Block, ins: Instruction, g: Ints) -> None:
+        """Execute ldmatrix."""
+        m = self.m
+        g = m.whole_warps(block, g)
+        if not len(g):
+            return
+        dst, src = ins.operands
+        rows, giving, places = self._rows(ins, g, src)
+        m.shared.read(m.shared.granules(places[giving], 16), g[giving])
+        lane = np.arange(32)
+        assert isinstance(dst, Vec)
+        for i, one in enumerate(dst.items):
+            if "trans" not in ins.mods:
+                at = rows[:, 8 * i + lane // 4] + 4 * (lane % 4)
+                word = m.shared.view["u4"][at // 4]
+            else:
+                first = rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)
+                second = rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)
+                halves = m.shared.view["u2"]
+                word = arith.both(halves[second // 2], halves[first // 2])
+            m.set(one, g, word.reshape(-1))
+        m.go(block.after, g)
+
+    def store(self, block: Block, ins: Instruction, g: Ints) -> None:
+        """Execute stmatrix."""
+        m = self.m
+        g = m.whole_warps(block, g)
+        if not len(g):
+            return
+        dst, src = ins.operands
+        rows, giving, places = self._rows(ins, g, dst)
+        m.shared.write(m.shared.granules(places[giving], 16), g[giving])
+        lane = np.arange(32)
+        assert isinstance(src, Vec)
+        m.progress += 1
+        for i, one in enumerate(src.items):
+            word = m.value(one, g, "b32").reshape(-1, 32)
+            if "trans" not in ins.mods:
+                m.shared.view["u4"][(rows[:, 8 * i + lane // 4] + 4 * (lane % 4)) // 4] = word
+            else:
+                high, low = arith.halves(word)
+                halves = m.shared.view["u2"]
+                halves[(rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)) // 2] = low
+                halves[(rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)) // 2] = high
+        m.go(block.after, g)
+
+
+def _fragment_a(words: Ints, kind: str, k: int) -> Ints:
+    """Return the rows of A that threads hold, 4 words each: 16 rows for a warp."""
+    size = BYTES[kind]
+    per = 4 // size
+    threads, many = words.shape
+    lane = np.arange(threads) % 32
+    raw = np.zeros((threads // 2, k * size), np.uint8)
+    for i in range(many):
+        row = np.arange(threads) // 32 * 16 + lane // 4 + 8 * (i % 2)
+        column = (lane % 4 * per + i // 2 * 4 * per) * size
+        bytes_ = np.ascontiguousarray(words[:, i]).view(np.uint8).reshape(threads, 4)
+        raw[row[:, None], column[:, None] + np.arange(4)] = bytes_
+    return numbers(raw, kind)
+
+
+def _fragment_b(words: Ints, kind: str, k: int) -> Ints:
+    """Return the columns of B that the lanes of a warp hold, as a K x 8 matrix."""
+    size = BYTES[kind]
+    per = 4 // size
+    lane = np.arange(32)
+    raw = np.zeros((8, k * size), np.uint8)
+    for i in range(words.shape[1]):
+        column = (lane % 4 * per + i * 4 * per) * size
+        bytes_ = np.ascontiguousarray(words[:, i]).view(np.uint8).reshape(32, 4)
+        raw[(lane // 4)[:, None], column[:, None] + np.arange(4)] = bytes_
+    return numbers(raw, kind).T
+
+
+def check(ins: Instruction) -> None:
+    """Raise UnsupportedError for a form that is not modelled."""
+    mods = ins.mods
+    match ins.name:
+        case "ldmatrix" | "stmatrix":
+            known = {
+                "sync",
+                "aligned",
+                "m8n8",
+                "x1",
+                "x2",
+                "x4",
+                "trans",
+                "shared",
+                "shared::cta",
+                "b16",
+            }
+            ok = {*mods} <= known
+        case "mma":
+            kinds = [x for x in mods[5:] if x != "satfinite"]
+            ok = mods[:2] == ("sync", "aligned") and mods[3:5] == ("row", "col")
+            ok = ok and len(kinds) == 4 and kinds[1] in SHAPES.get(mods[2], ())
+            ok = ok and kinds[0] == kinds[3] and kinds[0] in ("f32", "s32", "f16")
+        case _:
+            ok = mods[0] in ("fence", "commit_group", "wait_group", "mma_async")
+            if mods[0] == "mma_async":
+                kinds = [x for x in mods[4:] if x != "satfinite"]
+                ok = len(kinds) == 3 and kinds[0] in ("f32", "s32", "f16")
+                ok = ok and kinds[1] in BYTES and kinds[2] in BYTES and "sp" not in mods
+    if not ok:
+        raise UnsupportedError(ins.opcode)

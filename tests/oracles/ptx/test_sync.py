@@ -1,0 +1,270 @@
+"""Barriers and mbarriers: right kernels pass, and each sync that is left out is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx_kernels import done
+
+from oracles.verdict import Status
+
+EXCHANGE = """
+  st.shared.u32 [%r6], %r1;
+  {sync}
+  xor.b32 %r7, %r1, {partner};
+  shl.b32 %r8, %r7, 2;
+  add.s32 %r8, %r5, %r8;
+  ld.shared.u32 %r9, [%r8];
+  st.global.u32 [%rd3], %r9;
+"""
+
+
+@pytest.mark.parametrize(
+    ("sync", "partner", "kinds"),
+    [
+        ("bar.sync 0;", 32, set()),
+        ("bar.sync 1, 64;", 32, set()),
+        ("barrier.sync 0;", 32, set()),
+        ("", 32, {"RAW"}),
+        ("bar.warp.sync 0xffffffff;", 32, {"RAW"}),
+        ("bar.warp.sync 0xffffffff;", 1, set()),
+        ("", 1, {"RAW"}),
+        ("membar.gl;", 32, {"RAW"}),
+    ],
+)
+def test_an_exchange_needs_a_barrier_of_its_threads(
+    sync: str, partner: int, kinds: set[str]
+) -> None:
+    """Within a warp bar.warp.sync is enough, between warps it is not; a fence joins nobody."""
+    found = done(EXCHANGE.format(sync=sync, partner=partner), threads=64)
+    assert found.kinds == kinds
+    if not kinds:
+        assert found.verdict.status is Status.PASS
+        assert (found.words[:64] == (np.arange(64) ^ partner)).all()
+
+
+def test_a_barrier_of_some_threads_orders_only_them() -> None:
+    """The second pair of warps joins another barrier: their exchange with the first is a race."""
+    body = EXCHANGE.replace(
+        "{sync}", "shr.u32 %r20, %r1, 6; add.s32 %r20, %r20, 1; bar.sync %r20, 64;"
+    )
+    assert done(body.format(partner=32), threads=128).kinds == set()
+    assert done(body.format(partner=64), threads=128).kinds == {"RAW"}
+
+
+def test_a_write_behind_reads_needs_a_barrier() -> None:
+    """The word of another thread is overwritten after it was read by many."""
+    body = """
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 st.shared.u32 [%r5], %r3;
+  bar.sync 0;
+  ld.shared.u32 %r7, [%r5];
+  {sync}
+  @%p1 st.shared.u32 [%r5], %r1;
+  st.global.u32 [%rd3], %r7;
+"""
+    assert done(body.format(sync="bar.sync 0;"), threads=64).kinds == set()
+    assert done(body.format(sync=""), threads=64).kinds == {"WAR"}
+
+
+def test_two_threads_that_write_one_word_are_found() -> None:
+    """Also within one instruction, where nobody could order them."""
+    assert done("st.shared.u32 [%r5], %r1;").kinds == {"WAW"}
+    assert done("st.shared.u32 [%r5], %r3;").kinds == set()  # the same number, whoever wins
+
+
+def test_bytes_that_nobody_wrote_are_found() -> None:
+    """Shared memory holds nothing at first."""
+    found = done("ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd3], %r7;")
+    assert found.kinds == {"RAW"}
+    assert "nobody has written" in str(found.verdict)
+
+
+def test_bytes_that_a_load_does_not_use_may_be_anything() -> None:
+    """The compiler says so where it has made one load of several."""
+    body = """
+  st.shared.v2.u32 [%r5], {%r3, %r3};
+  bar.sync 0;
+  PRAGMA
+  ld.shared.v4.u32 {%r7, %r8, %r9, %r10}, [%r5];
+  st.global.u32 [%rd3], %r8;
+"""
+    mask = '.pragma "used_bytes_mask 255";'
+    assert done(body.replace("PRAGMA", mask)).kinds == set()
+    assert done(body.replace("PRAGMA", mask.replace("255", "0xfff"))).kinds == {"RAW"}
+    assert done(body.replace("PRAGMA", "")).kinds == {"RAW"}
+
+
+def test_a_barrier_that_does_not_fill_is_a_deadlock() -> None:
+    """It says how many have come."""
+    found = done("bar.sync 1, 64;", threads=32)
+    assert found.kinds == {"deadlock"}
+    assert "barrier 1 has 32 of 64 threads" in str(found.verdict)
+
+
+def test_threads_that_end_do_not_hold_up_a_barrier_of_all() -> None:
+    """The second warp is over; the first goes on."""
+    body = """
+  setp.ge.u32 %p1, %r1, 32;
+  @%p1 bra OVER;
+  bar.sync 0;
+  st.global.u32 [%rd3], %r1;
+OVER:
+"""
+    assert done(body, threads=64).verdict.status is Status.PASS
+
+
+@pytest.mark.parametrize(("op", "value"), [("or", 1), ("and", 0)])
+def test_a_barrier_with_a_vote_gives_it_to_all(op: str, value: int) -> None:
+    """One thread of 64 says yes."""
+    body = f"""
+  setp.eq.u32 %p1, %r1, 40;
+  bar.red.{op}.pred %p2, 0, %p1;
+  selp.u32 %r7, 1, 0, %p2;
+  st.global.u32 [%rd3], %r7;
+"""
+    found = done(body, threads=64)
+    assert found.verdict.status is Status.PASS
+    assert (found.words[:64] == value).all()
+
+
+HANDSHAKE = """
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 {init}
+  {visible}
+  setp.ge.u32 %p2, %r1, 32;
+  @%p2 bra CONSUMER;
+  st.shared.u32 [%r6+64], %r1;
+  {arrive}
+  bra OVER;
+CONSUMER:
+AGAIN:
+  mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r5], 0;
+  {again}
+  ld.shared.u32 %r7, [%r6+-64];
+  st.global.u32 [%rd3], %r7;
+OVER:
+"""
+WHOLE = {
+    "init": "mbarrier.init.shared::cta.b64 [%r5], 32;",
+    "visible": "bar.sync 0;",
+    "arrive": "mbarrier.arrive.release.cta.shared::cta.b64 %rd9, [%r5];",
+    "again": "@!%p3 bra AGAIN;",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        ({}, set()),
+        ({"visible": ""}, {"init"}),
+        ({"init": "mbarrier.init.shared::cta.b64 [%r5], 33;"}, {"deadlock"}),
+        ({"init": "mbarrier.init.shared::cta.b64 [%r5], 16;"}, {"deadlock"}),
+        ({"init": "mbarrier.init.shared::cta.b64 [%r5], 31;"}, {"RAW"}),
+        ({"arrive": "mbarrier.arrive.release.cta.shared::cta.b64 %rd9, [%r5], 33;"}, {"arrivals"}),
+        ({"init": ""}, {"init"}),
+        ({"arrive": ""}, {"deadlock"}),
+        ({"arrive": "mbarrier.arrive.relaxed.cta.shared::cta.b64 %rd9, [%r5];"}, {"RAW"}),
+        ({"again": ""}, {"RAW"}),
+    ],
+    ids=lambda value: str(value),
+)
+def test_each_part_of_a_handshake_is_needed(change: dict[str, str], kinds: set[str]) -> None:
+    """Threads of one warp write and arrive, those of another wait and read."""
+    found = done(HANDSHAKE.format(**(WHOLE | change)), threads=64)
+    assert found.kinds >= kinds if kinds else not found.kinds, str(found.verdict)
+    if not change:
+        assert (found.words[32:64] == np.arange(32)).all()
+
+
+def test_data_over_a_living_mbarrier_is_found() -> None:
+    """Its life ends with mbarrier.inval."""
+    body = """
+  setp.eq.u32 %p1, %r1, 0;
+  @!%p1 bra OVER;
+  mbarrier.init.shared::cta.b64 [%r5], 1;
+  {inval}
+  st.shared.u32 [%r5], %r1;
+OVER:
+"""
+    assert done(body.format(inval="mbarrier.inval.shared::cta.b64 [%r5];")).kinds == set()
+    assert done(body.format(inval="")).kinds == {"init"}
+
+
+CLUSTER = """
+  mapa.shared::cluster.u32 %r7, %r6, {other};
+  mov.u32 %r10, %cluster_ctarank;
+  xor.b32 %r11, %r10, 1;
+  mapa.shared::cluster.u32 %r7, %r6, %r11;
+  st.shared::cluster.u32 [%r7], %r4;
+  {arrive}
+  {wait}
+  ld.shared.u32 %r8, [%r6];
+  st.global.u32 [%rd3], %r8;
+"""
+
+
+@pytest.mark.parametrize(
+    ("arrive", "wait", "kinds"),
+    [
+        ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;", set()),
+        ("barrier.cluster.arrive.relaxed;", "barrier.cluster.wait.acquire;", {"RAW", "exit"}),
+        ("barrier.cluster.arrive.release;", "", {"RAW", "exit"}),
+        ("bar.sync 0;", "", {"RAW", "exit"}),
+    ],
+)
+def test_a_cluster_joins_by_its_barrier(arrive: str, wait: str, kinds: set[str]) -> None:
+    """Each CTA writes into the shared memory of the other."""
+    found = done(CLUSTER.format(arrive=arrive, wait=wait, other=0), grid=2, cluster=2)
+    assert found.kinds == kinds
+    if not kinds:
+        assert (found.words[:64].reshape(2, 32) == np.arange(64).reshape(2, 32)[::-1]).all()
+
+
+def test_a_cta_ends_behind_what_others_do_to_its_memory() -> None:
+    """A store into the shared memory of a peer, which may be over by then."""
+    body = """
+  mov.u32 %r10, %cluster_ctarank;
+  st.shared.u32 [%r6], %r1;
+  barrier.cluster.arrive.release;
+  barrier.cluster.wait.acquire;
+  xor.b32 %r11, %r10, 1;
+  mapa.shared::cluster.u32 %r7, %r6, %r11;
+  ld.shared::cluster.u32 %r8, [%r7];
+  st.global.u32 [%rd3], %r8;
+  {last}
+"""
+    last = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    assert done(body.format(last=last), grid=2, cluster=2).kinds == set()
+    assert done(body.format(last=""), grid=2, cluster=2).kinds == {"exit"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        ("setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 208;", set()),
+        (
+            "setmaxnreg.dec.sync.aligned.u32 40;",
+            "setmaxnreg.inc.sync.aligned.u32 240;",
+            {"deadlock"},
+        ),
+        ("setmaxnreg.dec.sync.aligned.u32 44;", "", {"registers"}),
+    ],
+)
+def test_registers_come_from_the_pool_of_the_cta(first: str, second: str, kinds: set[str]) -> None:
+    """Of 512 threads each has 128 at first: 88 that a warpgroup gives are 80 for another."""
+    body = f"""
+  setp.lt.u32 %p1, %r1, 128;
+  @%p1 bra FIRST;
+  setp.lt.u32 %p2, %r1, 256;
+  @%p2 bra SECOND;
+  bra OVER;
+FIRST:
+  {first}
+  bra OVER;
+SECOND:
+  {second}
+OVER:
+"""
+    found = done(body, threads=512, tuning=".maxntid 512, 1, 1 .minnctapersm 1")
+    assert found.kinds == kinds, str(found.verdict)
