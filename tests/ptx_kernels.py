@@ -103,3 +103,13 @@ def done(
         dependent=dependent,
     )
     return Done(judge(kernel(body, params=params, tuning=tuning), launch, seed=seed), out.data)
+
+
+def named(value: object) -> str:
+    """Return the name of a test's parameter: what is changed, or the kinds that are found, sorted.
+
+    Workers that collect tests apart must give them the same names.
+    """
+    if isinstance(value, set):
+        return "+".join(sorted(value)) or "right"
+    return str(value)

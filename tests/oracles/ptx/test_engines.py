@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_kernels import Done, done
+from ptx_kernels import Done, done, named
 
 from oracles.ptx.engines import swizzled
 from oracles.ptx.launch import TensorMap
@@ -166,7 +166,7 @@ AGAIN = "bar.sync 0; st.shared.u32 [%r6], %r1;"
         ({"after": AGAIN, "wait": ""}, {"exit", "WAR"}),
         ({"after": AGAIN.replace("bar.sync 0;", "")}, {"WAR"}),
     ],
-    ids=lambda value: str(value),
+    ids=named,
 )
 def test_each_part_of_a_bulk_store_is_needed(change: dict[str, str], kinds: set[str]) -> None:
     """A proxy fence, a join, a commit, a wait until the source is read."""

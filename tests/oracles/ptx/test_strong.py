@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_kernels import Done, done
+from ptx_kernels import Done, done, named
 
 from oracles.verdict import Status
 
@@ -68,7 +68,7 @@ RELAXED = {
         ({"release": "red.release.gpu.global.add.u32 [%rd1], %r7;"}, set()),
         ({"release": "atom.acq_rel.gpu.global.inc.u32 %r20, [%rd1], %r7;"}, set()),
     ],
-    ids=lambda value: str(value),
+    ids=named,
 )
 def test_each_part_of_a_message_is_needed(
     change: dict[str, str], kinds: set[str], seed: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_kernels import done
+from ptx_kernels import done, named
 
 from oracles.verdict import Status
 
@@ -167,7 +167,7 @@ WHOLE = {
         ({"arrive": "mbarrier.arrive.relaxed.cta.shared::cta.b64 %rd9, [%r5];"}, {"RAW"}),
         ({"again": ""}, {"RAW"}),
     ],
-    ids=lambda value: str(value),
+    ids=named,
 )
 def test_each_part_of_a_handshake_is_needed(change: dict[str, str], kinds: set[str]) -> None:
     """Threads of one warp write and arrive, those of another wait and read."""

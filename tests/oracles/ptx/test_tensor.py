@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from ptx_kernels import Done, done
+from ptx_kernels import Done, done, named
 
 from oracles.ptx.engines import swizzled
 from oracles.ptx.tensor import numbers
@@ -126,7 +126,7 @@ def test_a_product_of_descriptors_is_right(kind: str, span: int) -> None:
         ({"after": "st.shared.u32 [%r6], %r1;"}, set()),
         ({"after": "st.shared.u32 [%r6], %r1;", "wait": ""}, {"WAR"}),
     ],
-    ids=lambda value: str(value),
+    ids=named,
 )
 def test_each_part_of_a_product_is_needed(change: dict[str, str], kinds: set[str]) -> None:
     """Operands through the proxy, registers through fence and wait, operands free behind it."""
