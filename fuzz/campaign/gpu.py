@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
@@ -118,16 +118,24 @@ def judge_case(text: str) -> list[Record]:
     case = from_text(text)
     recorder = Recorder(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
-    calls = [(f"launch {number}", case, number) for number in range(LAUNCHES)]
-    for other in islice(others(case, compiled(case)), SHAPES):
-        calls.append((named(other), other, 0))
-    for subject, call, number in calls:
+    for subject, call, number in _calls(case):
         launch = partial(_launched, executable, call, number)
         verdict = recorder.ask("gpu", subject, partial(settled, launch))
         if verdict is None or verdict.status is not Status.PASS:
             return recorder.records
     recorder.ask("gpu", "another schedule", partial(_another, executable, case))
     return recorder.records
+
+
+def _calls(case: Case) -> Iterator[tuple[str, Case, int]]:
+    """Yield what is launched, in words, and the turn of its inputs; other calls once these pass.
+
+    A case that the compiler refuses has none: its first launch says so.
+    """
+    for number in range(LAUNCHES):
+        yield f"launch {number}", case, number
+    for other in islice(others(case, compiled(case)), SHAPES):
+        yield named(other), other, 0
 
 
 def settled(launch: Callable[[], Verdict]) -> Verdict:

@@ -8,7 +8,9 @@ from click.testing import CliRunner
 from records import record
 
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.runtime.executable import device_present
+from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.gpu import (
     AGAIN,
     LAUNCHES,
@@ -16,16 +18,20 @@ from fuzz.campaign.gpu import (
     SHAPES,
     Device,
     Guarded,
+    judge_case,
     main,
     settled,
     splits_of,
 )
 from fuzz.campaign.record import Record
-from fuzz.cases.case import Case, from_text
+from fuzz.cases.case import Case, compiled, from_text, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import REDUCTIONS
 from fuzz.exit_code import HARNESS, CannotWrite
 from oracles.verdict import Finding, Status, Verdict
+
+RING = PointwiseParams((1, 256), 1, 4, None, "tma", "direct", 4, 2)
+"""Not for addresses that are no multiples of 16 bytes."""
 
 
 @pytest.mark.skipif(device_present(), reason="there is a CUDA device")
@@ -71,6 +77,15 @@ def test_what_passes_is_launched_once() -> None:
     """The time is for other cases."""
     answers = iter([Verdict("gpu", Status.PASS, 8)])
     assert settled(lambda: next(answers)).status is Status.PASS
+
+
+def test_a_case_that_is_refused_is_an_answer() -> None:
+    """Not an exception, which would end the run; without a device it says that there is none."""
+    refused = replace(from_text(PROBE), params=RING, offset=1)
+    with pytest.raises(ScheduleError):
+        compiled(refused)
+    (record,) = judge_case(to_text(refused))
+    assert record.status in ("invalid", "error")
 
 
 class Silent:
