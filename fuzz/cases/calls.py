@@ -25,25 +25,25 @@ ELEMENTS = 1 << 11
 """Elements of the largest tensor of another call, where the case itself has not more."""
 
 
-def others(case: Case, program: Program, most: int = CALLS) -> Iterator[Case]:
-    """Yield other calls of a program, `most` at most, the same for every process.
+def others(case: Case, program: Program) -> Iterator[Case]:
+    """Yield other calls of a program, `CALLS` at most, the same for every process.
 
     First one with other values, then such with other extents, too; what adds up integers exactly is
     also given reals.
     """
     rng = random.Random(f"{case.seed} {case.extents!r} {case.params!r}")
     kinds: list[Kind] = ["reals"] if case.kind == "reals" else ["integers", "reals"]
-    seen = {tuple(case.extents.values())}
+    seen, left = {tuple(case.extents.values())}, CALLS - 1
     yield replace(case, kind=kinds[-1], seed=case.seed + 1)
-    for _ in range(TRIES * most):
+    for _ in range(TRIES * CALLS):
         extents = {name: rng.choice(_near(n)) for name, n in case.extents.items()}
         other = replace(case, extents=extents, kind=rng.choice(kinds), seed=case.seed + len(seen))
         if tuple(extents.values()) not in seen and _is_short(other, case):
             seen.add(tuple(extents.values()))
             if _served(other, program):
-                most -= 1
+                left -= 1
                 yield other
-        if most <= 1:
+        if not left:
             return
 
 

@@ -244,11 +244,9 @@ def _reduced(fusion: Fusion) -> set[Cell]:
     What lies behind the ends of a row is one of them, too, and must change nothing.
     """
     made = ((_through(tensor_args(tv)[0]), tv) for tv in live(fusion) if _is(tv, Form.REDUCTION))
-    return {("reduced", arg.op, tv.op) for arg, tv in made if computes(arg) and _pointwise(arg.op)}
-
-
-def _pointwise(op: str) -> bool:
-    return op != "input" and OPS[op].pointwise
+    return {
+        ("reduced", arg.op, tv.op) for arg, tv in made if computes(arg) and OPS[arg.op].pointwise
+    }
 
 
 @cache
@@ -265,7 +263,7 @@ def legal() -> frozenset[Cell]:
     }
     made |= {
         ("reduced", op, reduction)
-        for op, reduction in product(filter(_pointwise, OPS), REDUCTIONS)
+        for op, reduction in product((op for op in OPS if OPS[op].pointwise), REDUCTIONS)
         if op not in ("set", "cast") and any(reduces(op, dtype, reduction) for dtype in DType)
     }
     for family in FAMILIES:

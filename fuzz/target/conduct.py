@@ -226,8 +226,11 @@ class Search:
         self.console.print(f"{name}: {path}{again}", markup=False)
 
     def target(self, case: Case) -> Target:
-        """Return who is asked about a case: one in two with extents left open."""
-        return Target(self.plan.backend, self.plan.device, dynamic=bool(case.seed % 2))
+        """Return who is asked about a case: one in two with extents left open.
+
+        The lowest bit of the seed says whether reals have special values, which both are to meet.
+        """
+        return Target(self.plan.backend, self.plan.device, dynamic=bool(case.seed // 2 % 2))
 
     def line(self) -> str:
         """Return one line of progress."""
