@@ -23,6 +23,7 @@ from fuser.lower.reduction import ReductionLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
 from fuser.passes.async_copies import fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
+from fuser.passes.exchange import exchange
 from fuser.passes.free_slots import free_slots, relay_slots
 from fuser.passes.overlay import overlay
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
@@ -63,6 +64,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     serialize_split_k,
     sync_ctas,
     sync_clusters,
+    exchange,
     drain_stores,
     fence_proxies,
     forget_requests,

@@ -132,7 +132,7 @@ def tile_line(
         case kir.StAsync(dst, src, barrier, number, width):
             here, peer = replace(dst, cta=None), "" if dst.cta is None else f", {spell(dst.cta)}"
             ends = f"{_at(stmt, here, kernel)}, {names[src]}, {barrier.name} + {spell(number)}"
-            return f"st_async::store<{layout(stmt, src.layout)}, {width}>({ends}, tid{peer});"
+            return f"st_async::store<{_stored(stmt, src.layout)}, {width}>({ends}, tid{peer});"
         case kir.TmaLoad(dst, box, barrier, number, bulk=True):
             ends = f"{slot(dst)}, {_first(box)}, {spell(kir.run_nbytes(box))}"
             return f"bulk::load({ends}, {barrier.name} + {spell(number)});"

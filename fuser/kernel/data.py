@@ -178,8 +178,9 @@ class CpAsync:
 class StAsync:
     """Start storing a tile of registers into a slot of a CTA of the cluster, its own or another.
 
-    `width` elements at a time, by each thread those it has.  `barrier` is of the CTA whose slot it
-    is.  The registers may be used again at once.
+    `width` elements at a time, by each thread those it has; where several hold an element, in
+    `Deal.ROWS`, by the first of them.  `barrier` is of the CTA whose slot it is.  The registers may
+    be used again at once.
     Blocks: never.
     Orders: on finish `dst` is written (generic proxy, but asynchronous: a fence between it and the
             wait covers nothing), then the bytes count as complete on the running phase of

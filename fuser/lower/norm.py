@@ -20,14 +20,13 @@ from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.tiling import SMS, TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction
-from fuser.schedule.norm import copied, slide_refusal
+from fuser.schedule.norm import copied, runs, slide_refusal
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
 Body = tuple[kir.Stmt, ...]
-GPC = 16
-"""SMs of a GPC, at least: a cluster runs on those of one.
-Source: NVIDIA H100 Tensor Core GPU Architecture; GPCs of an H200 have 16 or 18."""
+SENT = 4
+"""Bytes that a thread stores into another CTA, at least.  Source: PTX ISA, "st.async"."""
 
 
 class NormLowering(PointwiseLowering[ReductionTiling]):
@@ -100,7 +99,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             return super()._grid()
         if many is None:
             return self._tiles() * ctas
-        return minimum(self._tiles(), maximum(SMS // GPC * GPC * many // ctas, 1)) * ctas
+        return minimum(self._tiles(), maximum(SMS * many // ctas, 1)) * ctas
 
     def _first(self) -> Expr:
         """Return the first column of a CTA."""
@@ -159,33 +158,45 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         self.math.done[access.tv, access.coords] = frag
 
     def _copied(self) -> dict[Access, int]:
-        """Return the inputs that cp.async brings; ScheduleError if there are none."""
-        if self.params.load != "cp_async":
-            return {}
-        found = copied(self.tiling, self.params, self.shapes)
+        """Return the inputs that an engine brings; ScheduleError if there are none."""
+        match self.params.load:
+            case "cp_async":
+                found = copied(self.tiling, self.params, self.shapes)
+                rows = "cp.async copies 4, 8 or 16 bytes, and no input of {} has rows of its own of"
+                way_out = 'load="direct"'
+            case "bulk":
+                found = runs(self.tiling, self.params, self.shapes)
+                rows = "a bulk copy takes 16 bytes and multiples, and no input of {} has rows of"
+                way_out = 'load="cp_async"'
+            case _:
+                return {}
         if not found:
-            self.params.refuse(
-                "load vector",
-                f"cp.async copies 4, 8 or 16 bytes, and no input of {self.name} has rows of its "
-                'own of multiples of that, or a vector of it; use load="direct"',
-            )
+            why = f"{rows.format(self.name)} multiples of that, or a vector of it; use {way_out}"
+            self.params.refuse("load vector", why)
         return found
 
     def _copy(self, access: Access, width: int) -> None:
-        """Copy rows into a ring; every thread what it will have of them."""
-        dtype = access.tv.dtype
+        """Copy rows into a ring; by cp.async every thread what it will have of them."""
+        dtype, box = access.tv.dtype, self._row(access)
         slot = kir.Slot(self.buffer(f"S_{access.name}", dtype, self.whole.shape), 0)
-        engine = kir.Engine.CP_ASYNC
-        self.copies.append(kir.Copy(slot, self._row(access), engine, self.whole, width))
+        engine = kir.Engine(self.params.load)
+        if engine.of_threads:
+            self.copies.append(kir.Copy(slot, box, engine, self.whole, width))
+        else:  # of a row that there is: every tile has one
+            ends = (*(origin + 1 for origin in box.origin[:-1]), box.limit[-1])
+            self.copies.append(kir.Copy(slot, replace(box, limit=ends), engine))
         self.slots[access] = slot
         self._fetch(access)
 
     def _fetch(self, access: Access) -> None:
-        """Load rows from their slot."""
+        """Load rows from their slot; what lies behind a bulk copy there was not written."""
         dtype = access.tv.dtype
         frag = self.math.fragment(f"r_{access.name}", dtype, self.whole)
         most = min(self.params.vector, 16 // dtype.nbytes)
-        self.math.math.append(kir.Load(frag, self.slots[access], most))
+        fill, limit = float("-inf") if access in self.low else 0, None
+        if self.params.load == "bulk" and not self.shapes.whole:
+            limit = (*(1 for _ in self.whole.shape[1:]), self.extents[-1] - self._first())
+        self.math.math.append(kir.Load(frag, self.slots[access], most, fill, limit=limit))
         self.math.done[access.tv, access.coords] = frag
 
     def _late(self) -> list[Access]:
@@ -315,7 +326,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         along = [one for one in domain.leaves if self.tiling.varies(one, across)]
         found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}
         same = len(along) == 1 and found == {along[0].tv}
-        loaded = self.params.load == "direct" and not (self.params.slide or self.shapes.whole)
+        loaded = self.params.load != "cp_async" and not (self.params.slide or self.shapes.whole)
         return frozenset(along if same and loaded else ())
 
     def _inside(self) -> kir.Fragment:
@@ -362,25 +373,42 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
     def _of_ctas(self, parts: list[kir.Fragment], ops: list[str]) -> list[kir.Fragment]:
         """Append what puts the parts of rows together that the CTAs of a cluster have.
 
-        Each reads one number of every other for a row, and puts them together in one order.
+        Each stores its own where every CTA finds it, and all put them together in one order.
         """
-        math, out = self.math, []
-        for part, op, slot in zip(parts, ops, self._shown(parts), strict=True):
+        math, ctas, out = self.math, self.params.cluster, []
+        own = [part.dtype for part in parts]
+        parts = [self._sendable(part) for part in parts]
+        places = [
+            self.buffer(f"S_{part.name}", part.dtype, part.layout.shape, ctas) for part in parts
+        ]
+        for part, place in zip(parts, places, strict=True):
+            for rank in range(ctas):
+                math.math.append(kir.Store(kir.Slot(place, kir.RANK, rank), part, 1))
+        for part, op, place, dtype in zip(parts, ops, places, own, strict=True):
             name = part.name.removeprefix("part_").removeprefix("cta_")
             every = [
-                math.fragment(f"cta{rank}_{name}", part.dtype, part.layout)
-                for rank in range(self.params.cluster)
+                math.fragment(f"cta{rank}_{name}", part.dtype, part.layout) for rank in range(ctas)
             ]
             for rank, frag in enumerate(every):
-                math.math.append(kir.Load(frag, replace(slot, cta=rank), 1))
+                math.math.append(kir.Load(frag, kir.Slot(place, rank), 1))
             whole, *rest = every
             for rank, frag in enumerate(rest, 1):
                 last = "" if frag is rest[-1] else f"_to{rank}"
                 both = math.fragment(f"all_{name}{last}", part.dtype, part.layout)
                 math.math.append(kir.Compute(both, op, (whole, frag)))
                 whole = both
+            if dtype is not part.dtype:
+                narrow = math.fragment(f"all_{name}_as_{dtype.name}", dtype, part.layout)
+                math.math.append(kir.Compute(narrow, "cast", (whole,)))
+                whole = narrow
             out.append(whole)
         return out
+
+    def _sendable(self, part: kir.Fragment) -> kir.Fragment:
+        """Return the same numbers in a type of 4 or 8 bytes, which `st.async` stores."""
+        if part.dtype.nbytes >= SENT:
+            return part
+        return self.math.promoted(part, DType.F32 if part.dtype.is_float else DType.I32)
 
     def _shown(self, parts: list[kir.Fragment]) -> list[kir.Slot]:
         """Append stores of parts of rows where other threads find them."""

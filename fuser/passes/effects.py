@@ -110,6 +110,8 @@ def moved(stmt: kir.Stmt, move: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
             return replace(stmt, src=ref(src))
         case kir.Store(dst):
             return replace(stmt, dst=ref(dst))
+        case kir.StAsync(dst):
+            return replace(stmt, dst=move(dst))
         case kir.GridSum() if stmt.staged is not None:
             return replace(stmt, staged=move(stmt.staged))
         case kir.Wgmma(_, a):

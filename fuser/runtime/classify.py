@@ -32,7 +32,7 @@ from fuser.schedule.domain import Access, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.norm import copied, norm_tiling, row_refusal
+from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
@@ -166,7 +166,8 @@ class _Call:
             shapes = self.shapes(segment, schedule)
             tiles = tiled(domain, schedule)
             assert isinstance(tiles, ReductionTiling), "a domain with reductions"
-            if schedule.load == "cp_async" and not copied(tiles, schedule, shapes):
+            able = runs if schedule.load == "bulk" else copied
+            if schedule.load != "direct" and not able(tiles, schedule, shapes):
                 schedule = default_norm_params(domain, loops, aligned=aligned, ring=False)
                 shapes = self.shapes(segment, schedule)
         return schedule, shapes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cupy
 import torch
@@ -29,9 +29,10 @@ from fuser.runtime.call import (
 )
 from fuser.runtime.classify import classify
 from fuser.runtime.explain import Explanation, explain
-from fuser.runtime.launch import Argument, BoundKernel, load_function
+from fuser.runtime.launch import Argument, BoundKernel, clusters_at_once, load_function
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.scratch import scratch
+from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import CallClass, Params
 
 _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
@@ -183,6 +184,13 @@ class Executable:
         launch = binding.launch
         cubin = compile_cubin(launch.source, defines=self._defines)
         function = load_function(cubin, launch.kernel, device.index or 0)
+        persistent = isinstance(launch.params, NormParams) and launch.params.ctas_per_sm is not None
+        if launch.kernel.cluster > 1 and persistent:
+            # Clusters that wait for others to end would take their tiles as late.
+            with cupy.cuda.Device(device.index or 0):
+                many = clusters_at_once(launch.kernel, function)
+            grid = min(binding.grid, max(many, 1) * launch.kernel.cluster)
+            binding = replace(binding, grid=grid)
         return BoundLaunch(program, binding, function, device)
 
     def _check_arguments(self, inputs: Sequence[Argument]) -> torch.device:

@@ -62,6 +62,29 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
     return function
 
 
+def clusters_at_once(kernel: kir.Kernel, function: cupy.cuda.function.Function) -> int:
+    """Return how many clusters of a kernel run at once on the current device.
+
+    A cluster runs on SMs of one GPC, and which of these a GPU has differs from GPU to GPU: of two
+    H200, both of 132 SMs, one ran 30 clusters of 4 and 15 of 8.  ScheduleError if it is not known.
+
+    Source: CUDA driver API, cuOccupancyMaxActiveClusters; CUDA programming guide, "Thread block
+    clusters".
+    """
+    asked, size = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
+    size.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    cluster = size.value.clusterDim
+    cluster.x, cluster.y, cluster.z = kernel.cluster, 1, 1
+    asked.gridDimX, asked.gridDimY, asked.gridDimZ = kernel.cluster, 1, 1
+    asked.blockDimX, asked.blockDimY, asked.blockDimZ = kernel.threads, 1, 1
+    asked.sharedMemBytes = cuda.shared_bytes(kernel)
+    asked.attrs, asked.numAttrs = [size], 1
+    error, many = driver.cuOccupancyMaxActiveClusters(driver.CUfunction(function.ptr), asked)
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise ScheduleError(f"{kernel.name}: clusters at once unknown ({error.name})")
+    return int(many)
+
+
 def dependent(shape: Sequence[int]) -> driver.CUlaunchConfig:
     """Return how a kernel of some grid, block and shared memory is launched before others end.
 

@@ -69,6 +69,16 @@ def copied(tiles: ReductionTiling, params: NormParams, shapes: ShapeClass) -> di
     }
 
 
+def runs(tiles: ReductionTiling, params: NormParams, shapes: ShapeClass) -> dict[Access, int]:
+    """Return the inputs whose rows bulk copies can bring, and how many elements are 16 bytes.
+
+    Source: PTX ISA, "cp.async.bulk" (addresses and bytes are multiples of 16).
+    """
+    every = copied(tiles, params, shapes)
+    wide = {access: WIDEST // access.tv.dtype.nbytes for access in every}
+    return {one: many for one, many in wide.items() if shapes.elements(one.name) % many == 0}
+
+
 def _axes(domain: Domain) -> list[tuple[int, ...]]:
     """Return the groups of axes, that of the rows last."""
     return sorted(domain.merged, key=lambda group: group[0] in domain.rows)

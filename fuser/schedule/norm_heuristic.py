@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import log, prod
 
-from fuser.arch import SM_90A
+from fuser.arch import SM_90A, SPARE_REGISTERS
 from fuser.schedule.domain import Access, Domain
 from fuser.schedule.params import MAX_HELD, NormParams
 from fuser.schedule.shape_class import ShapeClass
@@ -50,6 +51,8 @@ STAGES = 3
 ENOUGH, FEW = 128, 16
 """Threads of every SM that rows are to be dealt to, should there be few, while each thread has more
 elements than so many."""
+MOST_HELD = 144
+"""Registers for elements of long rows, from which on the assembler spills: of 160 28 bytes."""
 BASE, MORE, STEP = 24, 16, 8
 """Registers that a thread takes beside those for its elements, more for several inputs, and what
 they are dealt out by.  Source: the assembler's log."""
@@ -108,6 +111,9 @@ def default_norm_params(
         cluster=cluster,
         masked=aligned < 16 and (narrow or bool(weights)),
     )
+    many = rows.tiles * cluster > SM_90A.sms
+    if ring and aligned == 16 and cluster > 1 and many and (shared := rows.by_clusters(columns)):
+        return shared
     return max(rows.tried(ring=ring and aligned >= 4), key=rows.rank)
 
 
@@ -178,6 +184,32 @@ class _Rows:
                     tile, self.vector, warps, many, "cp_async", "direct", stages, stages - 1,
                     lanes=lanes, recompute=recompute, resident=many, hold=hold,
                 )  # fmt: skip
+
+    def by_clusters(self, columns: int) -> NormParams | None:
+        """Return how clusters share rows too long for one CTA, by rings of bulk copies.
+
+        None if no ring has room for two rows.  In microseconds on an H200, and before, by clusters
+        of 8 that load one row directly: layer norm of 4096 x 65536 292, 350; of 1092 x 76024 136,
+        161; softmax of 4096 x 131072 in f32 1092, 1234.  Few threads meet sooner: of the first,
+        512 a CTA 311, 1024 396.
+        """
+        dealt = product((2, 4, MOST_CTAS), (256, 512, MOST), (False, True))
+        for ctas, lanes, recompute in dealt:
+            part = -(-columns // ctas)
+            wide = part + -part % (lanes * self.vector)
+            each = (self.words + PACKED if recompute else max(self.words, 1)) + self.weights / 2
+            held = wide // lanes * each + ctas
+            slots = SM_90A.smem_bytes * 63 // 64 // max(wide * self.nbytes, 1)
+            if wide // lanes > MAX_HELD or slots < 2:
+                continue
+            if held > min(FILE // lanes - SPARE_REGISTERS, MOST_HELD):
+                continue
+            stages = 4 if slots >= 4 else 2  # as powers of 2, phases of all rings soon repeat
+            return NormParams(
+                (1, wide), self.vector, lanes // 32, 1, "bulk", "direct", stages, stages - 1,
+                lanes=lanes, recompute=recompute, hold=bool(self.weights), cluster=ctas,
+            )  # fmt: skip
+        return None
 
     @property
     def apart(self) -> bool:

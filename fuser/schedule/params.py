@@ -296,9 +296,10 @@ class NormParams(PointwiseParams):
     slide : bool
         Read rows that begin anywhere by whole vectors of 16 bytes, wherever these begin in a row:
         sums of one tensor, nothing else of its rows.  Direct loads, no cluster.
-    load : {"direct", "cp_async"}
-        Mechanism of the inputs that have whole rows; by cp.async those of the next `prefetch` tiles
-        are on their way while one is computed, in rings of `stages` slots.
+    load : {"direct", "cp_async", "bulk"}
+        Mechanism of the inputs that have whole rows; by cp.async, or by bulk copies of one row a
+        tile, those of the next `prefetch` tiles are on their way while one is computed, in rings of
+        `stages` slots.
 
     Raises
     ------
@@ -351,9 +352,12 @@ class NormParams(PointwiseParams):
                 "registers; use more warps or a smaller tile",
             )
         self.check_ctas()
-        if self.reload and (self.load, self.recompute) != ("cp_async", True):
+        if self.reload and (self.load == "direct" or not self.recompute):
             why = "only slots of rings are loaded again, for what is computed again; use load="
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')
+        if self.load == "bulk" and rows > 1:
+            why = f"bulk copies take one row; use tile=(1, {cols}) and lanes={threads}"
+            self.refuse("tile load", f'{why}, or load="cp_async"')
         if self.cluster not in (1, 2, 4, 8):
             self.refuse("cluster", "1, 2, 4 or 8 CTAs share rows; use cluster=4")
         if self.slide and (self.cluster > 1 or self.load != "direct" or self.vector < 2):
@@ -365,7 +369,7 @@ class NormParams(PointwiseParams):
         most = min(32, 2048 // threads)
         if not 1 <= self.resident <= most:
             self.refuse("resident warps", f"an SM has 1..{most} CTAs of {threads} threads; use 1")
-        self.check_word("load", ("direct", "cp_async"), "unknown mechanism")
+        self.check_word("load", ("direct", "cp_async", "bulk"), "unknown mechanism")
         self.check_word("store", ("direct",), "unknown mechanism")
         self.check_stages()
         most = self.stages - 1

@@ -82,6 +82,8 @@ def representative(family: str) -> Case:
         schedule = NormParams((1, 256), 4, 2, 1, "direct", "direct", lanes=64)
         if family == "norm-cp_async/direct":
             schedule = replace(schedule, load="cp_async", stages=3, prefetch=2)
+        if family == "norm-bulk/direct":
+            schedule = replace(schedule, load="bulk", stages=3, prefetch=2)
         if family == "norm-cluster/direct":
             schedule = replace(schedule, tile=(1, 128), vector=2, ctas_per_sm=None, cluster=2)
         fd = FusionDefinition()

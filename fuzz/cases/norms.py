@@ -16,7 +16,7 @@ from fuser.fusion.ir import Symbol, TensorView
 from fuser.fusion.ops import reduced_axes
 from fuser.pipeline import tiled
 from fuser.runtime.classify import classify
-from fuser.schedule.norm import copied
+from fuser.schedule.norm import copied, runs
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
@@ -24,7 +24,12 @@ from fuzz.cases.case import Case, specs, symbols
 from fuzz.cases.draft import DTYPES, FEATURES, Draft, add_outputs, take_input
 from fuzz.cases.graphs import extend, grow
 
-NORM_FAMILIES = ("norm-direct/direct", "norm-cp_async/direct", "norm-cluster/direct")
+NORM_FAMILIES = (
+    "norm-direct/direct",
+    "norm-cp_async/direct",
+    "norm-cluster/direct",
+    "norm-bulk/direct",
+)
 """Every schedule family of kernels that have whole rows; the name of `NormParams.family`."""
 PLAIN = frozenset({"equal axes", "pinned extents"})
 """Features that rows of any length do without."""
@@ -96,24 +101,25 @@ def norm_params(
     Shrinks towards a warp a row, one of them.
     """
     family = draw(st.sampled_from(families))
-    lanes = draw(st.sampled_from([32, 64, 8, 1, 4, 128, 16, 2, 96]))
-    warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
-    vector = draw(st.sampled_from([1, 2, 4, 8]))
     ctas = draw(st.sampled_from([2, 4, 8])) if family == "norm-cluster/direct" else 1
+    bulk = family == "norm-bulk/direct" or (ctas > 1 and draw(st.booleans()))
+    lanes = draw(st.sampled_from([32, 64, 128, 96] + [8, 1, 4, 16, 2] * (not bulk)))
+    warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
+    warps = lanes // 32 if bulk else warps
+    vector = draw(st.sampled_from([8, 4, 2, 1] if bulk else [1, 2, 4, 8]))
     most = max(1, min(MAX_COLUMNS // (lanes * vector * ctas), HELD // vector))
     cols = lanes * vector * draw(st.integers(1, min(most, 5)))
     each = max(1, min(3, HELD * lanes // cols))
-    ring = family == "norm-cp_async/direct" or (
-        ctas > 1 and (min(depths) > 1 or draw(st.booleans()))
-    )
+    ring = bulk or family == "norm-cp_async/direct"
+    ring |= ctas > 1 and (min(depths) > 1 or draw(st.booleans()))
     stages = draw(st.sampled_from(depths)) if ring else 1
     recompute = draw(st.booleans())
     return NormParams(
-        (32 * warps // lanes * draw(st.integers(1, each)), cols),
+        (1 if bulk else 32 * warps // lanes * draw(st.integers(1, each)), cols),
         vector,
         warps,
         draw(st.sampled_from([None, 1, 2, 3])),
-        "cp_async" if ring else "direct",
+        "bulk" if bulk else "cp_async" if ring else "direct",
         "direct",
         stages,
         draw(st.integers(0, stages - 1)),
@@ -156,7 +162,7 @@ def norm_extents(draw: st.DrawFn, fusion: Fusion, params: NormParams) -> dict[st
 
 
 def able(case: Case) -> Case:
-    """Return the case with direct loads where cp.async can copy no rows of some kernel."""
+    """Return the case with direct loads where no engine can copy rows of some kernel."""
     params = case.params
     if not isinstance(params, NormParams) or params.load == "direct":
         return case
@@ -168,7 +174,8 @@ def able(case: Case) -> Case:
         if isinstance(schedule, NormParams):
             tiles = tiled(segment.domain, schedule)
             assert isinstance(tiles, ReductionTiling), "a kernel that has whole rows"
-            if not copied(tiles, schedule, shapes):
+            moved = runs if params.load == "bulk" else copied
+            if not moved(tiles, schedule, shapes):
                 return replace(case, params=direct)
     return case
 

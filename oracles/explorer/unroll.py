@@ -934,7 +934,7 @@ class _Unroller:
             self._collective(f"executed by others than the {threads} threads that have the tile")
         self.registers.touch(*fragments(stmt), self.where)
         self.vectors(stmt.dst, stmt.width, (4, 8, 16))
-        write = self.access(stmt.dst, stmt.src.layout)
+        write = self.access(stmt.dst, stmt.src.layout, stores=True)
         if write is None:
             return
         issue = plan.event()

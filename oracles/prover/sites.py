@@ -700,7 +700,8 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
         nbytes = 0 if tile.buffer.swizzle else tile.buffer.dtype.nbytes
     else:
         name, shape, nbytes = tile.tensor.name, tile.shape, 0
-    first = layout.deal is kir.Deal.ROWS and isinstance(site.stmt, kir.Store | kir.AtomicAdd)
+    stores = kir.Store | kir.AtomicAdd | kir.StAsync
+    first = layout.deal is kir.Deal.ROWS and isinstance(site.stmt, stores)
     # What does not fit is read as it lies, and refuted as part of the coverage.
     crossed = crossed and layout.shape == (*shape[:-2], *shape[:-3:-1])
     base = site.place.base

@@ -129,32 +129,44 @@ PARTS = kir.Buffer("P", DType.F32, (TILE[0], 1), 2, 0)
 SUM = kir.Fragment("sum", DType.F32, kir.Layout((TILE[0], 1), 2, 64, folded=TILE[1]))
 
 
+OF_ROWS = kir.Layout(TILE, 2, 64, kir.Deal.ROWS, 1, 16)
+"""Each 16 threads share a row, and of its sum all have the same."""
+SHARED_SUM = kir.Fragment(
+    "sum", DType.F32, replace(OF_ROWS, shape=(TILE[0], 1), vector=1, alike=16)
+)
+
+
 def row_sums(
     sentence: str = "expect get sum room tell tell_peer here take join free add out",
     *,
     nbytes: int = 2 * PARTS.slot_nbytes,
     at: Expr = kir.RANK,
     end: str = "leave_a leave_w",
+    src: kir.Fragment = SUM,
 ) -> kir.Kernel:
     """Add to each element the sum of its row, of which each of two CTAs has a half."""
-    first, second, place = fragment("first", 64), fragment("second", 64), 2 * k + kir.RANK
+    layout = X.layout if src is SUM else OF_ROWS
+    mine, other, first, second = (
+        kir.Fragment(name, DType.F32, layout) for name in ("x", "other", "first", "second")
+    )
+    place = 2 * k + kir.RANK
     sums = (load(part, kir.Slot(PARTS, i)) for i, part in enumerate((first, second)))
     words = MEETINGS | {
         "expect": expect(nbytes),
-        "get": load(X, box(tensor("X", 2 * n), place)),
-        "sum": kir.Reduce(SUM, X, "add"),
+        "get": load(mine, box(tensor("X", 2 * n), place)),
+        "sum": kir.Reduce(src, mine, "add"),
         "room": wait(EMPTY, 0, k + 1, CLUSTER),
-        "tell": send(None, into=PARTS, at=at, src=SUM),
-        "tell_peer": send(into=PARTS, at=at, src=SUM),
+        "tell": send(None, into=PARTS, at=at, src=src),
+        "tell_peer": send(into=PARTS, at=at, src=src),
         "here": wait(FULL, 0, k, CLUSTER),
         "here_cta": wait(FULL, 0, k, CTA),
         "take": kir.IfThenElse(1, tuple(sums)),
         "join": kir.BlockSync(0, 64),
         "free": elect(kir.MBarrierArrive(EMPTY, 0, CLUSTER, PEER)),
         "add": kir.IfThenElse(1, (
-            kir.Compute(OTHER, "add", (first, second)), kir.Compute(OTHER, "add", (X, OTHER)),
+            kir.Compute(other, "add", (first, second)), kir.Compute(other, "add", (mine, other)),
         )),
-        "out": store(box(tensor("Y", 2 * n), place), OTHER),
+        "out": store(box(tensor("Y", 2 * n), place), other),
     }  # fmt: skip
     body = (*said(LET_IN, words), kir.ForLoop(k, n, said(sentence, words)), *said(end, words))
     return _pair(body, (PARTS,), params=(n,))
@@ -491,6 +503,22 @@ LITMUS: tuple[Litmus, ...] = (
         row_sums(),
         "Each CTA stores its part into its own place in both, whose phase expects both parts.",
         launches=PAIRS,
+    ),
+    legal(
+        "row_sums_that_several_threads_hold",
+        "H08 H64",
+        row_sums(src=SHARED_SUM),
+        "The first thread that holds a sum stores it, so its bytes count once.",
+        launches=PAIRS,
+    ),
+    broken(
+        "row_sums_counted_for_each_thread",
+        "H08",
+        row_sums(src=SHARED_SUM, nbytes=16 * 2 * PARTS.slot_nbytes),
+        "bytes deadlock",
+        "row_sums_that_several_threads_hold",
+        "Of 16 threads that hold a sum one sends it.",
+        launches=LATER,
     ),
     broken(
         "row_sums_expect_one_part",

@@ -182,7 +182,7 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
                 f"{b.name} has {b.slots} slots at byte {b.offset}; "
                 f"need >= 1 at a multiple of {TMA_SHARED}"
             )
-        elif b.slots > 1 and b.step % SLOT:
+        elif b.slots > 1 and b.pitch % SLOT:
             yield (
                 f"{b.name} has slots of {b.slot_nbytes} bytes, {b.step} apart; copies need "
                 f"multiples of {SLOT}"

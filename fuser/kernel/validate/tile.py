@@ -407,7 +407,7 @@ def _st_async(place: Place, stmt: kir.StAsync) -> Iterable[str]:
             " reaches into a cluster, but the kernel has no clusters; set Kernel.cluster, or use "
             "Store and MBarrierArrive"
         )
-    many = layout.deal is kir.Deal.EACH_WARP or layout.alike > 1
+    many = layout.deal is kir.Deal.EACH_WARP
     if layout.threads != len(place.threads) or many:
         yield (
             f": {place.who} execute it, {stmt.src.name} is dealt to {layout.threads} "

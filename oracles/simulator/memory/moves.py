@@ -108,10 +108,12 @@ class Memory:
                         values[valid] = inside
             case kir.Slot(buffer) as slot:
                 values = nothing(buffer.dtype)
-                if (place := self._in_slot(agent, event, stmt, slot)) is not None:
+                before = self._before(agent, event, stmt)
+                if before.size and not before.any():  # it reads nothing
+                    values = np.full(before.size, stmt.fill, values.dtype)
+                elif (place := self._in_slot(agent, event, stmt, slot)) is not None:
                     memory, flat = place
                     values = ops.decode(buffer.dtype, memory[flat])
-                    before = self._before(agent, event, stmt)
                     if stmt.limit is not None:
                         values = np.where(before, values, np.asarray(stmt.fill, values.dtype))
                     self._held(agent, event, slot, flat[before] if before.size else flat)
@@ -391,18 +393,21 @@ class Memory:
                 says = f"no fence_mbarrier_init stands behind the init of {barrier.name}"
                 self.machine.warn("init", says, None)
         private = stmt.src.tensor.name not in self.tensors.shadows
+        view = self.geometry.views[stmt.src.tensor.name]
+        if stmt.bulk:
+            many = check_run(view, event, stmt.src, stmt.dst)
+        else:
+            check_copy(view, event, stmt.src, stmt.dst)
+            many = prod(stmt.src.shape)
         for cta in targets:
-            self._begin_load(self.machine.issue(agent, event, shared=private, cta=cta), stmt)
+            self._clipped[cta, stmt.dst.buffer.name, event.index] = many
+            if many:  # of an empty box nothing is copied
+                flight = self.machine.issue(agent, event, shared=private, cta=cta)
+                self._begin_load(flight, stmt, many)
 
-    def _begin_load(self, flight: Flight, stmt: kir.TmaLoad) -> None:
+    def _begin_load(self, flight: Flight, stmt: kir.TmaLoad, many: int) -> None:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
-        if stmt.bulk:
-            many = check_run(view, event, box, stmt.dst)
-        else:
-            check_copy(view, event, box, stmt.dst)
-            many = prod(box.shape)
-        self._clipped[cta, stmt.dst.buffer.name, event.index] = many
         if stmt.through is not None:
             self.maps.read(flight, stmt.through, view, WRITE_DONE)
         if self._clip(event, box)[0] is not None:
@@ -543,14 +548,14 @@ class Memory:
 
     def store_async(self, agent: Agent, event: Event, stmt: kir.StAsync) -> None:
         """Start to store this thread's part of a fragment in a slot of a CTA of the cluster."""
-        buffer, layout, machine = stmt.dst.buffer, stmt.src.layout, self.machine
+        buffer, layout, machine = stmt.dst.buffer, stored(stmt.src.layout), self.machine
         if machine.kernel.cluster == 1:
             raise Violation("collective", "st.async reaches into a cluster, which has one CTA here")
         threads = 1 if event.elected else kir.WARP * event.team.warps
         if layout.threads != threads:
             says = f"st.async by {threads} threads of a tile dealt to {layout.threads}"
             raise Violation("collective", says)
-        values, deal = register(agent, stmt.src), _deal(agent, event, buffer, layout)
+        values, deal = _kept(agent, event, stmt.src), _deal(agent, event, buffer, layout)
         inside = self.geometry.in_slot(stmt.dst, layout, deal.lo, deal.hi)
         if not inside.size:
             return

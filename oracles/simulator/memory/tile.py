@@ -309,7 +309,7 @@ def _patterns(kernel: kir.Kernel) -> Iterator[Pattern]:
             case kir.CpAsync(kir.Slot(buffer), _, layout):
                 pass
             case kir.StAsync(kir.Slot(buffer), fragment):
-                layout = fragment.layout
+                layout = stored(fragment.layout)
             case kir.Wgmma(_, kir.Slot(buffer)):
                 layout = left_operand(stmt, buffer)
                 spans = [warpgroup((kir.WARP * warp, 0)) for warp in range(0, warps, 4)]
@@ -333,7 +333,7 @@ def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
             case kir.CpAsync(_, _, layout):
                 yield layout
             case kir.StAsync(_, fragment):
-                yield fragment.layout
+                yield stored(fragment.layout)
             case _:
                 pass
 

@@ -27,9 +27,10 @@ from norms import (
 )
 from sample import covering
 
+from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import eq
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.schedule.params import NormParams
@@ -48,7 +49,7 @@ def kernel(fusion: object, params: NormParams, columns: int = 200) -> kir.Kernel
 def test_every_schedule_computes_every_idiom(idiom: str, name: str, columns: int) -> None:
     """Proved, simulated, compared; rows of one, odd ones, and such that fill a tile."""
     params = SCHEDULES[name]
-    if params.load == "cp_async" and columns % 2:
+    if columns % {"cp_async": 2, "bulk": 8}.get(params.load, 1):
         params = replace(params, load="direct", stages=1, prefetch=0, reload=False)
     step = params.lanes * params.vector
     wide = -(-columns // (step * params.cluster)) * step
@@ -73,7 +74,8 @@ def test_every_input_crosses_once_and_every_output(idiom: str, params: NormParam
         match stmt:
             case kir.Load(_, kir.Box(tensor)) | kir.Store(kir.Box(tensor)):
                 crossings[tensor.name] += 1
-            case kir.CpAsync(_, kir.Box(tensor)):  # before the loop, and in it
+            case kir.CpAsync(_, kir.Box(tensor)) | kir.TmaLoad(_, kir.Box(tensor)):
+                # before the loop, and in it
                 crossings[tensor.name] += 1 if crossings[tensor.name] == 0 else 0
             case _:
                 pass
@@ -207,23 +209,6 @@ def test_the_sum_beside_its_norm_is_one_kernel() -> None:
     assert len(launch.kernel.outputs) == 2
 
 
-def test_ctas_of_a_cluster_join_once_a_reduction() -> None:
-    """And at the end, before whose shared memory others read goes away."""
-    waits = [s for s in kernel(softmax(), CLUSTER).walk() if isinstance(s, kir.ClusterWait)]
-    assert len(waits) == 3
-    beside = kernel(layer_norm_dx(), CLUSTER).walk()
-    assert sum(isinstance(s, kir.ClusterWait) for s in beside) == 2
-
-
-@pytest.mark.parametrize(("fusion", "joins"), [(softmax(), 2), (add_rms_norm(), 2)])
-def test_clusters_that_take_several_rows_join_before_a_slot_is_stored_again(
-    fusion: Fusion, joins: int
-) -> None:
-    """Each of two reductions stores behind the join for the other; one alone joins twice."""
-    *_, loop = (s for s in kernel(fusion, CLUSTER_RING).body if isinstance(s, kir.ForLoop))
-    assert sum(isinstance(s, kir.ClusterWait) for s in kir.walk(loop.body)) == joins
-
-
 def test_sixteen_bits_are_computed_for_sixteen_bits() -> None:
     """Maxima of two elements at a time; powers and quotients that are rounded for them."""
     fd = FusionDefinition()
@@ -235,11 +220,45 @@ def test_sixteen_bits_are_computed_for_sixteen_bits() -> None:
     assert "roughly" not in wide.source
 
 
-def test_a_cluster_reads_one_number_a_row_of_each_cta() -> None:
-    """Of what its warps have each CTA has put its own together."""
-    loads = (s for s in kernel(softmax(), CLUSTER_RING).walk() if isinstance(s, kir.Load))
-    far = [s for s in loads if isinstance(s.src, kir.Slot) and s.src.cta is not None]
-    assert {load.dst.layout.registers for load in far} == {1}
+def test_a_cta_sends_one_number_a_row_to_each_cta() -> None:
+    """Of what its warps have it has put its own together."""
+    sends = [s for s in kernel(softmax(), CLUSTER_RING).walk() if isinstance(s, kir.StAsync)]
+    assert {send.src.layout.registers for send in sends} == {1}
+    assert {send.dst.cta for send in sends} == {0, 1}
+
+
+def test_numbers_of_sixteen_bits_are_sent_as_thirty_two() -> None:
+    """What is stored into another CTA has 4 bytes at least; maxima stay what they are."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], "bf16")
+    fd.add_output(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+    (launch,) = launches(fd.fusion(), CLUSTER_RING)
+    sends = [s for s in launch.kernel.walk() if isinstance(s, kir.StAsync)]
+    assert {send.dst.buffer.dtype for send in sends} == {DType.F32}
+    assert not complaints(Case(fd.fusion(), CLUSTER_RING, {"m": 5, "n": 200}, "reals", 0))
+
+
+def test_rows_come_in_bulk(golden: Golden) -> None:
+    """One a tile; elements behind the end of a short one are not read from its slot."""
+    params = NormParams((1, 512), 8, 2, 2, "bulk", "direct", 3, 2, lanes=64)
+    golden.check(text(kernel(softmax(), params)))
+    for columns in (8, 256, 504, 512):
+        for rows in (1, 2, 9):
+            case = Case(softmax(), params, {"m": rows, "n": columns}, "reals", 0)
+            assert not complaints(case)
+
+
+def test_bulk_rows_are_one_a_tile() -> None:
+    """Others are copied by cp.async."""
+    with pytest.raises(ScheduleError, match=r"take one row; use tile=\(1, 256\) and lanes=64"):
+        NormParams((2, 256), 8, 2, 1, "bulk", "direct", 2, 1, lanes=32)
+
+
+def test_rows_of_odd_bytes_are_not_copied_in_bulk() -> None:
+    """They begin at no multiple of 16 bytes."""
+    params = NormParams((1, 512), 8, 2, 2, "bulk", "direct", 3, 2, lanes=64)
+    with pytest.raises(ScheduleError, match='a bulk copy takes 16 bytes .* use load="cp_async"'):
+        kernel(softmax(), params, columns=401)
 
 
 def test_the_first_cta_of_a_cluster_stores_what_all_of_them_have() -> None:

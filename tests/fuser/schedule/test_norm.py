@@ -281,10 +281,13 @@ def test_a_cta_that_has_its_sm_for_itself_copies_rows_ahead() -> None:
 
 
 def test_rows_that_no_cta_holds_have_a_cluster() -> None:
-    """Of as many CTAs as there can be, so that an SM has some of several rows."""
-    assert [default(softmax(), 4096, n).cluster for n in (4096, 32768, 65536)] == [1, 1, 8]
-    assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 1, 8]
-    assert default(layer_norm(), 4096, 65536).tile[0] == 2  # for which weights are loaded once
+    """Of as few CTAs as have rings of two rows; of as many as there can be if there is no ring."""
+    assert [default(softmax(), 4096, n).cluster for n in (4096, 32768, 65536)] == [1, 1, 2]
+    assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 1, 2]
+    few, odd = default(softmax(), 16, 65536), default(softmax(), 4096, 65537, 2)
+    assert [(one.load, one.cluster) for one in (few, odd)] == [("direct", 8)] * 2
+    ring = default(layer_norm(), 4096, 65536)
+    assert (ring.load, ring.cluster, ring.tile, ring.stages) == ("bulk", 4, (1, 16384), 4)
 
 
 DEFAULTS = [

@@ -198,8 +198,8 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "no slots": ("0 slots at byte 0; need >= 1", declared(replace(SA, slots=0))),
     "empty buffer": (r"buffer SA has shape \(64, 0\)", declared(replace(SA, shape=(64, 0)))),
     "odd slots": (
-        "slots of 10 bytes, 10 apart; copies need multiples of 16",
-        declared(replace(SA, shape=(5,))),
+        "slots of 10 bytes, 24 apart; copies need multiples of 16",
+        declared(replace(SA, shape=(5,), pitch=24)),
     ),
     "too much shared memory": (
         "buffer SA ends at byte 409600 of shared memory, a CTA has 232448; use fewer slots",
