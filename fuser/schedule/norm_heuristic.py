@@ -48,9 +48,17 @@ MOST_CTAS = 8
 """CTAs of a cluster.  Source: CUDA C++ Programming Guide, "thread block clusters"."""
 STAGES = 3
 """Slots of a ring, at most, where a CTA has its SM for itself; else two."""
-ENOUGH, FEW = 128, 16
-"""Threads of every SM that rows are to be dealt to, should there be few, while each thread has more
-elements than so many."""
+FEW = (128, 16, 512)
+"""Threads of every SM that few rows are to be dealt to, while each thread has more elements than so
+many, by up to so many threads a row."""
+SINGLE, VECTORS = (1024, 4, 256), (1024, 40, 256)
+"""The same of rows that are read by single elements, or by vectors.  Layer norm, in microseconds,
+by so many threads a row: 59 x 129 by 64 1.50, 16 2.01; 429 x 239 by 64 1.88, 16 2.30; 2000 x 77 by
+32 1.78, 16 1.99; 150 x 2049 by 256 2.51, 512 2.83; by vectors 7123 x 456 by 16 5.41, 8 6.16, but
+2871 x 568 by 32 4.22, 16 3.01; 621 x 4072 by 256 5.45, 128 4.40."""
+LITTLE = 1 << 19
+"""Elements up to which odd rows are read by single elements, however long.  Layer norm of 150 x
+2049: 2.51, by vectors 3.23; of 333 x 5001 6.29 and 5.34."""
 MOST_HELD = 144
 """Registers for elements of long rows, from which on the assembler spills: of 160 28 bytes."""
 BASE, MORE, STEP = 24, 16, 8
@@ -98,10 +106,11 @@ def default_norm_params(
     words = max(sum(map(_words, reads)), 0.5)
     most = WEIGHED if weights else SHARE
     cluster = MOST_CTAS if columns * words > most else 1
-    narrow = aligned < 16 and columns < SHORT
+    tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
+    narrow = aligned < 16 and (columns < SHORT or columns * tiles < LITTLE)
     rows = _Rows(
         columns=min(-(-columns // cluster), int(2 * SHARE / words)),
-        tiles=prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows),
+        tiles=tiles,
         vector=max(1, (aligned if narrow else 16) // max(widest, 2)),
         widest=widest,
         nbytes=sum(one.tv.dtype.nbytes for one in reads),
@@ -143,8 +152,11 @@ class _Rows:
             wide = self.columns + -self.columns % (lanes * self.vector)
             held = wide // lanes
             last = lanes == MOST or lanes * self.vector >= self.columns
-            few = self.tiles * self.cluster * lanes < SM_90A.sms * ENOUGH
-            few = few and held > FEW and lanes < MOST // 2
+            few = any(
+                self.tiles * self.cluster * lanes < SM_90A.sms * enough and held > most
+                for enough, most, up_to in (FEW, SINGLE if self.vector == 1 else VECTORS)
+                if lanes < up_to
+            )
             near = lanes * self.vector < min(SECTOR // self.widest, self.columns // 5)
             much = held > (HELD if lanes >= THREADS else SHARED)
             if not last and (much or few or near or (self.apart and lanes < THREADS)):
