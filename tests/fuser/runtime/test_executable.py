@@ -8,7 +8,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.runtime import executable
 from fuser.runtime.executable import Executable, device_present
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import NormParams, PointwiseParams
 from fuser.schedule.shape_class import CallClass, Choices, ShapeClass
 
 FAMILIES = {
@@ -54,6 +54,40 @@ def test_every_family_computes_what_torch_computes(family: str, shape: tuple[int
         want = torch.nn.functional.gelu(x.double() * 1.5 + bias.double())
         torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-5)
         assert torch.equal(above, x > 0.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cluster", [2, 4, 8])
+@pytest.mark.parametrize("columns", [256, 1000, 1024])
+@pytest.mark.parametrize("rows", [1, 7, 5000])
+def test_rows_of_clusters_come_in_bulk(cluster: int, columns: int, rows: int) -> None:
+    """Fewer than there are slots, and many for each; the last CTAs may have no column."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.softmax(fd.define_tensor(["m", "n"], "bf16"), [1]))
+    wide = max(1024 // cluster, 256)
+    lanes = wide // 8
+    params = NormParams(
+        (1, wide), 8, lanes // 32, 2, "bulk", "direct", 2, 1, lanes=lanes, cluster=cluster
+    )
+    given = torch.randn(rows, columns, device="cuda").bfloat16()
+    (got,) = Executable(fd.fusion(), params)(given)
+    torch.testing.assert_close(got.double(), given.double().softmax(1), rtol=2**-7, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_as_many_clusters_are_launched_as_run_at_once() -> None:
+    """The others would begin when those have ended."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.softmax(fd.define_tensor(["m", "n"], "bf16"), [1]))
+    params = NormParams((1, 8192), 8, 8, 1, "bulk", "direct", 8, 7, lanes=256, cluster=8)
+    run = Executable(fd.fusion(), params)
+    given = torch.randn(4096, 65536, device="cuda").bfloat16()
+    run(given)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    ((kernel,),) = (call.kernels for call in run._calls.values())
+    launched = kernel._shape[0]
+    assert launched % 8 == 0
+    assert 0 < launched <= sms  # one CTA fills an SM's shared memory
 
 
 @pytest.mark.gpu
