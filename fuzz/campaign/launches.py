@@ -157,7 +157,9 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     count = max(trips, 1)
     extents = [1] * len(tile)
     extents[-1] = max(even, (tile[-1] - 1) // even * even)
-    if isinstance(launch.params, PointwiseParams) and launch.params.load == "bulk":
+    rows_of = launch.params if isinstance(launch.params, NormParams) else None
+    runs = isinstance(launch.params, PointwiseParams) and launch.params.load == "bulk"
+    if runs and rows_of is None:
         part = max(even, (tile[0] // 2 - 1) // even * even)
         extents[0] = trips * tile[0] + part  # whole ones, and part of another
     elif len(tile) == 1:
@@ -170,17 +172,18 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
         across *= whole // tile[-2]
         extents[-2] = whole - down if down < whole else whole
         extents[0] += (count - 1) * (whole if len(tile) == 2 else 1)
-    if isinstance(launch.params, NormParams):  # whole rows fit a tile, or fill it
-        columns = launch.params.columns
-        fills = eq(Var(f"n{len(tile) - 1}"), columns) in kernel.requires
-        extents[-1] = columns if fills else min(extents[-1], columns)
-        if kernel.cluster > 1:  # a tile each
+    ctas = kernel.cluster
+    if rows_of is not None:  # whole rows fit a tile, or fill it
+        fills = eq(Var(f"n{len(tile) - 1}"), rows_of.columns) in kernel.requires
+        extents[-1] = rows_of.columns if fills else min(extents[-1], rows_of.columns)
+        if ctas > 1 and not any(isinstance(stmt, kir.ForLoop) for stmt in kernel.body):
             tiles = -(-extents[-2] // tile[-2]) * (count if len(tile) > 2 else 1)
-            return Launch(tiles * kernel.cluster, _dense(kernel, extents, {}))
+            return Launch(tiles * ctas, _dense(kernel, extents, {}))  # a tile each
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
-        return Launch(across + 1, params, blocks=(across,))
-    return Launch(across, params)
+        last = range(across * ctas, (across + 1) * ctas)
+        return Launch((across + 1) * ctas, params, blocks=tuple(last))
+    return Launch(across * ctas, params)
 
 
 def _counted(kernel: kir.Kernel, params: dict[str, int]) -> dict[str, int]:

@@ -85,7 +85,9 @@ def representative(family: str) -> Case:
         if family == "norm-bulk/direct":
             schedule = replace(schedule, load="bulk", stages=3, prefetch=2)
         if family == "norm-cluster/direct":
-            schedule = replace(schedule, tile=(1, 128), vector=2, ctas_per_sm=None, cluster=2)
+            schedule = replace(
+                schedule, tile=(1, 128), vector=2, cluster=2, load="bulk", stages=2, prefetch=1
+            )
         fd = FusionDefinition()
         x = fd.define_tensor([-1, -1], "bf16", contiguity=[False, True])
         most = fd.ops.max(x, [1])

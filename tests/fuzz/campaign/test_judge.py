@@ -14,6 +14,7 @@ from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, compiled, to_text
+from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import POINTWISE_FAMILIES
 from oracles.simulator import simulate as simulator
 from oracles.simulator.simulate import Launch, simulate
@@ -96,6 +97,17 @@ def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -
         assert made.params["n1"] <= 64
         assert rows == max(trips, 1)
     assert made.grid == (1 if trips else 2)
+    assert simulate(launch.kernel, made).status is Status.PASS
+
+
+@pytest.mark.parametrize("family", NORM_FAMILIES)
+@pytest.mark.parametrize("trips", [0, 1, 2, 19])
+def test_a_made_up_launch_gives_a_cta_that_many_rows(family: str, trips: int) -> None:
+    """A cluster, too, where it takes several; it was given one, and its slots were used once."""
+    (launch,) = compiled(representative(family)).launches
+    made = with_trips(launch, trips)
+    assert made.params["n0"] == max(trips, 1)
+    assert made.grid == launch.kernel.cluster * (1 if trips else 2)
     assert simulate(launch.kernel, made).status is Status.PASS
 
 
