@@ -34,10 +34,10 @@ from fuser.fusion.definition import TensorView
 from fuser.runtime.executable import Executable, device_present
 from fuzz.campaign.child import LIMIT_S, Lost, Probed
 from fuzz.campaign.environment import machine, versions
-from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
+from fuzz.campaign.values import compared
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import POISON, Case, Value, compiled, from_text, inputs, output_specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled

@@ -168,7 +168,7 @@ def _draw(case: Case, bad: list[Record], console: Console) -> None:
         console.print(Text(f"{number:>4}  {line}", style="red" if number in marked else ""))
     if first.witness:
         console.print(Text("\n" + lanes.text(loads(first.witness), width=max(console.width, 60))))
-    if any(record.kind == "value" for record in bad):
+    if any(record.kind == "value" and record.oracle != "ptx" for record in bad):
         for picture in pictures(case):
             console.print(picture)
 

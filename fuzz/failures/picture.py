@@ -10,8 +10,9 @@ from rich.text import Text
 from fuser.pipeline import Launch
 from fuser.runtime.binding import bind
 from fuser.schedule.matmul import MatmulTiling
-from fuzz.campaign.judge import POLICY, partials
+from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
+from fuzz.campaign.values import partials
 from fuzz.cases.case import Case, compiled, inputs, specs
 from oracles.differential import wrong_elements
 from oracles.reference.evaluate import evaluate

@@ -14,7 +14,7 @@ from fuser.errors import CompileError
 from fuser.pipeline import Program
 from fuser.runtime.nvrtc import DEVICE, compile_ptx
 from fuzz.cases.case import Case, compiled
-from fuzz.ptx.cases import judge_case
+from fuzz.ptx.cases import Planted, judge_case
 from oracles.verdict import Status
 
 
@@ -79,10 +79,11 @@ def found_by(fault: Fault, cases: list[tuple[Case, Program]], folder: Path) -> i
     Cases whose text the fault leaves as it is are not run.
     """
     device = fault.folder(folder)
+    planted = Planted(cuda=fault.printed, device=device)
     for number, (case, program) in enumerate(cases):
         if not changes(fault, program, device):
             continue
-        judged = judge_case(case, program=program, cuda=fault.printed, device=device)
+        judged = judge_case(case, program=program, planted=planted)
         if judged.status is Status.FAIL:
             return number
     return None

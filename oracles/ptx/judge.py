@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oracles.ptx.clocks import LimitError
 from oracles.ptx.gates import Gates, unsupported
 from oracles.ptx.launch import Launch
-from oracles.ptx.machine import LimitError, Machine
+from oracles.ptx.machine import WORK, Machine
 from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import prepare
 from oracles.verdict import Status, Verdict
@@ -51,8 +52,11 @@ def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
     return run(text, launch, seed=seed).verdict
 
 
-def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
-    """Return the verdict of `judge`, and what else is known of the values."""
+def run(text: str, launch: Launch, *, seed: int = 0, work: int = WORK) -> Outcome:
+    """Return the verdict of `judge`, and what else is known of the values.
+
+    A launch that takes more `work` (`machine.BLOCK`) is unknown; the same on every machine.
+    """
     try:
         program = prepare(text, launch.entry)
     except PtxError as error:
@@ -64,12 +68,13 @@ def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
     gates = Gates(m)
     reason = ""
     try:
-        m.run(gates)
+        m.run(gates, work)
         m.stuck()
     except LimitError as error:
         reason = str(error)
     gates.engines.finish()
     m.keep()
+    m.close()
     findings = tuple(m.findings.values())
     checked = m.claims + m.shared.checked + m.glob.checked
     status = Status.UNKNOWN if reason or not checked else Status.PASS

@@ -25,8 +25,9 @@ from fuser.runtime.binding import bind
 from fuzz.bench.sensitivity.computation import Computation, Fault, stored
 from fuzz.bench.sensitivity.faults import KINDS, faults, places
 from fuzz.bench.sensitivity.rules import OURS, RULES, Rule, Wanted, wanted
-from fuzz.campaign.judge import POLICY, partials
+from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
+from fuzz.campaign.values import partials
 from fuzz.cases.case import Case, compiled, inputs, specs
 from oracles.reference.estimate import EPS, TINY
 from oracles.reference.evaluate import evaluate

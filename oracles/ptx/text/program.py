@@ -296,12 +296,12 @@ def _ends(block: Block) -> bool:
     return ins.name in (*_LEAVE, "bra")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _parsed(text: str) -> Module:
     return parse(text)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def prepare(text: str, name: str = "") -> Program:
     """Return the program of a kernel; the only entry where no name is given."""
     module = _parsed(text)

@@ -23,7 +23,7 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import Partial
-from fuzz.campaign.judge import partials
+from fuzz.campaign.values import partials
 from fuzz.cases.case import Case, Kind
 from fuzz.kernels.fusions import gated
 from oracles.assembler import judge_log

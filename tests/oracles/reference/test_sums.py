@@ -15,7 +15,7 @@ from reference_products import TORCH_OF, drawn, product
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.campaign.judge import compared, partials
+from fuzz.campaign.values import compared, partials
 from fuzz.cases.case import Case
 from oracles.differential import compare
 from oracles.reference.estimate import TORCH

@@ -9,8 +9,9 @@ from blocks import BLOCKS, ran, small
 
 from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
-from fuzz.campaign.judge import blamed, judge_values
+from fuzz.campaign.judge import judge_values
 from fuzz.campaign.recorder import Recorder
+from fuzz.campaign.values import blamed
 from fuzz.cases.case import compiled, to_text
 
 
