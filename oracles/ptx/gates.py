@@ -43,6 +43,8 @@ class Gates:
                 warp.shuffle(m, block, ins, g)
             case "vote":
                 warp.vote(m, block, ins, g)
+            case "match":
+                warp.match(m, block, ins, g)
             case "redux":
                 warp.redux(m, block, ins, g)
             case "elect":
@@ -136,7 +138,7 @@ def check(ins: Instruction) -> None:
             sync.check(ins)
         case "membar":
             return
-        case "shfl" | "vote" | "redux":
+        case "shfl" | "vote" | "match" | "redux":
             warp.check(ins)
         case "st" if "async" in ins.mods:
             engines.check(ins)
