@@ -432,7 +432,9 @@ def to_bf16(x: Values, mode: str = "rn") -> Values:
 def to_tf32(x: Values, mode: str) -> Values:
     """f32 to the bits of tf32, the upper 19 of a word; `rna` takes ties away from zero."""
     bits = np.asarray(x, F4).view(U4)
-    up = {"rna": U4(0x1000), "rn": U4(0xFFF) + ((bits >> U4(13)) & U4(1)), "rz": U4(0)}[mode]
+    up: Values = {"rna": U4(0x1000), "rn": U4(0xFFF) + ((bits >> U4(13)) & U4(1)), "rz": U4(0)}[
+        mode
+    ]
     near = np.where(np.isinf(x), bits, bits + up) & U4(0xFFFFE000)
     return np.where(np.isnan(x), U4(0x7FFFFFFF), near)
 
