@@ -37,13 +37,13 @@ from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
-from fuzz.campaign.values import compared
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import POISON, Case, Value, compiled, from_text, inputs, output_specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, CannotWrite, Command
+from fuzz.values import compared
 from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3

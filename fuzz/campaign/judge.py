@@ -25,11 +25,11 @@ from fuzz.campaign.child import DRAWING, account
 from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import FAILED, Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.campaign.values import blamed, compared, partials
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.ptx.cases import Execution
+from fuzz.values import blamed, compared, partials
 from oracles.assembler import judge_log
 from oracles.prover.prove import prove, witness, witness_trips
 from oracles.ptx.judge import NAME as PTX

@@ -13,9 +13,9 @@ from fuser.pipeline import Program
 from fuser.runtime.binding import bind
 from fuser.runtime.nvrtc import DEVICE, compile_ptx
 from fuzz.campaign.launches import Call, calls
-from fuzz.campaign.values import compared
 from fuzz.cases.case import Case, compiled, inputs, specs
 from fuzz.ptx.launches import launch_of, left_over
+from fuzz.values import compared
 from oracles.ptx.judge import NAME, Outcome, run
 from oracles.ptx.launch import Buffer
 from oracles.ptx.machine import WORK

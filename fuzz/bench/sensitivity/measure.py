@@ -27,8 +27,8 @@ from fuzz.bench.sensitivity.faults import KINDS, faults, places
 from fuzz.bench.sensitivity.rules import OURS, RULES, Rule, Wanted, wanted
 from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
-from fuzz.campaign.values import partials
 from fuzz.cases.case import Case, compiled, inputs, specs
+from fuzz.values import partials
 from oracles.reference.estimate import EPS, TINY
 from oracles.reference.evaluate import evaluate
 from oracles.simulator import simulate

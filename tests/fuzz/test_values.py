@@ -11,8 +11,8 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuzz.campaign.judge import judge_values
 from fuzz.campaign.recorder import Recorder
-from fuzz.campaign.values import blamed
 from fuzz.cases.case import compiled, to_text
+from fuzz.values import blamed
 
 
 def broken(launch: Launch, op: str, other: str) -> Launch:
