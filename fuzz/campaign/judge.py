@@ -10,7 +10,7 @@ it read.  Last, what no other judge fails is executed as PTX (`fuzz.ptx`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,12 +28,11 @@ from fuzz.campaign.recorder import Recorder
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
-from fuzz.ptx.cases import Execution
+from fuzz.ptx.cases import Execution, Run
 from fuzz.values import blamed, compared, partials
 from oracles.assembler import judge_log
 from oracles.prover.prove import prove, witness, witness_trips
 from oracles.ptx.judge import NAME as PTX
-from oracles.ptx.judge import Outcome
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
@@ -197,28 +196,34 @@ def judge_ptx(recorder: Recorder, case: Case, program: Program, seconds: float) 
 def _executed(recorder: Recorder, case: Case, program: Program, at: str) -> bool:
     """Execute a call as PTX and compare; tell whether all is right.
 
-    Its order is late at the case's own launch; at others it is drawn.
+    Engines are late at the case's own launch, and its events compared with the Kernel IR's; at
+    others the order is drawn.
     """
     made: list[Execution] = []
+    own = at == "own launch"
 
     def bound() -> Verdict:
-        seed = 0 if at == "own launch" else case.seed
-        made.append(Execution(case, program, seed=seed, work=PTX_WORK))
+        seed = 0 if own else case.seed
+        made.append(Execution(case, program, seed=seed, work=PTX_WORK, refined=own))
         return Verdict("build", Status.PASS, 1)
 
     recorder.ask("build", f"launch at {at}", bound, part="inputs")
     for execution in made:
-        for name, run in execution.launches():
-            verdict = recorder.ask(PTX, f"{name} {at}", partial(_of_order, run))
+        for run in execution.launches():
+            verdict = recorder.ask(PTX, f"{run.name} {at}", partial(_of_order, run))
             if verdict is None or verdict.status is not Status.PASS:
                 return False
+            if own:
+                verdict = recorder.ask(PTX, f"{run.name} refinement", run.refinement)
+                if verdict is None or verdict.status is Status.FAIL:
+                    return False
         verdict = recorder.ask(PTX, at, execution.values)
         return verdict is not None and verdict.status is not Status.FAIL
     return False
 
 
-def _of_order(run: Callable[[], Outcome]) -> Verdict:
-    return run().verdict
+def _of_order(run: Run) -> Verdict:
+    return run.order().verdict
 
 
 def _in_time(some: Iterable[T], seconds: float) -> Iterator[T]:

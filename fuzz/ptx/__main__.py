@@ -58,7 +58,7 @@ class Tally:
         judged = judge_case(case, program=program, seed=order)
         self.seconds.append(time.process_time() - start)
         self.answers[judged.status.value] += 1
-        self.launches += len(judged.kernels)
+        self.launches += len(judged.reached)
         for one in judged.kernels:
             if one.status is Status.UNSUPPORTED:
                 self.missing.update(one.reason.split(", "))

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import torch
 
+from fuser.expr import Expr
 from fuser.pipeline import Program
 from fuser.runtime.binding import bind
+from fuser.runtime.kernel_launch import values_of
 from fuser.runtime.nvrtc import DEVICE, compile_ptx
 from fuzz.campaign.launches import Call, calls
 from fuzz.cases.case import Case, compiled, inputs, specs
 from fuzz.ptx.launches import launch_of, left_over
+from fuzz.ptx.refinement import refines
 from fuzz.values import compared
 from oracles.ptx.judge import NAME, Outcome, run
 from oracles.ptx.launch import Buffer
@@ -36,6 +39,15 @@ class Planted:
 NOTHING = Planted()
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A kernel that is launched: what executes and judges it, and what compares its events then."""
+
+    name: str
+    order: Callable[[], Outcome]
+    refinement: Callable[[], Verdict]
+
+
 class Execution:
     """A call of a case: its launches, one after the other, over one memory.
 
@@ -48,6 +60,8 @@ class Execution:
         allows.
     work : int
         What a launch may take, or else is unknown.
+    refined : bool
+        Whether the events of its threads are to be compared with the Kernel IR.
     planted : Planted
         Faults.
     """
@@ -59,29 +73,40 @@ class Execution:
         *,
         seed: int = 0,
         work: int = WORK,
+        refined: bool = True,
         planted: Planted = NOTHING,
     ) -> None:
         self._case, self._seed, self._work, self._planted = case, seed, work, planted
+        self._refined = refined
         self._given = inputs(case)
         bindings = bind(program, specs(case), sms=1 + case.seed % 4)
         made, self._memory = calls(case, self._given, program, bindings)
         self._launches = list(zip(made, (one.source for one in program.launches), strict=True))
         self._counters: dict[str, Buffer] = {}
 
-    def launches(self) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-        """Yield the name of each kernel that is launched, and what executes and judges it."""
+    def launches(self) -> Iterator[Run]:
+        """Yield the kernels that are launched, each to be executed before the next."""
         for call, source in self._launches:
             if call.launch is not None:
-                yield call.kernel.name, partial(self._run, call, source)
+                yield Run(call.kernel.name, partial(self._order, call, source), self._refinement)
 
-    def _run(self, call: Call, source: str) -> Outcome:
+    def _order(self, call: Call, source: str) -> Outcome:
         planted = self._planted
         text = planted.ptx(compile_ptx(planted.cuda(source), device=planted.device))
         launch = launch_of(call, self._counters, few=self._seed % 3 == 2)
-        outcome = run(text, launch, seed=self._seed, work=self._work)
+        outcome = run(text, launch, seed=self._seed, work=self._work, logged=self._refined)
+        self._latest = call, outcome.log
         drawn = frozenset(f"{call.kernel.name}.{name}" for name in call.kernel.counters)
         verdict = _with_counters(outcome.verdict, left_over(self._counters, drawn))
         return replace(outcome, verdict=verdict)
+
+    def _refinement(self) -> Verdict:
+        call, log = self._latest
+        assert call.launch is not None, "launches of nothing are left out"
+        if log is None:
+            return Verdict(NAME, Status.UNSUPPORTED, 0, reason="the PTX is not modelled")
+        values = values_of(call.kernel, call.launch.grid, call.launch.params)
+        return refines(call.kernel, {var: _number(n) for var, n in values.items()}, log)
 
     def values(self) -> Verdict:
         """Compare what all launches have left with the reference."""
@@ -92,7 +117,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is said of a case: of the order in each kernel, and of its values."""
+    """What is said of a case: of the order and the events of each kernel, and of its values."""
 
     kernels: tuple[Verdict, ...]
     values: Verdict
@@ -114,18 +139,26 @@ def judge_case(
     """Compile a case's kernels to PTX, execute its launches, compare what they leave."""
     execution = Execution(case, program or compiled(case), seed=seed, planted=planted)
     outcomes: list[Outcome] = []
-    for _, judge in execution.launches():
-        outcomes.append(judge())
-        if outcomes[-1].verdict.status is not Status.PASS:
+    verdicts: list[Verdict] = []
+    for one in execution.launches():
+        outcomes.append(one.order())
+        verdicts.append(outcomes[-1].verdict)
+        if verdicts[-1].status is not Status.PASS:
             break
-    verdicts = tuple(one.verdict for one in outcomes)
+        verdicts.append(one.refinement())
     if any(one.status is not Status.PASS for one in verdicts):
         reason = "not compared: a kernel is not passed"
         values = Verdict(NAME, Status.UNKNOWN, 0, reason=reason)
     else:
         values = execution.values()
     approximate = sorted({name for one in outcomes for name in one.approximate})
-    return Judged(verdicts, values, tuple(approximate), tuple(one.reached for one in outcomes))
+    reached = tuple(one.reached for one in outcomes)
+    return Judged(tuple(verdicts), values, tuple(approximate), reached)
+
+
+def _number(value: Expr) -> int:
+    assert isinstance(value, int), f"{value} is no number"
+    return value
 
 
 def _with_counters(verdict: Verdict, left: list[str]) -> Verdict:

@@ -83,6 +83,7 @@ class Gates:
                 m.find("exit", f"{len(g)} threads execute trap")
                 m.leave(g)
             case "griddepcontrol":
+                m.note(g, "griddepcontrol", mods[0])
                 if "wait" in mods and m.before >= 0:
                     m.clocks.learn(g, m.before, m.clocks.now, (0, 1, 2))
                 m.go(block.after, g)

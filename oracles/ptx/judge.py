@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from oracles.ptx.clocks import LimitError
 from oracles.ptx.gates import Gates, unsupported
 from oracles.ptx.launch import Launch
+from oracles.ptx.log import Log
 from oracles.ptx.machine import WORK, Machine
 from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import prepare
@@ -21,12 +22,13 @@ class Outcome:
 
     `approximate` names instructions whose results the ISA leaves open within a bound: values behind
     them are near, not exact.  `reached` has the lines of the synchronising instructions that some
-    thread executed.
+    thread executed; `log` has the events of each thread, where they were asked for.
     """
 
     verdict: Verdict
     approximate: tuple[str, ...] = ()
     reached: frozenset[int] = frozenset()
+    log: Log | None = None
 
 
 def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
@@ -52,10 +54,13 @@ def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
     return run(text, launch, seed=seed).verdict
 
 
-def run(text: str, launch: Launch, *, seed: int = 0, work: int = WORK) -> Outcome:
+def run(
+    text: str, launch: Launch, *, seed: int = 0, work: int = WORK, logged: bool = False
+) -> Outcome:
     """Return the verdict of `judge`, and what else is known of the values.
 
-    A launch that takes more `work` (`machine.BLOCK`) is unknown; the same on every machine.
+    A launch that takes more `work` (`machine.BLOCK`) is unknown; the same on every machine.  With
+    `logged` the outcome has what each thread executed.
     """
     try:
         program = prepare(text, launch.entry)
@@ -65,6 +70,7 @@ def run(text: str, launch: Launch, *, seed: int = 0, work: int = WORK) -> Outcom
     if missing:
         return Outcome(Verdict(NAME, Status.UNSUPPORTED, 0, reason=", ".join(missing)))
     m = Machine(program, launch, seed)
+    m.log = Log() if logged else None
     gates = Gates(m)
     reason = ""
     try:
@@ -81,4 +87,4 @@ def run(text: str, launch: Launch, *, seed: int = 0, work: int = WORK) -> Outcom
     if findings:
         status = Status.FAIL
     verdict = Verdict(NAME, status, checked, findings, reason)
-    return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached))
+    return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached), m.log)

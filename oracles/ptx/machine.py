@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from oracles.ptx.clocks import NEVER, Clocks, LimitError
 from oracles.ptx.launch import Launch, Pointer, Scalar, TensorMap
+from oracles.ptx.log import Log, Word
 from oracles.ptx.memory import Space
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
@@ -71,6 +72,7 @@ class Machine:
         self.line = 0
         self.reached: set[int] = set()
         """Lines of the gates that were executed."""
+        self.log: Log | None = None
         self.shared_window = np.uint64(SHARED_WINDOW)
         self.local_window = np.uint64(LOCAL_WINDOW)
         self.param_window = np.uint64(PARAM_WINDOW)
@@ -121,6 +123,7 @@ class Machine:
             if one.space == "shared" and not one.nbytes:
                 at = -(-at // one.align) * one.align
                 self.symbols[one.name] = np.uint64(at)
+        self.dynamic = at
         self.shared_end = at + launch.shared
         self.shared_bytes = -(-self.shared_end // 1024) * 1024
         self.local_bytes = -(-max(local, 1) // 16) * 16
@@ -501,6 +504,20 @@ class Machine:
         self.line = line
         self.clocks.tick()
         self.lines.append(line)
+
+    def note(self, g: Ints, *words: Word, values: tuple[Ints, ...] = ()) -> None:
+        """Log an event of threads, where there is a log."""
+        if self.log is not None and len(g):
+            self.log.add(g, self.line, words, values)
+
+    def shared_place(self, g: Ints, place: Ints) -> tuple[Ints, Ints]:
+        """Return for places the rank of their CTA, -1 for a thread's own, and the bytes in it.
+
+        These count from the beginning of dynamic shared memory.
+        """
+        owner = place // self.shared_bytes
+        rank = np.where(owner == self.cta[g], -1, owner % self.cluster)
+        return rank, place % self.shared_bytes - self.dynamic
 
     def name(self, thread: int) -> str:
         """Name a thread."""

@@ -148,6 +148,7 @@ def active(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
 def join(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
     """Join the lanes of a mask, and what they did before (bar.warp.sync)."""
     g = m.whole_warps(block, g, ins.operands[0])
+    m.note(g, "warp sync")
     for warp in np.unique(m.warp[g]):
         who = g[m.warp[g] == warp]
         m.clocks.row[who] = m.clocks.released(who)
