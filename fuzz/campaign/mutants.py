@@ -45,7 +45,13 @@ from oracles.prover.prove import prove, witness_trips
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
-OPERATIONS = ("operations f32", "operations f64", "operations i32", "reductions f32")
+OPERATIONS = (
+    "operations f32",
+    "operations f64",
+    "operations bf16",
+    "operations i32",
+    "reductions f32",
+)
 """Cases beside those of families: all operations of a type, so that none is left to chance."""
 REFUSED = "refused"
 """Kind of failure of a representative that the compiler does not take."""

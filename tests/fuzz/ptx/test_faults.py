@@ -74,6 +74,7 @@ def test_a_fault_is_found(name: str, family: str, tmp_path: Path) -> None:
         ("constant of gelu", "operations f32"),
         ("less or equal in lt", "operations i32"),
         ("sub the other way", "operations f64"),
+        ("bf16 is cut off", "operations bf16"),
         ("minimum drops NaN", "operations f32"),
         ("maximum is minimum", "reductions f32"),
     ],
