@@ -66,7 +66,12 @@ FAULTS = (
     Fault("no wgmma wait", "wgmma.cuh", "wgmma.wait_group.sync.aligned %0;", ""),
     Fault("descriptor one off", "wgmma.cuh", "/ 16 + block", "/ 16 + 1 + block"),
     Fault("swizzle of another row", "slot.cuh", "line * BYTES / 128", "(line + 1) * BYTES / 128"),
-    Fault("shuffle of another lane", "reduce.cuh", "__shfl_xor_sync", "__shfl_down_sync"),
+    Fault(
+        "shuffle of another lane",
+        "reduce.cuh",
+        "__shfl_xor_sync(0xffffffffu, x[0]",
+        "__shfl_down_sync(0xffffffffu, x[0]",
+    ),
     Fault("one iteration more", "", "; k < ", "; k <= "),
     Fault("one tile more", "", "; int64(n) * ", "; -1 + int64(n) * "),
 )

@@ -1,8 +1,6 @@
-"""Kernels of Triton's tutorials before the judge of PTX: compiled for sm_90, without a GPU.
+"""Kernels of Triton's tutorials, compiled for sm_90 without a GPU, with a launch of each.
 
-`python -m fuzz.ptx.triton` needs Triton (`pip install triton`).  Each kernel is executed as it is,
-in three orders, its values compared; then without each of its synchronising instructions, or with
-one weakened.
+Needs Triton; only `tutorials` imports it, and only where that is there.
 
 Source: Triton's tutorials 01 (vector addition), 02 (fused softmax), 03 (matrix multiplication), 05
 (layer norm), 09 (matmul with tensor descriptors), in the order of `examples`.
@@ -10,30 +8,20 @@ Source: Triton's tutorials 01 (vector addition), 02 (fused softmax), 03 (matrix 
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import click
 import numpy as np
 import triton
 import triton.language as tl
-from rich.console import Console
-from rich.table import Table
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fuzz.exit_code import CLEAN, FAILED, Command
 from oracles.ptx.judge import run
 from oracles.ptx.launch import Argument, Buffer, Launch, Pointer, Scalar, TensorMap
-from oracles.ptx.text.mutants import mutants
-from oracles.ptx.text.program import prepare
 from oracles.verdict import Finding, Status, Verdict
 
 TARGET = GPUTarget("cuda", 90, 32)
-ORDERS = range(3)
 ALIGNED = 16
 """What pointers (in bytes) and even numbers are known to be multiples of."""
 
@@ -279,39 +267,3 @@ def examples() -> Iterator[Example]:
     for name, array in (("a", a), ("b", b)):
         found.launch.buffers[name] = Buffer(name, array.view(np.uint8).reshape(-1).copy())
     yield found
-
-
-@click.command(cls=Command)
-@click.option(
-    "--write",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder for the PTX of each.",
-)
-def main(write: Path | None) -> None:
-    """Judge the kernels, right and with each synchronising instruction left out or weakened."""
-    table = Table("kernel", "instructions", "verdict", "CPU s", "mutants killed", "survive")
-    good = True
-    for one in examples():
-        if write:
-            name = one.name.replace(" ", "_")
-            (write / f"{name}.ptx").write_text(one.text, encoding="utf-8")
-        start = time.process_time()
-        said = [one.judged(one.text, seed) for seed in ORDERS]
-        seconds = (time.process_time() - start) / len(ORDERS)
-        worst = next((v for v in said if v.status is not Status.PASS), said[0])
-        good &= worst.status is Status.PASS
-        alive, many = [], 0
-        for mutant in mutants(one.text):
-            many += 1
-            if all(one.judged(mutant.text, seed).status is Status.PASS for seed in ORDERS):
-                alive.append(f"{mutant.change} {mutant.opcode}, line {mutant.line}")
-        size = len(prepare(one.text).instructions())
-        said_ = str(worst) if worst.status is not Status.PASS else "pass"
-        killed = f"{many - len(alive)} of {many}"
-        table.add_row(one.name, str(size), said_, f"{seconds:.2f}", killed, "; ".join(alive))
-    Console(width=160).print(table)
-    sys.exit(CLEAN if good else FAILED)
-
-
-if __name__ == "__main__":
-    main()

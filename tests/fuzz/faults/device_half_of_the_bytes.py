@@ -16,7 +16,20 @@ T2 = fd.ops.add(T0, T1)
 fd.add_output(T2)
 fusion = fd.fusion()
 
-params = PointwiseParams(tile=(1, 32), vector=1, warps=1, ctas_per_sm=None, load="tma", store="direct", stages=1, prefetch=0, warp_specialized=False, flat=False, transpose=False, overlay=False)
+params = PointwiseParams(
+    tile=(1, 32),
+    vector=1,
+    warps=1,
+    ctas_per_sm=None,
+    load="tma",
+    store="direct",
+    stages=1,
+    prefetch=0,
+    warp_specialized=False,
+    flat=False,
+    transpose=False,
+    overlay=False,
+)
 case = Case(fusion, params, extents={"i1": 1}, kind="integers", seed=0, gap=0, offset=0)
 
 

@@ -16,7 +16,20 @@ T3 = fd.ops.min(T2, dims=[1])
 fd.add_output(T3)
 fusion = fd.fusion()
 
-params = PointwiseParams(tile=(1, 32), vector=1, warps=1, ctas_per_sm=None, load="direct", store="direct", stages=1, prefetch=0, warp_specialized=False, flat=False, transpose=False, overlay=False)
+params = PointwiseParams(
+    tile=(1, 32),
+    vector=1,
+    warps=1,
+    ctas_per_sm=None,
+    load="direct",
+    store="direct",
+    stages=1,
+    prefetch=0,
+    warp_specialized=False,
+    flat=False,
+    transpose=False,
+    overlay=False,
+)
 case = Case(fusion, params, extents={"i0": 1}, kind="integers", seed=0, gap=0, offset=0)
 
 

@@ -15,7 +15,27 @@ T2 = fd.ops.sub(T0, T1)
 fd.add_output(T2)
 fusion = fd.fusion()
 
-params = NormParams(tile=(1, 64), vector=1, warps=2, ctas_per_sm=None, load="direct", store="direct", stages=1, prefetch=0, warp_specialized=False, flat=False, transpose=False, overlay=False, lanes=64, recompute=False, resident=1, reload=False, hold=False, cluster=1, slide=False)
+params = NormParams(
+    tile=(1, 64),
+    vector=1,
+    warps=2,
+    ctas_per_sm=None,
+    load="direct",
+    store="direct",
+    stages=1,
+    prefetch=0,
+    warp_specialized=False,
+    flat=False,
+    transpose=False,
+    overlay=False,
+    lanes=64,
+    recompute=False,
+    resident=1,
+    reload=False,
+    hold=False,
+    cluster=1,
+    slide=False,
+)
 case = Case(fusion, params, extents={"i1": 1}, kind="integers", seed=0, gap=0, offset=0)
 
 

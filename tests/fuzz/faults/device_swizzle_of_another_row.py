@@ -11,12 +11,37 @@ from fuzz.cases.case import Case
 fd = FusionDefinition()
 T0 = fd.define_tensor(shape=["i0", "i1"], dtype="bf16")
 T1 = fd.define_tensor(shape=["i2", "i1"], dtype="bf16")
-T2 = fd.ops.fused_multiply_sum(T0, T1, axes=[2], axis_mapping=[[0, -1, 1], [-1, 0, 1]], dtype="bf16")
+T2 = fd.ops.fused_multiply_sum(
+    T0, T1, axes=[2], axis_mapping=[[0, -1, 1], [-1, 0, 1]], dtype="bf16"
+)
 fd.add_output(T2)
 fusion = fd.fusion()
 
-params = MatmulParams(tile=(64, 16, 16), warpgroups=1, split="pipelined", stages=1, prefetch=0, persistent=False, raster=1, columns=16, store="tma", registers=None, cluster=(1, 1), prologue="memory", inputs="direct", stacked=False, splits=1, meet="vectorized", residency="ticket", partial="f32", overlay=False, resident=1)
-case = Case(fusion, params, extents={"i0": 1, "i1": 8, "i2": 8}, kind="integers", seed=0, gap=0, offset=0)
+params = MatmulParams(
+    tile=(64, 16, 16),
+    warpgroups=1,
+    split="pipelined",
+    stages=1,
+    prefetch=0,
+    persistent=False,
+    raster=1,
+    columns=16,
+    store="tma",
+    registers=None,
+    cluster=(1, 1),
+    prologue="memory",
+    inputs="direct",
+    stacked=False,
+    splits=1,
+    meet="vectorized",
+    residency="ticket",
+    partial="f32",
+    overlay=False,
+    resident=1,
+)
+case = Case(
+    fusion, params, extents={"i0": 1, "i1": 8, "i2": 8}, kind="integers", seed=0, gap=0, offset=0
+)
 
 
 from fuzz.campaign.repro import replay  # noqa: E402  (the case is above)
