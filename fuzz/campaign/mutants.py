@@ -38,7 +38,7 @@ from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
-from fuzz.kernels.fusions import every_operation, every_reduction, linear
+from fuzz.kernels.fusions import every_operation, every_reduction, less_extremes, linear
 from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import Mutant, drop_each_sync
 from oracles.prover.prove import prove, witness_trips
@@ -51,6 +51,7 @@ OPERATIONS = (
     "operations bf16",
     "operations i32",
     "reductions f32",
+    "norms f32",
 )
 """Cases beside those of families: all operations of a type, so that none is left to chance."""
 REFUSED = "refused"
@@ -129,11 +130,14 @@ def representative(family: str) -> Case:
 
 
 def _of_type(what: str, dtype: str) -> Case:
-    """Return all operations of a type; rows that are reduced are shorter than a tile."""
+    """Return all operations of a type; rows are so short that what fills a tile decides them."""
     if what == "operations":
         schedule = PointwiseParams((1, 64), 1, 2, None, "direct", "direct")
         kind: Kind = "integers" if DType.of(dtype).is_int else "reals"
         return Case(every_operation(dtype), schedule, {"i0": 100}, kind, 0)
+    if what == "norms":
+        norm = NormParams((2, 64), 2, 2, 1, "direct", "direct", lanes=32)
+        return Case(less_extremes(dtype), norm, {"i0": 30, "i1": 2}, "reals", 0)
     rows = ReductionParams((4, 32), 1, 1, None, "direct", "direct")
     return Case(every_reduction(dtype), rows, {"i0": 30, "i1": 3}, "reals", 0)
 

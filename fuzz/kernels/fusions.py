@@ -149,9 +149,17 @@ def every_operation(dtype: str) -> Fusion:
 
 
 def every_reduction(dtype: str) -> Fusion:
-    """Return each reduction of the rows of a matrix."""
+    """Return each reduction, of the rows of a matrix of its own: each load has its own fill."""
     fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], dtype)
     for op in ("sum", "prod", "mean", "max", "min"):
-        fd.add_output(getattr(fd.ops, op)(x, [1]))
+        fd.add_output(getattr(fd.ops, op)(fd.define_tensor(["i0", "i1"], dtype), [1]))
+    return fd.fusion()
+
+
+def less_extremes(dtype: str) -> Fusion:
+    """Return rows less their maximum, and others less their minimum."""
+    fd = FusionDefinition()
+    for op in (fd.ops.max, fd.ops.min):
+        x = fd.define_tensor(["i0", "i1"], dtype)
+        fd.add_output(fd.ops.sub(x, fd.ops.broadcast(op(x, [1]), [False, True])))
     return fd.fusion()
