@@ -56,6 +56,8 @@ OTHERS_S = 0.25
 """CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
 the launches took three quarters of the time of all (measured).  There is always one."""
 LOST = "not compared: the case itself does not pass"
+PTX_SHARE = 0.5
+"""Of the time of other calls in the simulator, that in which they begin as PTX."""
 NOT_EXECUTED = "not executed: another judge fails the case"
 PTX_WORK = 30_000_000
 """What a launch may take as PTX (`oracles.ptx.machine.WORK`): two CPU seconds (measured)."""
@@ -93,7 +95,7 @@ def judge(
         if wanted & {"simulator", "differential", "schedules"}:
             judge_values(recorder, case, program, wanted, seconds)
         if "ptx" in wanted:
-            judge_ptx(recorder, case, program, seconds)
+            judge_ptx(recorder, case, program, PTX_SHARE * seconds)
     return recorder.records
 
 
