@@ -8,6 +8,7 @@ import pytest
 from fuser.codegen import cuda
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel.ir import Kernel
+from fuser.runtime import nvrtc
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.campaign import judge as judges
 from fuzz.campaign.judge import CPU_ORACLES, NOT_EXECUTED, agreement, judge, judge_kernel
@@ -37,7 +38,7 @@ def test_every_oracle_judges_a_good_case() -> None:
 
 def planted(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     """Let every kernel be compiled to other PTX."""
-    honest = executed.compile_ptx
+    honest = nvrtc.compile_ptx
     monkeypatch.setattr(executed, "compile_ptx", lambda *a, **k: honest(*a, **k).replace(old, new))
 
 
