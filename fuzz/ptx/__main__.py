@@ -65,7 +65,8 @@ class Tally:
             elif one.status is Status.UNKNOWN:
                 self.reasons[f"a kernel: {one.reason}"] += 1
         if judged.status is Status.UNKNOWN and judged.values.status is Status.UNKNOWN:
-            self.reasons[f"values: {judged.values.reason}"] += 1
+            _, _, why = judged.values.reason.rpartition(") ")  # without how many they are
+            self.reasons[f"values: {why}"] += 1
         if judged.status is Status.FAIL:
             self.failed = True
             bad = next(one for one in (*judged.kernels, judged.values) if one.status is Status.FAIL)

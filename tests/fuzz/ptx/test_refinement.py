@@ -113,19 +113,6 @@ def test_events_that_hang_on_the_run_are_not_compared() -> None:
     )
 
 
-def test_parts_of_a_copy_are_one_event() -> None:
-    """Whatever else stands twice is two."""
-    log, two = Log(), np.arange(2)
-    for event in (("tensor store",), ("tensor store",), ("warp sync",), ("warp sync",)):
-        log.add(two, 1, event)
-    first, _ = log.traces(2)
-    assert [log.events[code] for code in first.codes] == [
-        ("tensor store",),
-        ("warp sync",),
-        ("warp sync",),
-    ]
-
-
 def test_expressions_have_their_values() -> None:
     """Of every kind."""
     n, k = Var("n"), Var("k")
