@@ -171,7 +171,8 @@ def docs(session: nox.Session) -> None:
     templates = out / "docs-templates"
     shutil.copytree("reports/docs", templates, dirs_exist_ok=True)
     shutil.copy("README.md", templates)
-    rooms = ("fuser", "oracles", "fuzz", "reports", "!fuzz.bench.triton")  # needs Triton
+    of_triton = ("!fuzz.bench.triton", "!fuzz.ptx.triton")  # they need it
+    rooms = ("fuser", "oracles", "fuzz", "reports", *of_triton)
     _python(session, "pdoc", "-d", "numpy", "-t", str(templates), "-o", str(out / "docs"), *rooms)
     shutil.copytree("reports", out / "docs" / "reports", ignore=_no_pictures, dirs_exist_ok=True)
 

@@ -25,12 +25,13 @@ ABOUT = {
     "schedules": "Simulated values under other schedules, bit by bit",
     "assembler": "The compile log as a witness",
     "agreement": "Prover against simulator on one trip count",
+    "ptx": "The PTX executed with asynchronous engines: order, and values against torch",
     "gpu": "Values on the device, poisoned and guarded",
     "mutant": "Kernels with one sync broken, which both judges must kill",
 }
 """What an oracle does, in a few words."""
 
-COMPARABLE = ("prover", "simulator", "agreement", "differential", "gpu")
+COMPARABLE = ("prover", "simulator", "agreement", "differential", "ptx", "gpu")
 """Oracles of which two can contradict each other: the first pair on syncs, the last on values."""
 
 SHOWN = 30
@@ -244,7 +245,7 @@ def disagreements(records: pd.DataFrame) -> Section:
     wide = cases.pivot(index="case", columns="oracle", values="status")
     wide = wide.reindex(columns=list(COMPARABLE))
     opposite = wide["agreement"].eq("fail")
-    for one, other in (("prover", "simulator"), ("differential", "gpu")):
+    for one, other in (("prover", "simulator"), ("differential", "gpu"), ("ptx", "gpu")):
         opposite |= wide[one].eq("pass") & wide[other].eq("fail")
         opposite |= wide[one].eq("fail") & wide[other].eq("pass")
     split = wide[opposite].astype(object).fillna("").rename_axis(columns=None).reset_index()

@@ -66,8 +66,10 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     found = _read(path)
     if found is not None:
         return Cubin(found[0], found[1], key, cached=True)
-    image, log, _ = _compile(source, options)
+    image, log, ptx = _compile(source, options)
     _write(path, image, log)
+    if not defines:  # the same text as of `compile_ptx`, which need not compile again
+        _write(_ptx_path(source, DEVICE), ptx.encode(), "")
     return Cubin(image, log, key, cached=False)
 
 
@@ -76,13 +78,17 @@ def compile_ptx(source: str, *, device: Path = DEVICE) -> str:
 
     `device` is the folder of the headers: another one where they were changed on purpose.
     """
-    path = cache_dir() / f"{_key(source, PTX_OPTIONS, device)}.ptx"
+    path = _ptx_path(source, device)
     found = _read(path)
     if found is not None:
         return found[0].decode()
     _, log, ptx = _compile(source, PTX_OPTIONS, device)
     _write(path, ptx.encode(), log)
     return ptx
+
+
+def _ptx_path(source: str, device: Path) -> Path:
+    return cache_dir() / f"{_key(source, PTX_OPTIONS, device)}.ptx"
 
 
 def cache_dir() -> Path:

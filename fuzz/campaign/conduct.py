@@ -26,6 +26,7 @@ from fuzz.campaign.driver import Broken, Judged, Message, Ready, Round, Shrunk, 
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger, ledger_option
+from fuzz.campaign.mutants import OPERATIONS
 from fuzz.campaign.record import CPU_S, PHASES, SHORT, Record, signature
 from fuzz.campaign.record import FAILED as FAILURES
 from fuzz.cases.params import FAMILIES
@@ -267,7 +268,7 @@ def _job(campaign: Campaign, worker: int, seconds: float) -> driver.Job:
         replace(plan, seconds=seconds),
         worker,
         corpus=dict(texts[worker :: plan.workers]),
-        bases=FAMILIES[worker :: plan.workers],
+        bases=(*FAMILIES, *OPERATIONS)[worker :: plan.workers],
         mutants=worker == 0 and plan.mutants,
         done=frozenset(campaign.book.rounds(campaign.run, worker)),
     )

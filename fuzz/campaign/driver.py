@@ -82,9 +82,9 @@ class Plan:
 class Job:
     """What one driver is to do of a plan.
 
-    Texts of the `corpus`, by name, are judged first, then the representatives of the families
-    `bases`, then mutants of every family for a part of the time, if they are asked for; an
-    interrupted run has finished the rounds that are `done`.
+    Texts of the `corpus`, by name, are judged first, then the cases `bases`
+    (`fuzz.campaign.mutants.representative`), then mutants of every family for a part of the time,
+    if they are asked for; an interrupted run has finished the rounds that are `done`.
     """
 
     plan: Plan
@@ -226,7 +226,7 @@ class Engine:
                 self._report(case, text, bad)
 
     def judge_bases(self) -> None:
-        """Judge the representatives, so that no family is left to chance."""
+        """Judge the representatives, so that neither family nor operation is left to chance."""
         for family in self._job.bases:
             case = representative(family)
             # Of one that is refused no script of the case alone can show anything.

@@ -34,7 +34,6 @@ from fuser.fusion.definition import TensorView
 from fuser.runtime.executable import Executable, device_present
 from fuzz.campaign.child import LIMIT_S, Lost, Probed
 from fuzz.campaign.environment import machine, versions
-from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
@@ -44,6 +43,7 @@ from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, CannotWrite, Command
+from fuzz.values import compared
 from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3

@@ -4,13 +4,13 @@ A kernel is simulated on small launches made up for it, in which one CTA gets 0,
 2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.  Then
 the same program is judged at other extents (`fuzz.cases.calls`), and the case under other schedules
 (`fuzz.cases.metamorphic`).  Of a program that returns wrong values each kernel is compared on what
-it read.
+it read.  Last, what no other judge fails is executed as PTX (`fuzz.ptx`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -18,36 +18,35 @@ from typing import TypeVar
 
 import torch
 
-from fuser.dtype import DType
-from fuser.fusion.definition import Fusion, Symbol, TensorView
 from fuser.pipeline import Launch, Program
 from fuser.runtime.binding import bind
-from fuser.runtime.call import Spec, with_parts, with_views
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.segment import segments
-from fuser.schedule.shape_class import Params
-from fuser.schedule.views import viewed
-from fuzz.campaign.child import DRAWING, account, at_work
+from fuzz.campaign.child import DRAWING, account
 from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
-from fuzz.campaign.record import Record
+from fuzz.campaign.record import FAILED, Record
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
+from fuzz.ptx.cases import Execution, Run
+from fuzz.values import blamed, compared, partials
 from oracles.assembler import judge_log
-from oracles.differential import compare
 from oracles.prover.prove import prove, witness, witness_trips
-from oracles.reference.evaluate import bind as sizes_of
-from oracles.reference.evaluate import evaluate
-from oracles.reference.sums import Partials
+from oracles.ptx.judge import NAME as PTX
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
 T = TypeVar("T")
 
-CPU_ORACLES = ("prover", "simulator", "differential", "schedules", "assembler", "agreement")
+CPU_ORACLES = (
+    "prover",
+    "simulator",
+    "differential",
+    "schedules",
+    "assembler",
+    "agreement",
+    "ptx",
+)
 """Oracles that a campaign can name; `build` always answers."""
 POLICY = "strict"
 """What the compiler owes: every fence that a disputed rule could ask for (an H200 decided one)."""
@@ -57,6 +56,11 @@ OTHERS_S = 0.25
 """CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
 the launches took three quarters of the time of all (measured).  There is always one."""
 LOST = "not compared: the case itself does not pass"
+PTX_SHARE = 0.5
+"""Of the time of other calls in the simulator, that in which they begin as PTX."""
+NOT_EXECUTED = "not executed: another judge fails the case"
+PTX_WORK = 30_000_000
+"""What a launch may take as PTX (`oracles.ptx.machine.WORK`): two CPU seconds (measured)."""
 REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
@@ -90,6 +94,8 @@ def judge(
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
             judge_values(recorder, case, program, wanted, seconds)
+        if "ptx" in wanted:
+            judge_ptx(recorder, case, program, PTX_SHARE * seconds)
     return recorder.records
 
 
@@ -169,6 +175,57 @@ def judge_values(
             account.turn(DRAWING)
     if "schedules" in wanted:
         recorder.ask("schedules", "", partial(_under_others, case, program, memory, seconds))
+
+
+def judge_ptx(recorder: Recorder, case: Case, program: Program, seconds: float) -> None:
+    """Execute the PTX of the kernels, at the case's own launch and of other calls of the program.
+
+    A case that another judge fails is not executed: a right compiler behind it shows nothing.
+    """
+    if any(record.status in FAILED for record in recorder.records):
+        said = Verdict(PTX, Status.UNKNOWN, 0, reason=NOT_EXECUTED)
+        recorder.ask(PTX, "", lambda: said)
+        return
+    if not _executed(recorder, case, program, "own launch"):
+        return
+    account.turn(DRAWING)
+    for other in _in_time(others(case, program), seconds):
+        if not _executed(recorder, other, program, named(other)):
+            return
+        account.turn(DRAWING)
+
+
+def _executed(recorder: Recorder, case: Case, program: Program, at: str) -> bool:
+    """Execute a call as PTX and compare; tell whether all is right.
+
+    Engines are late at the case's own launch, and its events compared with the Kernel IR's; at
+    others the order is drawn.
+    """
+    made: list[Execution] = []
+    own = at == "own launch"
+
+    def bound() -> Verdict:
+        seed = 0 if own else case.seed
+        made.append(Execution(case, program, seed=seed, work=PTX_WORK, refined=own))
+        return Verdict("build", Status.PASS, 1)
+
+    recorder.ask("build", f"launch at {at}", bound, part="inputs")
+    for execution in made:
+        for run in execution.launches():
+            verdict = recorder.ask(PTX, f"{run.name} {at}", partial(_of_order, run))
+            if verdict is None or verdict.status is not Status.PASS:
+                return False
+            if own:
+                verdict = recorder.ask(PTX, f"{run.name} refinement", run.refinement)
+                if verdict is None or verdict.status is Status.FAIL:
+                    return False
+        verdict = recorder.ask(PTX, at, execution.values)
+        return verdict is not None and verdict.status is not Status.FAIL
+    return False
+
+
+def _of_order(run: Run) -> Verdict:
+    return run.order().verdict
 
 
 def _in_time(some: Iterable[T], seconds: float) -> Iterator[T]:
@@ -266,87 +323,6 @@ def _located(case: Case, program: Program, memory: dict[str, Value]) -> Verdict:
 def _tensor(value: Value) -> torch.Tensor:
     assert isinstance(value, torch.Tensor), "outputs are no numbers"
     return value
-
-
-def partials(params: Params) -> Partials | None:
-    """Return how CTAs hand sums on under a schedule, if that rounds them."""
-    if not isinstance(params, MatmulParams | AmpereParams) or params.partial == "f32":
-        return None
-    return Partials(DType.of(params.partial), params.splits)
-
-
-def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Verdict:
-    """Compare what a case returned with the reference; sums that are exact must be equal."""
-    rounded = partials(case.params)
-    exact = case.kind == "integers" and rounded is None
-    at_work("reference")
-    expected = evaluate(case.fusion, given, rounded)
-    at_work("differential")
-    return compare(expected, list(got), exact=exact)
-
-
-def blamed(
-    program: Program,
-    memory: Mapping[str, Value],
-    extents: Mapping[str, int],
-    partials: Partials | None = None,
-) -> Iterator[Finding]:
-    """Yield a finding for every kernel whose outputs are wrong for its inputs.
-
-    Parameters
-    ----------
-    program : Program
-        Whose kernels have run.
-    memory : mapping
-        Inputs, outputs and intermediates as the last kernel has left them, by name.
-    extents : mapping
-        Value of every symbol, by name.
-    partials : Partials, optional
-        How sums of products go from CTA to CTA, where that rounds them.
-
-    Notes
-    -----
-    What tiles leave of a reduction is not looked at, nor are means of such parts.
-    """
-    values = {Symbol(name): n for name, n in extents.items()}
-    values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
-    known = viewed(program.fusion, program.shapes.choices.kept)
-    whole = {name: one for name, one in memory.items() if isinstance(one, torch.Tensor)}
-    dtypes = {tv.name: tv.dtype for tv in (*program.fusion.tensors, *program.intermediates)}
-    specs = {
-        name: Spec(tuple(one.shape), tuple(one.stride()), 0, dtypes[name])
-        for name, one in whole.items()
-    }
-    seen = with_views(known, specs, values)
-
-    def tensor(tv: TensorView) -> torch.Tensor:
-        lies = whole[known.views[tv.name].whole if tv.name in known.views else tv.name]
-        spec = seen[tv.name]
-        first = lies.storage_offset() + spec.address // lies.element_size()
-        return lies.as_strided(spec.shape, spec.strides, first)
-
-    cut = segments(program.fusion, program.shapes.choices)
-    for segment, launch in zip(cut, program.launches, strict=True):
-        outputs = tuple(tv for tv in segment.fusion.outputs if not tv.parts)
-        part = replace(segment.fusion, outputs=outputs)
-        given = [
-            tensor(arg) if isinstance(arg, TensorView) else memory[arg.name] for arg in part.inputs
-        ]
-        if not outputs or any(tv.count for tv in part.tensors) or _free(part, given):
-            continue
-        wanted = evaluate(part, given, partials)
-        names = [tv.name for tv in outputs]
-        verdict = compare(wanted, [tensor(tv) for tv in outputs], exact=False, names=names)
-        if verdict.status is Status.FAIL:
-            for finding in verdict.findings:
-                yield replace(finding, where=f"{finding.where} of kernel {launch.kernel.name}")
-
-
-def _free(fusion: Fusion, given: list[Value]) -> bool:
-    """Tell whether no input has some extent, which the reference then does not know."""
-    known = sizes_of(fusion, given)
-    extents = (axis.extent for tv in fusion.tensors for axis in tv.logical)
-    return any(isinstance(n, Symbol) and n not in known for n in extents)
 
 
 def _not_compared(bad: list[str]) -> Verdict:

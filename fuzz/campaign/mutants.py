@@ -20,30 +20,40 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import ARRIVAL, NormParams, PointwiseParams
+from fuser.schedule.params import ARRIVAL, NormParams, PointwiseParams, ReductionParams
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.case import Case, to_text
+from fuzz.cases.case import Case, Kind, to_text
 from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
-from fuzz.kernels.fusions import linear
+from fuzz.kernels.fusions import every_operation, every_reduction, less_extremes, linear
 from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import Mutant, drop_each_sync
 from oracles.prover.prove import prove, witness_trips
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
+OPERATIONS = (
+    "operations f32",
+    "operations f64",
+    "operations bf16",
+    "operations i32",
+    "reductions f32",
+    "norms f32",
+)
+"""Cases beside those of families: all operations of a type, so that none is left to chance."""
 REFUSED = "refused"
 """Kind of failure of a representative that the compiler does not take."""
 SCHEDULES = 24
@@ -72,12 +82,14 @@ class Searched:
 
 
 def representative(family: str) -> Case:
-    """Return the case whose kernel stands for a schedule family.
+    """Return the case whose kernel stands for a schedule family, or is one of `OPERATIONS`.
 
     That is relu(x + y) in f32; x - max(x) of rows in bf16; or relu(linear(x, w, bias)) in bf16, by
     small tiles, a ring of three slots, and several tiles.
     """
     schedule: PointwiseParams | MatmulParams | AmpereParams
+    if family in OPERATIONS:
+        return _of_type(*family.split())
     if family in NORM_FAMILIES:
         schedule = NormParams((1, 256), 4, 2, 1, "direct", "direct", lanes=64)
         if family == "norm-cp_async/direct":
@@ -119,6 +131,19 @@ def representative(family: str) -> Case:
     x, y = (fd.define_tensor([-1, -1], "f32", contiguity=[bulk, True]) for _ in range(2))
     fd.add_output(fd.ops.relu(fd.ops.add(x, y)))
     return Case(fd.fusion(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
+
+
+def _of_type(what: str, dtype: str) -> Case:
+    """Return all operations of a type; rows are so short that what fills a tile decides them."""
+    if what == "operations":
+        schedule = PointwiseParams((1, 64), 1, 2, None, "direct", "direct")
+        kind: Kind = "integers" if DType.of(dtype).is_int else "reals"
+        return Case(every_operation(dtype), schedule, {"i0": 100}, kind, 0)
+    if what == "norms":
+        norm = NormParams((2, 64), 2, 2, 1, "direct", "direct", lanes=32)
+        return Case(less_extremes(dtype), norm, {"i0": 30, "i1": 2}, "reals", 0)
+    rows = ReductionParams((4, 32), 1, 1, None, "direct", "direct")
+    return Case(every_reduction(dtype), rows, {"i0": 30, "i1": 3}, "reals", 0)
 
 
 def taken(records: list[Record]) -> list[Record]:

@@ -40,6 +40,7 @@ ORACLES = (
     "schedules",
     "assembler",
     "agreement",
+    "ptx",
     "gpu",
     "mutant",
 )
@@ -47,7 +48,8 @@ ORACLES = (
 
 `build` says whether the compiler took the case, and made a valid kernel of it; `schedules` whether
 the case has the same bits under others; `agreement` whether prover and simulator say the same on a
-common trip count; `mutant` whether both judges kill a kernel with one sync broken.
+common trip count; `ptx` whether the kernels' PTX, executed, is in order and has the right values;
+`mutant` whether both judges kill a kernel with one sync broken.
 """
 
 
@@ -58,6 +60,7 @@ TITLES = (
     "differential",
     "schedules",
     "assembler",
+    "ptx",
     "gpu",
     "agreement",
     "mutant",
@@ -95,12 +98,13 @@ class Record:
         Space-separated names of what z3 has decided beside the prover's own engine, such as
         ``drain-before-release`` and, for all of the order of events, ``order``.
     lines : str
-        Space-separated lines of the kernel's text that the first finding names.
+        Space-separated lines of the kernel's text, of its PTX for `ptx`, that the first finding
+        names.
     cause : str
         Of a failure: what cases of one cause share, as `fuzz.failures.identity` names it.
     failure, skeleton, kernel : str
         Of the least case of a failure only: the id of the failure, the kinds of syncs of the
-        kernel, and its whole text.
+        kernel, and its whole text (its PTX, for `ptx`).
     """
 
     case: str

@@ -164,11 +164,14 @@ def _draw(case: Case, bad: list[Record], console: Console) -> None:
     first = bad[0]
     console.print(f"\n{case.fusion}\n{case.params}\n", markup=False)
     marked = set(map(int, first.lines.split()))
-    for number, line in enumerate(first.kernel.splitlines(), 1):
+    lines = first.kernel.splitlines()
+    # PTX begins with what the compiler left of constants.
+    begin = next((n for n, line in enumerate(lines, 1) if ".entry" in line), 1)
+    for number, line in enumerate(lines[begin - 1 :], begin):
         console.print(Text(f"{number:>4}  {line}", style="red" if number in marked else ""))
     if first.witness:
         console.print(Text("\n" + lanes.text(loads(first.witness), width=max(console.width, 60))))
-    if any(record.kind == "value" for record in bad):
+    if any(record.kind == "value" and record.oracle != "ptx" for record in bad):
         for picture in pictures(case):
             console.print(picture)
 

@@ -99,7 +99,11 @@ def _origins(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterat
     """Count the cases by where they come from, and those that fail."""
     origin = {r.case: r.phase for r in ordinary(records)}
     failing = {case for (case, _), status in cases.items() if status in ("fail", "error")}
-    names = {"corpus": "of the corpus", "base": "one of each family", "generate": "drawn"}
+    names = {
+        "corpus": "of the corpus",
+        "base": "one of each family or type",
+        "generate": "drawn",
+    }
     for phase, name in names.items():
         mine = {case for case, where in origin.items() if where == phase}
         said = f"{len(mine)} cases {name}, {len(mine & failing)} failing"

@@ -9,6 +9,7 @@ says what is left of its fusion and of the syncs of its kernel.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import astuple, dataclass
 
 from fuser.dtype import DType
@@ -19,6 +20,8 @@ from fuzz.campaign.record import Record
 from fuzz.cases.case import Case
 
 DIGITS = "0123456789"
+_OPCODE = re.compile(r"\s*(?:@!?%\w+\s+)?(\w+(?:\.\w+)?)")
+"""Behind its guard, an instruction and the first of its modifiers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,17 @@ def cause(record: Record, kernel: kir.Kernel | None) -> str:
         if isinstance(barrier, kir.MBarrier) and isinstance(stmt, kir.SYNCS):
             return barrier.name.rstrip(DIGITS)
     return " ".join(type(stmt).__name__ for stmt in named) or scheduler(record)
+
+
+def cause_in_ptx(record: Record, text: str) -> str:
+    """Return what a failure of a kernel's PTX has in common with others of the same cause.
+
+    The instructions that its finding names, without their types: ``st.shared cp.async``.
+    """
+    lines = text.splitlines()
+    named = [lines[n - 1] for n in map(int, record.lines.split()) if n <= len(lines)]
+    opcodes = [match[1] for line in named if (match := _OPCODE.match(line))]
+    return " ".join(opcodes) or scheduler(record)
 
 
 def skeleton(kernel: kir.Kernel) -> str:

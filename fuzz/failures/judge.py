@@ -7,14 +7,17 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from fuser.kernel import ir as kir
+from fuser.errors import CompileError
 from fuser.kernel.text import text as kernel_text
+from fuser.pipeline import Launch
+from fuser.runtime.nvrtc import compile_ptx
 from fuzz.campaign import judge as judges
 from fuzz.campaign.record import FAILED, Record
 from fuzz.campaign.recorder import DRAWN, Recorder
 from fuzz.cases.case import Case, compiled, from_text, to_text
-from fuzz.failures.identity import cause, identified, skeleton
+from fuzz.failures.identity import cause, cause_in_ptx, identified, skeleton
 from oracles.prover.prove import prove
+from oracles.ptx.judge import NAME as PTX
 from oracles.verdict import Status
 
 STEP, LEAST = "# step of: ", "# least of: "
@@ -40,9 +43,9 @@ def judge_text(asked: str) -> list[Record]:
         if not any(record.status in FAILED for record in records):
             return records
         case = from_text(text)
-        kernels = _kernels(case)
-        records = [_with_cause(record, kernels) for record in records]
-        return [_named(r, case, kernels) for r in records] if DRAWN.get() else records
+        launches = _launches(case)
+        records = [_with_cause(record, launches) for record in records]
+        return [_named(r, case, launches) for r in records] if DRAWN.get() else records
     finally:
         DRAWN.reset(drawn)
 
@@ -69,29 +72,45 @@ def _by_prover(case: Case) -> list[Record]:
     return recorder.records
 
 
-def _kernels(case: Case) -> dict[str, kir.Kernel]:
+def _launches(case: Case) -> dict[str, Launch]:
     """Return the kernels of a case, by name; none where the compiler makes none."""
     try:
-        return {launch.kernel.name: launch.kernel for launch in compiled(case).launches}
+        return {launch.kernel.name: launch for launch in compiled(case).launches}
     except Exception:
         return {}
 
 
-def _with_cause(record: Record, kernels: dict[str, kir.Kernel]) -> Record:
+def _with_cause(record: Record, launches: dict[str, Launch]) -> Record:
     if record.status not in FAILED:
         return record
-    return replace(record, cause=cause(record, kernels.get(record.subject.split(" ")[0])))
+    launch = launches.get(record.subject.split(" ")[0])
+    if launch is not None and record.oracle == PTX:
+        return replace(record, cause=cause_in_ptx(record, _ptx(launch)))
+    return replace(record, cause=cause(record, launch.kernel if launch else None))
 
 
-def _named(record: Record, case: Case, kernels: dict[str, kir.Kernel]) -> Record:
+def _named(record: Record, case: Case, launches: dict[str, Launch]) -> Record:
     """Give the record of a failure its kernel and its identity."""
     if record.status not in FAILED:
         return record
     name = record.subject.split(" ")[0]
-    mine: Sequence[kir.Kernel] = [kernels[name]] if name in kernels else [*kernels.values()]
+    mine = [launches[name]] if name in launches else [*launches.values()]
+    shown = _ptx if record.oracle == PTX else _text
     said = replace(
         record,
-        skeleton="; ".join(map(skeleton, mine)),
-        kernel="\n".join(map(kernel_text, mine)),
+        skeleton="; ".join(skeleton(one.kernel) for one in mine),
+        kernel="\n".join(map(shown, mine)),
     )
     return replace(said, failure=identified(said, case).id)
+
+
+def _text(launch: Launch) -> str:
+    return kernel_text(launch.kernel)
+
+
+def _ptx(launch: Launch) -> str:
+    """Return the PTX of a kernel; what the printer made where there is none."""
+    try:
+        return compile_ptx(launch.source)
+    except CompileError:
+        return launch.source

@@ -10,9 +10,10 @@ from rich.text import Text
 from fuser.pipeline import Launch
 from fuser.runtime.binding import bind
 from fuser.schedule.matmul import MatmulTiling
-from fuzz.campaign.judge import POLICY, partials
+from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
 from fuzz.cases.case import Case, compiled, inputs, specs
+from fuzz.values import partials
 from oracles.differential import wrong_elements
 from oracles.reference.evaluate import evaluate
 from oracles.simulator import simulate

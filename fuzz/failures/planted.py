@@ -1,8 +1,8 @@
 """Planted faults: mistakes of one line in the compiler, each of which a campaign has to find.
 
 A fault is a patch of `fuser/`.  It is applied to a copy, from which a campaign takes its compiler,
-until there is a repro; that has to fail with the copy, and to pass without it.  Faults in text that
-only a GPU executes (device functions, the printer) are none of these.
+until there is a repro; that has to fail with the copy, and to pass without it.  Faults in device
+functions and in what is printed are behind the Kernel IR: the oracle `ptx` has to find them.
 """
 
 from __future__ import annotations

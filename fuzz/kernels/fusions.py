@@ -1,8 +1,10 @@
-"""Fusions of which the compiler makes the kernels of the crosscheck: products and reductions."""
+"""Fusions that stand for others: products, reductions, and all operations of a type at once."""
 
 from __future__ import annotations
 
+from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
+from fuser.fusion.ops import OPS, Rule
 from fuser.runtime.call import Spec
 
 EVEN = 64
@@ -124,4 +126,40 @@ def moments() -> Fusion:
     fd, (x,) = begin(2)
     fd.add_output(fd.ops.mean(x, [1]))
     fd.add_output(fd.ops.sum(fd.ops.mul(x, x), [1], dtype="f32"))
+    return fd.fusion()
+
+
+# --- all there is of a type ---------------------------------------------------------------------
+
+
+def every_operation(dtype: str) -> Fusion:
+    """Return each pointwise operation that computes in a type, an output each."""
+    fd, own = FusionDefinition(), DType.of(dtype)
+    x, y, z = (fd.define_tensor([-1], dtype) for _ in range(3))
+    for name, row in OPS.items():
+        inside = row.pointwise and own in row.allowed and row.rule is not Rule.GIVEN
+        if not inside or (row.rule is Rule.FLOAT and own.is_int):
+            continue
+        if name == "where":
+            fd.add_output(fd.ops.where(fd.ops.lt(x, y), x, y))
+        elif name != "philox":  # its operands are words of a key
+            many = 3 if name == "addcmul" else row.arity
+            fd.add_output(getattr(fd.ops, name)(*(x, y, z)[:many]))
+    return fd.fusion()
+
+
+def every_reduction(dtype: str) -> Fusion:
+    """Return each reduction, of the rows of a matrix of its own: each load has its own fill."""
+    fd = FusionDefinition()
+    for op in ("sum", "prod", "mean", "max", "min"):
+        fd.add_output(getattr(fd.ops, op)(fd.define_tensor(["i0", "i1"], dtype), [1]))
+    return fd.fusion()
+
+
+def less_extremes(dtype: str) -> Fusion:
+    """Return rows less their maximum, and others less their minimum."""
+    fd = FusionDefinition()
+    for op in (fd.ops.max, fd.ops.min):
+        x = fd.define_tensor(["i0", "i1"], dtype)
+        fd.add_output(fd.ops.sub(x, fd.ops.broadcast(op(x, [1]), [False, True])))
     return fd.fusion()

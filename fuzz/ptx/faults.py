@@ -14,7 +14,7 @@ from fuser.errors import CompileError
 from fuser.pipeline import Program
 from fuser.runtime.nvrtc import DEVICE, compile_ptx
 from fuzz.cases.case import Case, compiled
-from fuzz.ptx.cases import judge_case
+from fuzz.ptx.cases import Planted, judge_case
 from oracles.verdict import Status
 
 
@@ -66,7 +66,12 @@ FAULTS = (
     Fault("no wgmma wait", "wgmma.cuh", "wgmma.wait_group.sync.aligned %0;", ""),
     Fault("descriptor one off", "wgmma.cuh", "/ 16 + block", "/ 16 + 1 + block"),
     Fault("swizzle of another row", "slot.cuh", "line * BYTES / 128", "(line + 1) * BYTES / 128"),
-    Fault("shuffle of another lane", "reduce.cuh", "__shfl_xor_sync", "__shfl_down_sync"),
+    Fault(
+        "shuffle of another lane",
+        "reduce.cuh",
+        "__shfl_xor_sync(0xffffffffu, x[0]",
+        "__shfl_down_sync(0xffffffffu, x[0]",
+    ),
     Fault("one iteration more", "", "; k < ", "; k <= "),
     Fault("one tile more", "", "; int64(n) * ", "; -1 + int64(n) * "),
 )
@@ -79,10 +84,11 @@ def found_by(fault: Fault, cases: list[tuple[Case, Program]], folder: Path) -> i
     Cases whose text the fault leaves as it is are not run.
     """
     device = fault.folder(folder)
+    planted = Planted(cuda=fault.printed, device=device)
     for number, (case, program) in enumerate(cases):
         if not changes(fault, program, device):
             continue
-        judged = judge_case(case, program=program, cuda=fault.printed, device=device)
+        judged = judge_case(case, program=program, planted=planted)
         if judged.status is Status.FAIL:
             return number
     return None

@@ -25,6 +25,14 @@ NEVER = 1 << 30
 """Times from here on are of what is still in flight: nobody knows of it."""
 
 
+MOST_BYTES = 256 << 20
+"""What the rows of a launch may take."""
+
+
+class LimitError(Exception):
+    """The launch does not end within what the judge takes."""
+
+
 class Clocks:
     """Knowledge of all threads of a launch."""
 
@@ -38,6 +46,8 @@ class Clocks:
         self.row = np.zeros(threads, np.intp)
         self.fenced = np.zeros((2, threads), np.int32)
         self.free = list(range(15, 0, -1))
+        self.made = self.kept = 0
+        """Rows since the last collection, and rows that it left."""
         self.holders: list[Callable[[], Iterable[int]]] = []
         self._column: dict[tuple[Hashable, ...], int] = {}
         self.names: dict[int, tuple[Hashable, ...]] = {}
@@ -70,24 +80,34 @@ class Clocks:
         return first
 
     def fresh(self, content: Ints) -> int:
-        """Return a new row; nobody holds it yet, so nothing is collected here."""
+        """Return a new row; nobody holds it yet, so nothing is collected here.
+
+        LimitError where there are too many.
+        """
         if not self.free:
             more = len(self.known)
+            if 2 * self.known.nbytes > MOST_BYTES:
+                raise LimitError(f"{more} sets of threads know different things, too many to keep")
             self.known = np.concatenate([self.known, np.zeros_like(self.known)])
             self.free += range(2 * more - 1, more - 1, -1)
         row = self.free.pop()
+        self.made += 1
         self.known[row] = 0
         self.known[row, :, : content.shape[1]] = content
         return row
 
     def collect(self) -> None:
-        """Find rows that nobody has any more, where few are left; between instructions only."""
-        if len(self.free) > 4:
+        """Find rows that nobody has any more; between instructions only.
+
+        Not before as many were made as the last collection left, so that it costs little.
+        """
+        if self.made <= max(self.kept, 8):
             return
         used = {0, *map(int, np.unique(self.row))}
         for holder in self.holders:
             used.update(holder())
         self.free = [n for n in range(len(self.known) - 1, 0, -1) if n not in used]
+        self.made, self.kept = 0, len(used)
 
     def tick(self) -> int:
         """Return the time of the next access."""

@@ -120,6 +120,7 @@ class Engines:
         if self.groups[g].max() + 1 >= self.times.shape[1]:
             self.times = np.pad(self.times, ((0, 0), (0, self.times.shape[1])))
         self.times[g, self.groups[g]] = m.clocks.now
+        m.note(g, "commit", "cp_async")
         self.groups[g] += 1
         m.go(block.after, g)
 
@@ -133,6 +134,7 @@ class Engines:
         else:
             (keep,) = ins.operands
             assert isinstance(keep, Imm)
+            m.note(g, "await", "cp_async", keep.value, "all")
             over = self.groups[g] - keep.value
             self.finish_copies(g, over)
             some = over > 0
@@ -167,6 +169,8 @@ class Engines:
         m = self.m
         place, ok = m.place_shared(g, m.where(ins.operands[0], g), 8)
         first = m.clocks.copy_columns()
+        kind = "noinc" if "noinc" in ins.mods else "inc"
+        m.note(g, "cp.async arrive", kind, values=m.shared_place(g, place))
         issued = self.groups[g] + 1
         time, line = m.clocks.now, m.line
         for where in np.unique(place[ok]):
@@ -202,6 +206,8 @@ class Engines:
         mask = m.value(more[0], g, "u16") if "multicast::cluster" in ins.mods else None
         to, ok = m.place_shared(g, m.where(dst, g), 1, 128 if tensor else 16)
         bars, fine = m.place_shared(g, m.where(mbar, g), 8)
+        if tensor:
+            m.note(g, "tensor load", values=m.shared_place(g, bars))
         for n in np.flatnonzero(ok & fine):
             thread = int(g[n])
             one = g[n : n + 1]
@@ -363,6 +369,8 @@ class Engines:
             )
         dst, src, *rest = ins.operands
         froms, ok = m.place_shared(g, m.where(src, g), 1, 128 if tensor else 16)
+        if tensor:
+            m.note(g, "tensor store")
         for n in np.flatnonzero(ok):
             thread, one = int(g[n]), g[n : n + 1]
             kind = ins.mods[-1] if reduce and not tensor else ""
@@ -402,6 +410,7 @@ class Engines:
 
     def commit_bulk(self, block: Block, ins: Instruction, g: Ints) -> None:
         """Execute cp.async.bulk.commit_group."""
+        self.m.note(g, "commit", "bulk")
         for thread in g.tolist():
             groups = self.bulk.setdefault(thread, Groups())
             groups.closed.append((groups.open, self.m.clocks.now))
@@ -413,6 +422,7 @@ class Engines:
         m = self.m
         (keep,) = ins.operands
         assert isinstance(keep, Imm)
+        m.note(g, "await", "bulk", keep.value, "read" if "read" in ins.mods else "all")
         for thread in g.tolist():
             groups = self.bulk.get(thread)
             m.claims += 1

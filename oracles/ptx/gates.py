@@ -43,6 +43,8 @@ class Gates:
                 warp.shuffle(m, block, ins, g)
             case "vote":
                 warp.vote(m, block, ins, g)
+            case "match":
+                warp.match(m, block, ins, g)
             case "redux":
                 warp.redux(m, block, ins, g)
             case "elect":
@@ -81,6 +83,7 @@ class Gates:
                 m.find("exit", f"{len(g)} threads execute trap")
                 m.leave(g)
             case "griddepcontrol":
+                m.note(g, "griddepcontrol", mods[0])
                 if "wait" in mods and m.before >= 0:
                     m.clocks.learn(g, m.before, m.clocks.now, (0, 1, 2))
                 m.go(block.after, g)
@@ -136,7 +139,7 @@ def check(ins: Instruction) -> None:
             sync.check(ins)
         case "membar":
             return
-        case "shfl" | "vote" | "redux":
+        case "shfl" | "vote" | "match" | "redux":
             warp.check(ins)
         case "st" if "async" in ins.mods:
             engines.check(ins)

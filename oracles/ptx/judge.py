@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oracles.ptx.clocks import LimitError
 from oracles.ptx.gates import Gates, unsupported
 from oracles.ptx.launch import Launch
-from oracles.ptx.machine import LimitError, Machine
+from oracles.ptx.log import Log
+from oracles.ptx.machine import WORK, Machine
 from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import prepare
 from oracles.verdict import Status, Verdict
@@ -20,12 +22,13 @@ class Outcome:
 
     `approximate` names instructions whose results the ISA leaves open within a bound: values behind
     them are near, not exact.  `reached` has the lines of the synchronising instructions that some
-    thread executed.
+    thread executed; `log` has the events of each thread, where they were asked for.
     """
 
     verdict: Verdict
     approximate: tuple[str, ...] = ()
     reached: frozenset[int] = frozenset()
+    log: Log | None = None
 
 
 def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
@@ -51,8 +54,14 @@ def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
     return run(text, launch, seed=seed).verdict
 
 
-def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
-    """Return the verdict of `judge`, and what else is known of the values."""
+def run(
+    text: str, launch: Launch, *, seed: int = 0, work: int = WORK, logged: bool = False
+) -> Outcome:
+    """Return the verdict of `judge`, and what else is known of the values.
+
+    A launch that takes more `work` (`machine.BLOCK`) is unknown; the same on every machine.  With
+    `logged` the outcome has what each thread executed.
+    """
     try:
         program = prepare(text, launch.entry)
     except PtxError as error:
@@ -61,19 +70,21 @@ def run(text: str, launch: Launch, *, seed: int = 0) -> Outcome:
     if missing:
         return Outcome(Verdict(NAME, Status.UNSUPPORTED, 0, reason=", ".join(missing)))
     m = Machine(program, launch, seed)
+    m.log = Log() if logged else None
     gates = Gates(m)
     reason = ""
     try:
-        m.run(gates)
+        m.run(gates, work)
         m.stuck()
     except LimitError as error:
         reason = str(error)
     gates.engines.finish()
     m.keep()
+    m.close()
     findings = tuple(m.findings.values())
     checked = m.claims + m.shared.checked + m.glob.checked
     status = Status.UNKNOWN if reason or not checked else Status.PASS
     if findings:
         status = Status.FAIL
     verdict = Verdict(NAME, status, checked, findings, reason)
-    return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached))
+    return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached), m.log)

@@ -99,6 +99,7 @@ class Strong:
     def fence(self, g: Ints, scope: str) -> None:
         """Order what threads did before with what they do later."""
         m = self.m
+        m.note(g, "fence", scope)
         for thread in g.tolist():
             for left in self.observed.pop(thread, ()):
                 self.take(thread, left, scope)
@@ -176,6 +177,8 @@ class Strong:
         g_ok, where = g[ok], where[ok]
         strong = order != "volatile"
         space.write(space.granules(where, size * many), g_ok, strong=strong)
+        if strong and space is m.glob and kind in ("s32", "u32"):
+            m.note(g_ok, "store", order, scope, values=(m.value(src, g_ok, kind),))
         items = src.items if isinstance(src, Vec) else (src,)
         view = space.view[VALUE[kind]]
         for i, one in enumerate(items):
@@ -227,6 +230,10 @@ class Strong:
             if mine:
                 self.at[key] = self._with(held, mine)
         m.progress += changed
+        if op == "inc":
+            m.note(g, "increment", order)
+            if m.log is not None:
+                m.log.returned(before)
         if returns:
             m.set(ins.operands[0], g, before)
         m.go(block.after, g)

@@ -107,6 +107,9 @@ class Sync:
             ops = [ops[1], *ops[2:-1]]
         number = m.value(ops[0], g, "u32")
         count = m.value(ops[1], g, "u32") if len(ops) > 1 else np.zeros(len(g), np.uint32)
+        if "red" not in ins.mods:
+            kind = "bar.sync" if waits else "bar.arrive"
+            m.note(g, kind, values=(number, np.where(count == 0, m.block_threads, count)))
         cta = m.cta[g]
         keys = cta * 4096 + number
         for key in np.unique(keys):
@@ -148,6 +151,7 @@ class Sync:
             if waits:
                 m.clocks.row[who] = row
                 if "red" in ins.mods:
+                    m.note(who, "bar.red", where[1], held.need or m.block_threads)
                     self._reduce(held, ins, who)
                 m.go(after, who)
         held.come = []
@@ -159,6 +163,8 @@ class Sync:
         )
         found = {"popc": votes.sum(), "and": votes.all(), "or": votes.any()}
         value = found[next(mod for mod in ins.mods if mod in found)]
+        if m.log is not None:
+            m.log.returned(np.full(len(who), value))
         m.set(ins.operands[0], who, np.uint32(value) if "popc" in ins.mods else np.bool_(value))
 
     def left(self, threads: Ints) -> None:
@@ -197,6 +203,7 @@ class Sync:
                 held.come += len(who)
                 if "relaxed" not in ins.mods:
                     held.row = m.clocks.joined(held.row, m.clocks.released(who))
+                m.note(who, "cluster arrive", "relaxed" if "relaxed" in ins.mods else "release")
                 m.progress += 1
                 m.claims += len(who)
                 m.go(block.after, who)
@@ -207,6 +214,7 @@ class Sync:
                 ready = self.arrived_at[who] < held.phase
                 m.clocks.acquire(who[ready], held.done)
                 self.waited[who[ready]] = held.phase
+                m.note(who[ready], "cluster wait")
                 m.go(block.after, who[ready])
                 m.poll(block, who[~ready], f"barrier.cluster has {held.come} threads")
 
@@ -239,13 +247,16 @@ class Sync:
             parts = m.split_generic(address, g)
             address = parts[0][2]
         place, ok = m.place_shared(g, address, 8)
+        at = m.shared_place(g, place)
         match action:
             case "init":
                 count = m.value(ops[1], g, "u32")
+                m.note(g, "mbarrier init", values=(*at, count))
                 for n in np.flatnonzero(ok):
                     self._init(int(g[n]), int(place[n]), int(count[n]))
                 m.go(block.after, g)
             case "inval":
+                m.note(g, "mbarrier inval", values=at)
                 for n in np.flatnonzero(ok):
                     if self._find(g[n : n + 1], int(place[n])):
                         del self.mbars[int(place[n])]
@@ -364,6 +375,13 @@ class Sync:
             count = m.value(ops[1], g, "u32")
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
         relaxed = "relaxed" in ins.mods
+        if nbytes is not None:
+            kind = "mbarrier expect" if ins.mods[0] == "expect_tx" else "mbarrier arrive, expect"
+            m.note(g, kind, values=(*m.shared_place(g, place), nbytes))
+        else:
+            many = np.ones(len(g), np.int64) if count is None else count
+            scope = "cluster" if wide else "cta"
+            m.note(g, "mbarrier arrive", scope, values=(*m.shared_place(g, place), many))
         for where in np.unique(place):
             pick = np.flatnonzero(place == where)
             who = g[pick]
@@ -434,6 +452,11 @@ class Sync:
                     if not relaxed:
                         m.clocks.acquire(who, found.done_far if wide else found.done)
                     self.tried[who] = -1
+                    if "parity" in ins.mods:
+                        at = m.shared_place(who, np.full(len(who), where))
+                        scope = "cluster" if wide else "cta"
+                        even = np.full(len(who), value)
+                        m.note(who, "mbarrier wait", scope, values=(*at, even))
                     m.set(dst, who, np.bool_(True))
                     m.go(block.after, who)
                     continue
@@ -455,11 +478,13 @@ class Sync:
         planes = (ASYNC_SHARED, ASYNC_GLOBAL)
         if spaces:
             planes = (ASYNC_GLOBAL,) if spaces[0] == "global" else (ASYNC_SHARED,)  # type: ignore[assignment]
+        self.m.note(g, "fence.proxy", spaces[0].split("::")[0] if spaces else "all")
         self.m.clocks.fence(g, planes)
         self.m.go(block.after, g)
 
     def init_fence(self, block: Block, ins: Instruction, g: Ints) -> None:
         """Execute fence.mbarrier_init: what its threads have initialised the cluster may see."""
+        self.m.note(g, "fence.mbarrier_init")
         for one in self.mbars.values():
             if (g == one.maker).any():
                 one.fenced = self.clusters[one.cta // self.m.cluster].phase
@@ -482,6 +507,7 @@ class Sync:
             if more > self.pool[cta]:
                 m.poll(block, who, f"{more} registers, {self.pool[cta]} are free")
                 continue
+            m.note(who, "setmaxnreg", want.value)
             self.pool[cta] -= more
             self.registers[warp] = want.value
             m.progress += 1

@@ -89,6 +89,7 @@ class Tensor:
         action = ins.mods[0]
         if action == "mma_async":
             g = m.whole_warps(block, g, warps=4)
+            m.note(g, "wgmma")
             for number in np.unique(m.tid[g] // 128 + m.cta[g] * 64):
                 self._product(ins, g[m.tid[g] // 128 + m.cta[g] * 64 == number])
             m.go(block.after, g)
@@ -98,8 +99,10 @@ class Tensor:
             return
         m.claims += len(g)
         if action == "fence":
+            m.note(g, "wgmma.fence")
             self.fenced[g] = m.clocks.now
         elif action == "commit_group":
+            m.note(g, "commit", "wgmma")
             if self.groups[g].max() + 1 >= self.commits.shape[1]:
                 self.commits = np.pad(self.commits, ((0, 0), (0, self.commits.shape[1])))
             self.commits[g, self.groups[g]] = m.clocks.now
@@ -107,6 +110,7 @@ class Tensor:
         else:
             (keep,) = ins.operands
             assert isinstance(keep, Imm)
+            m.note(g, "await", "wgmma", keep.value, "all")
             over = self.groups[g] - keep.value
             for what in (self.flight, self.operand):
                 held = what[:, g]

@@ -1,6 +1,6 @@
-"""What lanes of a warp do together: shuffles, votes, elections.
+"""What lanes of a warp do together: shuffles, votes, matches, elections.
 
-Source: PTX ISA, "shfl.sync", "vote.sync", "redux.sync", "activemask", "elect.sync",
+Source: PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync",
 "bar.warp.sync".
 """
 
@@ -77,6 +77,30 @@ def vote(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
     m.go(block.after, g)
 
 
+def match(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
+    """Tell each lane which lanes have its value; of `all`, whether all have it."""
+    dst, src, mask = ins.operands
+    g = m.whole_warps(block, g, mask)
+    if not len(g):
+        return
+    values = m.value(src, g, ins.mods[-1])
+    alike = np.zeros(len(g), np.int64)
+    for value in np.unique(values).tolist():
+        pick = values == value
+        bits = pick.astype(np.int64) << m.lane[g]
+        alike |= np.where(pick, _reduced(m, g, bits, np.bitwise_or, 0), 0)
+    if ins.mods[0] == "all":
+        every = _reduced(m, g, np.int64(1) << m.lane[g], np.bitwise_or, 0)
+        same = alike == every
+        alike = np.where(same, every, 0)
+        if isinstance(dst, Pair):
+            m.set(dst.second, g, same)
+            dst = dst.first
+    m.set(dst, g, alike.astype(np.uint32))
+    m.claims += len(g)
+    m.go(block.after, g)
+
+
 _REDUX: dict[str, tuple[Any, int | None]] = {
     "add": (np.add, 0),
     "min": (np.minimum, None),
@@ -124,6 +148,7 @@ def active(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
 def join(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
     """Join the lanes of a mask, and what they did before (bar.warp.sync)."""
     g = m.whole_warps(block, g, ins.operands[0])
+    m.note(g, "warp sync")
     for warp in np.unique(m.warp[g]):
         who = g[m.warp[g] == warp]
         m.clocks.row[who] = m.clocks.released(who)
@@ -139,6 +164,8 @@ def check(ins: Instruction) -> None:
     }
     forms["redux"] = tuple(_REDUX)
     if ins.name in forms and (ins.mods[0] != "sync" or ins.mods[1] not in forms[ins.name]):
+        raise UnsupportedError(ins.opcode)
+    if ins.name == "match" and (ins.mods[1] != "sync" or ins.mods[-1] not in ("b32", "b64")):
         raise UnsupportedError(ins.opcode)
     if ins.name == "redux" and ins.mods[-1] not in ("s32", "u32", "b32"):
         raise UnsupportedError(ins.opcode)

@@ -25,9 +25,10 @@ from fuser.runtime.binding import bind
 from fuzz.bench.sensitivity.computation import Computation, Fault, stored
 from fuzz.bench.sensitivity.faults import KINDS, faults, places
 from fuzz.bench.sensitivity.rules import OURS, RULES, Rule, Wanted, wanted
-from fuzz.campaign.judge import POLICY, partials
+from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
 from fuzz.cases.case import Case, compiled, inputs, specs
+from fuzz.values import partials
 from oracles.reference.estimate import EPS, TINY
 from oracles.reference.evaluate import evaluate
 from oracles.simulator import simulate

@@ -65,6 +65,20 @@ def high(a: Values, b: Values) -> Values:
     return top.view(dtype)
 
 
+def carried(a: Values, b: Values, carry: Values) -> tuple[Values, Values]:
+    """Sum of two unsigned integers and a carry, and the carry out of it."""
+    s = a + b
+    total = s + np.asarray(carry).astype(s.dtype)
+    return total, (s < a) | (total < s)
+
+
+def borrowed(a: Values, b: Values, borrow: Values) -> tuple[Values, Values]:
+    """Difference of two unsigned integers less a borrow, and the borrow out of it."""
+    d = a - b
+    rest = d - np.asarray(borrow).astype(d.dtype)
+    return rest, (a < b) | (rest > d)
+
+
 def shift_left(a: Values, n: Values) -> Values:
     """Shift left; by more than there are bits gives 0."""
     bits = np.asarray(a).dtype.itemsize * 8
@@ -247,6 +261,18 @@ def rounded(s: Values, e: Values, mode: str) -> Values:
     return np.where(positive & above, down, np.where(~positive & below, up, r))
 
 
+def fma_half(a: Values, b: Values, c: Values) -> Values:
+    """Product plus sum of f16 or bf16 numbers, held as f32: rounded to odd, to be rounded again.
+
+    What is rounded to odd with two bits more than the result has is rounded to nearest rightly.
+    """
+    s, e = _two_sum(_array(a.astype(F8) * b.astype(F8)), _array(c.astype(F8)))
+    e = np.where(np.isfinite(e), e, 0.0)
+    cut = _array(rounded(s, e, "rz"))
+    lost = np.isfinite(s) & ((cut.astype(F8) != s) | (e != 0))
+    return (cut.view(U4) | lost.astype(U4)).view(F4)
+
+
 def _split(a: Values) -> tuple[Values, Values]:
     t = F8(134217729.0) * a
     top = t - (t - a)
@@ -401,6 +427,16 @@ def to_bf16(x: Values, mode: str = "rn") -> Values:
     extra = U4(0x7FFF) + ((bits >> U4(16)) & U4(1)) if mode == "rn" else U4(0)
     out = (bits + extra) >> U4(16)
     return np.where(np.isnan(x), U4(0x7FFF), out).astype(U2)
+
+
+def to_tf32(x: Values, mode: str) -> Values:
+    """f32 to the bits of tf32, the upper 19 of a word; `rna` takes ties away from zero."""
+    bits = np.asarray(x, F4).view(U4)
+    up: Values = {"rna": U4(0x1000), "rn": U4(0xFFF) + ((bits >> U4(13)) & U4(1)), "rz": U4(0)}[
+        mode
+    ]
+    near = np.where(np.isinf(x), bits, bits + up) & U4(0xFFFFE000)
+    return np.where(np.isnan(x), U4(0x7FFFFFFF), near)
 
 
 def from_bf16(bits: Values) -> Values:

@@ -119,7 +119,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Function:
-    """A function: parameters, registers by type, own variables, statements in order."""
+    """A function: parameters, results, registers by type, own variables, statements in order."""
 
     name: str
     entry: bool
@@ -128,6 +128,7 @@ class Function:
     registers: dict[str, str] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
     body: list[Instruction | Label] = field(default_factory=list)
+    results: tuple[Variable, ...] = ()
 
 
 @dataclass(slots=True)
@@ -161,6 +162,7 @@ _ATOM = re.compile(r"-?%?[\w$]+(?:\.[xyzw])?")
 _HEAD = re.compile(r"\s*(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w]*)((?:(?:\.|::)[\w]+)*)\s*")
 _LABEL = re.compile(r"\s*([$\w]+)\s*:(?!:)")
 _SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)+", re.S)
+_LOC = re.compile(r"\.(?:loc|file)\s")
 _USED = re.compile(r'"used_bytes_mask\s+(\w+)"')
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _VARIABLE = re.compile(
@@ -173,7 +175,7 @@ _PARAM = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?"
     r"([\w$]+)\s*((?:\[\d+\])*)"
 )
-_ENTRY = re.compile(r"\.(entry|func)\s+(?:\(.*?\)\s*)?([\w$]+)\s*(?:\((.*?)\))?(.*)$", re.S)
+_ENTRY = re.compile(r"\.(entry|func)\s+(?:\((.*?)\)\s*)?([\w$]+)\s*(?:\((.*?)\))?(.*)$", re.S)
 _TUNING = re.compile(r"\.(\w+)\s*([\d,\s]*)")
 
 
@@ -258,11 +260,13 @@ class _Scope:
         self.number, self.outer = number, outer
         self.names: dict[str, str] = {}
         self.labels: dict[str, str] = {}
+        self.variables: dict[str, str] = {}
 
-    def find(self, name: str, labels: bool = False) -> str | None:
+    def find(self, name: str, kind: str = "names") -> str | None:
+        """Return what a name of a register, a label or a variable stands for here."""
         scope: _Scope | None = self
         while scope is not None:
-            found = (scope.labels if labels else scope.names).get(name)
+            found: str | None = getattr(scope, kind).get(name)
             if found is not None:
                 return found
             scope = scope.outer
@@ -327,15 +331,16 @@ class _Reader:
         match = _ENTRY.search(head)
         if match is None:
             raise PtxError(f"line {line}: {head[:60]!r} is no function")
-        kind, name, params, tuning = match.groups()
+        kind, results, name, params, tuning = match.groups()
         made = Function(
             name,
             kind == "entry",
-            tuple(_param(one, line) for one in (params or "").split(",") if one.strip()),
+            _params(params, line),
             {
                 word: tuple(int(n) for n in numbers.replace(",", " ").split())
                 for word, numbers in _TUNING.findall(tuning)
             },
+            results=_params(results, line),
         )
         if self.text[self.at] == ";":  # a declaration only
             self.at += 1
@@ -373,6 +378,9 @@ class _Body:
                 self.scope = self.scope.outer
             elif char == ";":
                 reader.at += 1
+            elif _LOC.match(reader.text, reader.at):  # ends with its line
+                end = reader.text.find("\n", reader.at)
+                reader.at = len(reader.text) if end < 0 else end
             elif label := _LABEL.match(reader.text, reader.at):
                 reader.at = label.end()
                 own = f"{label[1]}#{self.scope.number}" if self.scope.number else label[1]
@@ -409,7 +417,7 @@ class _Body:
         self.made.body.append(Instruction(name, words, operands, held, line, spelled, span, used))
 
     def _directive(self, text: str, line: int) -> None:
-        if re.match(r"\.(loc|pragma)\s", text):
+        if re.match(r"\.pragma\s", text):
             if mask := _USED.search(text):
                 self.used = number(mask[1]).value
             return
@@ -424,6 +432,9 @@ class _Body:
                     self._declare(base, kind)
             return
         made = variable(text, line)
+        if self.scope.number:
+            self.scope.variables[made.name] = f"{made.name}#{self.scope.number}"
+            made = replace(made, name=self.scope.variables[made.name])
         self.made.variables.append(made)
 
     def _declare(self, name: str, kind: str) -> None:
@@ -441,16 +452,20 @@ class _Body:
             return Reg(text)
         if text == "WARP_SZ":
             return Imm(32)
-        return Sym(text)
+        return Sym(self.scope.find(text, "variables") or text)
 
     def _resolve(self, index: int, scope: _Scope) -> None:
         found = self.made.body[index]
         assert isinstance(found, Instruction)
         ops = tuple(
-            Sym(scope.find(op.name, labels=True) or op.name) if isinstance(op, Sym) else op
+            Sym(scope.find(op.name, "labels") or op.name) if isinstance(op, Sym) else op
             for op in found.operands
         )
         self.made.body[index] = replace(found, operands=ops)
+
+
+def _params(text: str | None, line: int) -> tuple[Variable, ...]:
+    return tuple(_param(one, line) for one in (text or "").split(",") if one.strip())
 
 
 def _param(text: str, line: int) -> Variable:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from oracles.ptx.text.calls import inlined
 from oracles.ptx.text.grammar import (
     Function,
     Instruction,
@@ -25,9 +26,11 @@ from oracles.ptx.text.grammar import (
     parse,
 )
 from oracles.ptx.text.translate import (
+    CARRY,
     STORED,
     Lines,
     UnsupportedError,
+    carries,
     local,
     read,
     registers,
@@ -109,6 +112,8 @@ class Program:
     def __init__(self, module: Module, function: Function) -> None:
         self.function, self.module = function, module
         self.types = function.registers
+        if any(carries(one) for one in self.instructions()):
+            self.types = self.types | {CARRY: "pred"}
         self.params: dict[str, int] = {}
         at = 0
         for one in function.params:
@@ -296,12 +301,12 @@ def _ends(block: Block) -> bool:
     return ins.name in (*_LEAVE, "bra")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _parsed(text: str) -> Module:
     return parse(text)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def prepare(text: str, name: str = "") -> Program:
     """Return the program of a kernel; the only entry where no name is given."""
     module = _parsed(text)
@@ -309,7 +314,7 @@ def prepare(text: str, name: str = "") -> Program:
     if name:
         if name not in entries:
             raise PtxError(f"no entry {name!r}; there are {', '.join(entries) or 'none'}")
-        return Program(module, entries[name])
+        return Program(module, inlined(module, entries[name]))
     if len(entries) != 1:
         raise PtxError(f"{len(entries)} entries ({', '.join(entries)}); name one in the launch")
-    return Program(module, next(iter(entries.values())))
+    return Program(module, inlined(module, next(iter(entries.values()))))

@@ -58,6 +58,12 @@ _UNORDERED = {"equ": ("!=", True), "neu": ("!=", False), "ltu": (">=", True), "l
 _UNORDERED |= {"gtu": ("<=", True), "geu": ("<", True)}
 
 
+CARRY = "%CC.CF"
+"""The carry flag, as a register."""
+CARRIED = ("addc", "subc", "madc")
+"""Instructions that read it; those with `.cc` write it."""
+
+
 class UnsupportedError(Exception):
     """An instruction that is not modelled, by its name."""
 
@@ -92,21 +98,26 @@ def written(ins: Instruction) -> tuple[str, ...]:
     """Return the registers that an instruction without order writes."""
     if ins.name in ("st", "bra", "prefetch", "prefetchu", "applypriority", "discard"):
         return ()
-    return tuple(registers(ins.operands[0])) if ins.operands else ()
+    flag = (CARRY,) if "cc" in ins.mods else ()
+    return (*registers(ins.operands[0]), *flag) if ins.operands else ()
 
 
 def read(ins: Instruction) -> tuple[str, ...]:
     """Return those that it reads; a guarded one keeps what it does not write."""
+    made = written(ins)
     first = () if not ins.operands else tuple(registers(ins.operands[0]))
-    ops = (
-        ins.operands
-        if not written(ins) or isinstance(ins.operands[0], Address)
-        else ins.operands[1:]
-    )
+    ops = ins.operands if not made or isinstance(ins.operands[0], Address) else ins.operands[1:]
     found = [name for op in ops for name in registers(op)]
     if ins.guard is not None:
-        found += [*registers(ins.guard), *first]
+        found += [*registers(ins.guard), *first, *made]
+    if ins.name in CARRIED:
+        found.append(CARRY)
     return tuple(found)
+
+
+def carries(ins: Instruction) -> bool:
+    """Tell whether an instruction reads or writes the carry flag."""
+    return ins.name in CARRIED or (ins.name in ("add", "sub", "mad") and "cc" in ins.mods)
 
 
 class Lines:
@@ -158,7 +169,7 @@ class Lines:
                 return self.const(np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()])
             case Sym(name):
                 if name in self.params:
-                    found = f"(m.param_window + {self.const(np.uint64(self.params[name]))})"
+                    found = self.const(np.uint64(self.params[name]))
                 else:
                     found = f"m.symbol({name!r})"
                 return _seen(found, "u8", want)
@@ -244,10 +255,10 @@ class Lines:
         space = next(m for m in ins.mods if m in WEAK_SPACES)
         wide = ins.mods[-1]
         value = self.value(src, wide)
-        if space in ("global", "const", "param"):
+        if space in ("global", "const"):
             self.put(dst, value, wide, guard, fresh=False)
             return
-        window = "m.shared_window" if space.startswith("shared") else "m.local_window"
+        window = f"m.{space.split('::')[0]}_window"
         sign = "-" if "to" in ins.mods else "+"
         self.put(dst, f"({value} {sign} {window})", wide, guard)
 
@@ -269,9 +280,33 @@ class Lines:
             self.put(ins.operands[0], f"{out}({fun}({given}))", kind, guard)
         return True
 
+    def _with_carry(self, ins: Instruction, x: str, y: str, guard: str | None) -> None:
+        """Append a sum or difference of integers with the carry flag, read or written."""
+        bits = f"b{8 * SIZES[ins.mods[-1]]}"
+        given = self.value(Reg(CARRY), "pred") if ins.name in CARRIED else self.const(np.bool_(0))
+        name = "borrowed" if ins.name.startswith("sub") else "carried"
+        both = self.temp(f"A.{name}({x}.view({VALUE[bits]}), {y}.view({VALUE[bits]}), {given})")
+        self.put(ins.operands[0], f"{both}[0]", bits, guard)
+        if "cc" in ins.mods:
+            self.put(Reg(CARRY), f"{both}[1]", "pred", guard)
+
+    def _addc(self, ins: Instruction, guard: str | None) -> None:
+        self._only(ins, "cc")
+        x, y = (self.value(one, ins.mods[-1]) for one in ins.operands[1:])
+        self._with_carry(ins, x, y, guard)
+
+    _subc = _addc
+
+    def _madc(self, ins: Instruction, guard: str | None) -> None:
+        product, kind = self._product(ins, ins.operands[1], ins.operands[2])
+        self._with_carry(ins, product, self.value(ins.operands[3], kind), guard)
+
     def _arithmetic(self, ins: Instruction, symbol: str, guard: str | None) -> None:
         kind = ins.mods[-1]
         dst, a, b = ins.operands
+        if carries(ins):
+            self._addc(ins, guard)
+            return
         if kind in ("f32", "f64"):
             mods = self._only(ins, *ROUND, "ftz", "sat")
             mode = next((m for m in mods if m in ROUND), "rn")
@@ -302,7 +337,7 @@ class Lines:
 
     def _product(self, ins: Instruction, a: Operand, b: Operand) -> tuple[str, str]:
         """Return an integer product and its type."""
-        kind, mods = ins.mods[-1], self._only(ins, "lo", "hi", "wide")
+        kind, mods = ins.mods[-1], self._only(ins, "lo", "hi", "wide", "cc")
         x, y = self.value(a, kind), self.value(b, kind)
         if "wide" in mods:
             wide = f"{kind[0]}{2 * SIZES[kind] * 8}"
@@ -316,13 +351,16 @@ class Lines:
         if ins.mods[-1] in ("f32", "f64"):
             self._fma(ins, guard)
             return
+        if carries(ins):
+            self._madc(ins, guard)
+            return
         expr, kind = self._product(ins, a, b)
         self.put(dst, f"({expr} + {self.value(c, kind)})", kind, guard)
 
     def _fma(self, ins: Instruction, guard: str | None) -> None:
         kind = ins.mods[-1]
-        if self._packed(ins, "a.astype(f8) * b.astype(f8) + c.astype(f8)", guard):
-            if "relu" in ins.mods or kind.startswith("bf"):
+        if self._packed(ins, "A.fma_half(a, b, c)", guard):
+            if {*ins.mods[:-1]} != {"rn"}:
                 raise UnsupportedError(ins.opcode)
             return
         mods = self._only(ins, *ROUND, "ftz", "sat")
@@ -524,10 +562,14 @@ class Lines:
     def _cvt(self, ins: Instruction, guard: str | None) -> None:
         mods = ins.mods[:-2]
         to, frm = ins.mods[-2:]
+        dst, *sources = ins.operands
+        if to == "tf32" and frm == "f32" and mods in (("rn",), ("rz",), ("rna",)):
+            x = self.value(sources[0], "f32")
+            self.put(dst, f"A.to_tf32({x}, {mods[0]!r})", "b32", guard)
+            return
         for mod in mods:
             if mod not in (*ROUND, *WHOLE, "sat", "ftz", "satfinite"):
                 raise UnsupportedError(ins.opcode)
-        dst, *sources = ins.operands
         mode = next((m for m in mods if m in (*ROUND, *WHOLE)), "rn")
         floating = ("f16", "bf16", "f32", "f64")
         if to in ("f16x2", "bf16x2") and frm == "f32":
@@ -543,8 +585,6 @@ class Lines:
             x, k = self.value(sources[0], "b16"), frm[:-2]
             expr = f"A.both(A.from_f8({x} >> u2(8), {k!r}), A.from_f8({x} & u2(255), {k!r}))"
             self.put(dst, expr, to, guard)
-        elif to == "tf32":
-            raise UnsupportedError(ins.opcode)
         elif frm in floating or to in floating:
             self._cvt_float(ins, to, frm, mode, mods, guard)
         else:

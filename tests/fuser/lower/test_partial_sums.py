@@ -23,9 +23,9 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import Partial
-from fuzz.campaign.judge import partials
 from fuzz.cases.case import Case, Kind
 from fuzz.kernels.fusions import gated
+from fuzz.values import partials
 from oracles.assembler import judge_log
 from oracles.differential import compare
 from oracles.reference.evaluate import evaluate

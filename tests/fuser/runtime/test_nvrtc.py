@@ -79,3 +79,12 @@ def test_ptx_is_cached_and_follows_its_headers(
     assert "fence.acq_rel.cta;" in nvrtc.compile_ptx(source, device=tmp_path / "device")
     monkeypatch.setattr(nvrtc, "_compile", lambda *_: pytest.fail("compiled again"))
     assert nvrtc.compile_ptx(source) == text
+
+
+def test_the_assembler_leaves_the_ptx_that_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign asks for both, and NVRTC is asked once."""
+    alone = nvrtc.compile_ptx(SOURCE)
+    shutil.rmtree(nvrtc.cache_dir())
+    nvrtc.compile_cubin(SOURCE)
+    monkeypatch.setattr(nvrtc, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert nvrtc.compile_ptx(SOURCE) == alone

@@ -21,6 +21,7 @@ from fuzz.campaign import corpus, summary
 from fuzz.campaign.conduct import REPLACED, Campaign, _listen, main
 from fuzz.campaign.driver import Job, Judged, Message, Plan, Ready, Round, Shrunk
 from fuzz.campaign.ledger import Ledger
+from fuzz.campaign.mutants import OPERATIONS
 from fuzz.campaign.record import ORACLES, Record, signature
 from fuzz.cases.case import case_id
 from fuzz.cases.params import FAMILIES
@@ -72,7 +73,7 @@ def test_what_a_campaign_judged_is_in_its_ledger(finished: tuple[int, str, Path]
         texts = book.texts(run)
     cases = {r.case for r in records if not r.mutant}
     by_phase = Counter(r.phase for r in {r.case: r for r in records if not r.mutant}.values())
-    assert by_phase["base"] == len(FAMILIES)
+    assert by_phase["base"] == len(FAMILIES) + len(OPERATIONS)
     assert 0 < by_phase["generate"] <= 5
     assert cases <= set(texts)
     assert {r.oracle for r in records} <= set(ORACLES)
@@ -340,7 +341,7 @@ def test_the_summary_counts_cases_by_where_they_come_from() -> None:
     ]
     assert list(summary.lines(rows))[:3] == [
         "1 cases of the corpus, 0 failing",
-        "1 cases one of each family, 0 failing",
+        "1 cases one of each family or type, 0 failing",
         "2 cases drawn, 1 failing, 50.0 % valid",
     ]
 

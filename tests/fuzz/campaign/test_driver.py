@@ -180,7 +180,7 @@ def test_the_corpus_is_judged_first_and_counted() -> None:
 
 def test_the_failure_nearest_to_its_cause_names_a_case() -> None:
     """Judges that disagree come last, and values after the races that they follow from."""
-    oracles = ("agreement", "assembler", "differential", "simulator", "prover", "build")
+    oracles = ("agreement", "ptx", "assembler", "differential", "simulator", "prover", "build")
     rows = [record("a", oracle=name, status="fail", kind="x", subject="") for name in oracles]
     assert [r.oracle for r in failures(rows)] == [
         "build",
@@ -188,6 +188,7 @@ def test_the_failure_nearest_to_its_cause_names_a_case() -> None:
         "simulator",
         "differential",
         "assembler",
+        "ptx",
         "agreement",
     ]
 

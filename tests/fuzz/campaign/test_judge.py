@@ -8,14 +8,17 @@ import pytest
 from fuser.codegen import cuda
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel.ir import Kernel
+from fuser.runtime import nvrtc
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
+from fuzz.campaign import judge as judges
+from fuzz.campaign.judge import CPU_ORACLES, NOT_EXECUTED, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, compiled, to_text
 from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import POINTWISE_FAMILIES
+from fuzz.ptx import cases as executed
 from oracles.simulator import simulate as simulator
 from oracles.simulator.simulate import Launch, simulate
 from oracles.verdict import Finding, Status, Verdict
@@ -32,6 +35,49 @@ def test_every_oracle_judges_a_good_case() -> None:
     assert subjects[:6] == first
     extents = [r.subject.split(", integers")[0] for r in records if r.oracle == "differential"]
     assert len(extents) == len(set(extents)) > 4, "one kernel, many extents"
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    """Let every kernel be compiled to other PTX."""
+    honest = nvrtc.compile_ptx
+    monkeypatch.setattr(executed, "compile_ptx", lambda *a, **k: honest(*a, **k).replace(old, new))
+
+
+def test_a_fault_behind_the_kernel_ir_is_seen_in_the_ptx_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the own launch, of that kernel; all other judges pass it."""
+    planted(monkeypatch, "fence.proxy.async.shared::cta;", "")
+    records = judge(representative("tma-pipelined/tma"))
+    bad = [r for r in records if r.status != "pass"]
+    assert [(r.oracle, r.status, r.kind) for r in bad] == [("ptx", "fail", "proxy")]
+    assert bad[0].subject == "pointwise0 own launch"
+
+
+def test_wrong_values_of_the_ptx_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the order is right; the record is of the call, not of a kernel."""
+    planted(monkeypatch, "add.f32", "sub.f32")
+    records = judge(representative("tma-pipelined/tma"), ("ptx",))
+    bad = [(r.oracle, r.kind, r.subject) for r in records if r.status != "pass"]
+    assert bad == [("ptx", "value", "own launch")]
+
+
+def test_a_case_that_fails_is_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is unknown, and says why."""
+    broken = Verdict("simulator", Status.UNSUPPORTED, 0, reason="launch: T0 is not aligned")
+    monkeypatch.setattr(simulator, "simulate", lambda *_, **__: broken)
+    records = judge(representative("direct/direct"))
+    assert [(r.status, r.reason) for r in records if r.oracle == "ptx"] == [
+        ("unknown", NOT_EXECUTED)
+    ]
+
+
+def test_a_launch_that_takes_too_long_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing behind it is executed."""
+    monkeypatch.setattr(judges, "PTX_WORK", 1000)
+    records = judge(representative("direct/direct"), ("ptx",))
+    (said,) = (r for r in records if r.oracle == "ptx")
+    assert (said.status, said.reason.split(":")[0]) == ("unknown", "too long")
 
 
 def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:
@@ -77,7 +123,7 @@ def test_a_schedule_that_returns_other_bits_is_a_failure(monkeypatch: pytest.Mon
         return verdict
 
     monkeypatch.setattr(simulator, "simulate", wrong)
-    (record,) = [r for r in judge(case) if r.status != "pass"]
+    (record,) = [r for r in judge(case) if r.status == "fail"]
     assert (record.oracle, record.status, record.kind) == ("schedules", "fail", "schedules")
     assert record.reason.count("PointwiseParams(") == 2
 

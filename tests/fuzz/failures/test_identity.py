@@ -10,7 +10,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import numbered
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.record import signature
-from fuzz.failures.identity import cause, identified, scheduler, skeleton
+from fuzz.failures.identity import cause, cause_in_ptx, identified, scheduler, skeleton
 
 
 def lines(kernel: kir.Kernel, *kinds: type) -> str:
@@ -39,6 +39,16 @@ def test_statements_that_nothing_orders_are_the_cause() -> None:
     kernel = ring(2)
     assert cause(record("a", lines=lines(kernel, kir.Load, kir.TmaLoad)), kernel) == "Load TmaLoad"
     assert cause(record("a", lines=""), kernel) == "pointwise"
+
+
+def test_instructions_of_ptx_are_the_cause_without_their_types() -> None:
+    """One fault shows at loads of any width."""
+    text = "  st.shared.v2.f32 [%r1], {%f1, %f2};\n@!%p1 cp.async.bulk.wait_group 0;\n"
+    seen = record("k own launch", oracle="ptx", lines="1 2")
+    assert cause_in_ptx(seen, text) == "st.shared cp.async"
+    other = text.replace("v2.f32", "f32")
+    assert cause_in_ptx(seen, other) == cause_in_ptx(seen, text)
+    assert cause_in_ptx(record("k", oracle="ptx", lines=""), text) == "pointwise"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fuzz.bench.drawn import texts
 from fuzz.cases.case import Case, compiled, from_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
-from fuzz.ptx.cases import Judged, judge_case
+from fuzz.ptx.cases import Judged, Planted, judge_case
 from oracles.verdict import Status, Verdict
 
 
@@ -33,7 +33,7 @@ def drawn(family: str) -> tuple[Case, ...]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kernels_of_every_family_pass(family: str) -> None:
-    """Order and values, late and in another order, with few CTAs at once."""
+    """Order, events and values, late and in another order, with few CTAs at once."""
     for seed, case in zip((0, 2), drawn(family), strict=False):
         judged = judge_case(case, seed=seed)
         assert all(one.status is Status.PASS for one in judged.kernels), judged
@@ -60,7 +60,7 @@ def test_without_a_sync_no_case_passes(family: str, line: str, kinds: set[str]) 
             met.append(line in text)
             return text.replace(line, "")
 
-        judged = judge_case(case, ptx=change)
+        judged = judge_case(case, planted=Planted(ptx=change))
         found = {finding.kind for one in judged.kernels for finding in one.findings}
         if any(met):
             assert found & kinds, (line, judged)
@@ -75,8 +75,12 @@ def test_a_wrong_value_is_seen_where_all_is_in_order() -> None:
     params = PointwiseParams((1, 256), 2, 4, None, "direct", "direct")
     case = Case(fd.fusion(), params, {"n": 1000}, "integers", 1)
     assert judge_case(case).status is Status.PASS
-    judged = judge_case(case, ptx=lambda text: text.replace("0fC0400000", "0fC0800000"))
-    assert [one.status for one in judged.kernels] == [Status.PASS]
+
+    def changed(text: str) -> str:
+        return text.replace("0fC0400000", "0fC0800000")
+
+    judged = judge_case(case, planted=Planted(ptx=changed))
+    assert [one.status for one in judged.kernels] == [Status.PASS] * 2
     assert [finding.kind for finding in judged.values.findings] == ["value"]
 
 

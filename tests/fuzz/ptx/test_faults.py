@@ -10,6 +10,7 @@ import pytest
 from fuser.pipeline import Program
 from fuser.runtime.nvrtc import DEVICE
 from fuzz.bench.drawn import texts
+from fuzz.campaign.mutants import representative
 from fuzz.cases.case import Case, from_text
 from fuzz.cases.strategies import cases
 from fuzz.ptx.faults import FAULTS, Fault, changes, found_by, programs
@@ -65,6 +66,24 @@ def test_a_fault_that_does_not_apply_is_refused(tmp_path: Path) -> None:
 def test_a_fault_is_found(name: str, family: str, tmp_path: Path) -> None:
     """By its order, or by its values, in one of a few drawn cases."""
     assert found_by(BY_NAME[name], [*drawn(family)], tmp_path) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "stands"),
+    [
+        ("constant of gelu", "operations f32"),
+        ("less or equal in lt", "operations i32"),
+        ("sub the other way", "operations f64"),
+        ("bf16 is cut off", "operations bf16"),
+        ("minimum drops NaN", "operations f32"),
+        ("maximum is minimum", "reductions f32"),
+    ],
+)
+def test_a_fault_of_one_operation_is_found_by_the_case_of_all(
+    name: str, stands: str, tmp_path: Path
+) -> None:
+    """Which a campaign judges before it draws anything."""
+    assert found_by(BY_NAME[name], programs([representative(stands)]), tmp_path) == 0
 
 
 def test_without_a_fault_nothing_is_found(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, NEVER, Clocks
+from oracles.ptx import clocks as clocks_
+from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, NEVER, Clocks, LimitError
 
 
 def knows(clocks: Clocks, thread: int, agent: int, since: int, plane: int = GENERIC) -> bool:
@@ -101,3 +103,23 @@ def test_an_acquire_keeps_what_was_known() -> None:
     clocks.acquire(np.array([2]), row)
     assert knows(clocks, 2, 0, early)
     assert knows(clocks, 2, 1, early)
+
+
+def test_a_burst_within_an_instruction_does_not_double_the_rows_for_ever() -> None:
+    """What was made since the last collection is collected before the next one is needed."""
+    clocks = Clocks(64)
+    for _ in range(50):
+        for thread in range(64):
+            clocks.learn(np.array([thread]), thread, clocks.tick())
+        clocks.collect()
+    assert len(clocks.known) <= 256
+
+
+def test_rows_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind it a launch is too long to judge, and the process keeps its memory."""
+    monkeypatch.setattr(clocks_, "MOST_BYTES", 1 << 10)
+    clocks = Clocks(8)
+    rows = [clocks.released(np.array([0])) for _ in range(len(clocks.free))]
+    assert len({*rows}) == len(rows)
+    with pytest.raises(LimitError, match="know different things"):
+        clocks.released(np.array([0]))

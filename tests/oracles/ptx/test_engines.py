@@ -192,6 +192,7 @@ BOX = """
   mbarrier.init.shared::cta.b64 [%r5+2048], 1;
   mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %rd9, [%r5+2048], {nbytes};
   mov.b64 %rd10, m0;
+  cvta.param.u64 %rd10, %rd10;
   cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
     [%r5], [%rd10, {{{x}, {y}}}], [%r5+2048];
 JOIN:

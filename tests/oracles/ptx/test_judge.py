@@ -11,7 +11,7 @@ from ptx_kernels import done, kernel
 
 from oracles.cli.command import OPEN, PROVED, REFUTED, USAGE, main
 from oracles.ptx.judge import judge, run
-from oracles.ptx.launch import Buffer, Launch, Pointer, Scalar, load
+from oracles.ptx.launch import Argument, Buffer, Launch, Pointer, Scalar, TensorMap, load
 from oracles.verdict import Status
 
 COPY = """
@@ -168,3 +168,42 @@ def test_the_command_line_refuses_a_launch_that_says_too_little(tmp_path: Path) 
     launch.write_text("grid = 1")
     done_ = CliRunner().invoke(main, ["ptx", str(text), "--launch", str(launch)])
     assert done_.exit_code == USAGE
+
+
+def of_triton(text: str, seed: int) -> tuple[Status, set[str], bool]:
+    """Multiply two matrices by a kernel of Triton: the answer, findings, whether values are right.
+
+    80 x 192 by 96 x 192, in tiles of 64 x 64 x 64, by TMA and wgmma.
+    """
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-2, 3, (rows, 192)).astype(np.float16) for rows in (80, 96))
+    c = np.zeros((80, 96), np.float16)
+    buffers, arguments = {"scratch": Buffer("scratch", np.zeros(16, np.uint8))}, list[Argument]()
+    for name, one in (("a", a), ("b", b), ("c", c)):
+        rows, columns = one.shape
+        buffers[name] = Buffer(name, one.view(np.uint8).reshape(-1))
+        box = TensorMap(name, "f16", (columns, rows), (2 * columns,), (64, 64), 128)
+        extents = [Scalar(n, "i32") for n in (rows, columns)]
+        arguments += [box, *extents, *(Scalar(n, "i64") for n in (columns, 1))]
+    arguments += [Scalar(n, "i32") for n in (80, 96, 192)] + [Pointer("scratch")] * 2
+    launch = Launch((4, 1, 1), (128, 1, 1), tuple(arguments), buffers, 49176)
+    found = run(text, launch, seed=seed).verdict
+    right = bool((c == a.astype(np.float32) @ b.astype(np.float32).T).all())
+    return found.status, {finding.kind for finding in found.findings}, right
+
+
+def test_a_kernel_of_another_compiler_is_judged() -> None:
+    """Right as it is, in several orders; its waits and fences are needed."""
+    text = Path(__file__).with_name("matmul_of_triton.ptx").read_text()
+    for seed in range(3):
+        assert of_triton(text, seed) == (Status.PASS, set(), True)
+    for line, kind in (
+        ("@!complete bra.uni waitLoop;", "RAW"),
+        ("fence.proxy.async.shared::cta;", "proxy"),
+        ("wgmma.fence.sync.aligned;", "fence"),
+        ("cp.async.bulk.wait_group \t0;", "exit"),
+    ):
+        assert line in text
+        status, kinds, _ = of_triton(text.replace(line, ""), 0)
+        assert status is Status.FAIL
+        assert kind in kinds

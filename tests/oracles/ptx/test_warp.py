@@ -1,4 +1,4 @@
-"""Lanes of a warp: shuffles, votes, elections, whatever branches came before."""
+"""Lanes of a warp: shuffles, votes, matches, elections, whatever branches came before."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ LANE = np.arange(32)
         ),
         ("redux.sync.add.s32 %r7, %r1, 0xffffffff;", np.full(32, 496)),
         ("redux.sync.max.u32 %r7, %r1, 0xffffffff;", np.full(32, 31)),
+        (
+            "and.b32 %r8, %r1, 3; match.any.sync.b32 %r7, %r8, 0xffffffff;",
+            [0x11111111 << n % 4 for n in range(32)],
+        ),
+        (
+            "shr.u32 %r8, %r4, 5; match.all.sync.b32 %r7|%p1, %r8, 0xffffffff;"
+            "@!%p1 mov.u32 %r7, 7;",
+            np.full(32, 0xFFFFFFFF),
+        ),
+        ("match.all.sync.b32 %r7|%p1, %r1, -1; @%p1 mov.u32 %r7, 7;", np.zeros(32)),
         ("activemask.b32 %r7;", np.full(32, 0xFFFFFFFF)),
     ],
 )

@@ -15,8 +15,8 @@ from reference_products import TORCH_OF, drawn, product
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.campaign.judge import compared, partials
 from fuzz.cases.case import Case
+from fuzz.values import compared, partials
 from oracles.differential import compare
 from oracles.reference.estimate import TORCH
 from oracles.reference.evaluate import Expected, evaluate

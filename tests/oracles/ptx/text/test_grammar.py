@@ -140,3 +140,12 @@ def test_a_long_text_is_read_in_no_time() -> None:
     start = time.process_time()
     assert len(parse(kernel(body)).functions["k"].body) > 5000
     assert time.process_time() - start < 1.0
+
+
+def test_a_line_of_the_source_ends_with_its_line() -> None:
+    """What follows is a statement: `.loc` has no semicolon."""
+    found = statements(
+        ".loc 1 2 3, function_name $L1, inlined_at 1 4 5 // x;\nL: add.u32 %r1, %r1, 1;"
+    )
+    assert found[0] == Label("L")
+    assert isinstance(found[1], Instruction)

@@ -153,14 +153,14 @@ def test_generic_addresses_find_their_space() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "add.cc.u32 %r7, %r1, %r1;",
+        "fma.rn.relu.bf16x2 %r7, %r1, %r1, %r1;",
         "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}];",
         "cvt.rn.satfinite.tf32.f32 %r7, %f1;",
         "fence.proxy.alias;",
         "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%f1}, %rd1, %rd2, 0, 1, 1;",
         "call.uni foo, (%r1);",
         "tcgen05.alloc.sync.aligned.b32 [%r1], 32;",
-        "match.any.sync.b32 %r7, %r1, 0xffffffff;",
+        "match.any.b32 %r7, %r1;",
         "tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;",
     ],
 )
@@ -169,6 +169,74 @@ def test_what_is_not_modelled_is_named(line: str) -> None:
     found = done(f"bra OVER; {line} OVER:")
     assert found.verdict.status is Status.UNSUPPORTED
     assert line.split()[0].rstrip(";") in found.verdict.reason
+
+
+def test_the_carry_goes_from_word_to_word() -> None:
+    """Sums, differences and products of 64 bits by words of 32; a guard keeps the flag."""
+    made = "mad.lo.s32 %r7, %r1, -977, 9000; mul.lo.u32 %r8, %r1, 0x9E3779B9; "
+    low = [(9000 - 977 * n) % 2**32 for n in range(32)]
+    top = [0x9E3779B9 * n % 2**32 for n in range(32)]
+    left = np.array([(b << 32) + a for a, b in zip(low, top, strict=True)], np.uint64)
+    right = np.array([(a << 32) + b for a, b in zip(low, top, strict=True)], np.uint64)
+    both = "mov.b64 %rd10, {%r9, %r10};"
+    for line, want in (
+        ("add.cc.u32 %r9, %r7, %r8; addc.u32 %r10, %r8, %r7;", left + right),
+        ("sub.cc.u32 %r9, %r7, %r8; subc.u32 %r10, %r8, %r7;", left - right),
+        (
+            "mad.lo.cc.u32 %r9, %r7, %r8, %r7; madc.hi.u32 %r10, %r7, %r8, %r8;",
+            np.array(low, np.uint64) * np.array(top, np.uint64) + left,
+        ),
+        (
+            "setp.lt.u32 %p1, %r1, 0; add.cc.u32 %r9, %r7, %r8; @%p1 add.cc.u32 %r11, %r7, 0; "
+            "addc.cc.u32 %r10, %r8, %r7;",
+            left + right,
+        ),
+    ):
+        found = lines(f"{made}{line}{both}", "%rd10", wide=True)
+        assert (found.out.view(np.uint64)[:32] == want).all(), line
+
+
+@pytest.mark.parametrize(
+    ("kind", "a", "b", "c", "want"),
+    [
+        ("bf16", 0x3F80, 0x3F81, 0x0000, 0x3F81),
+        ("bf16", 0x3F81, 0x3FC0, 0x0080, 0x3FC2),  # 1.5 * (1 + 2^-7) is a tie, 2^-126 decides
+        ("bf16", 0x3F81, 0x3FC0, 0x8080, 0x3FC1),
+        ("bf16", 0x3F81, 0x3FC0, 0x0000, 0x3FC2),  # to even
+        ("bf16", 0x7F7F, 0x4000, 0x0000, 0x7F80),
+        ("bf16", 0x7F80, 0x0000, 0x3F80, 0x7FFF),
+        ("f16", 0x3C01, 0x3E00, 0x0001, 0x3E02),  # likewise, of 11 bits
+        ("f16", 0x3C01, 0x3E00, 0x8001, 0x3E01),
+        ("f16", 0x7BFF, 0x4000, 0x0000, 0x7C00),
+    ],
+)
+def test_fma_of_16_bits_is_rounded_once(kind: str, a: int, b: int, c: int, want: int) -> None:
+    """Of one number, and of both halves of a word."""
+    body = (
+        f"mov.b16 %h1, {a}; mov.b16 %h2, {b}; mov.b16 %h3, {c}; fma.rn.{kind} %h4, %h1, %h2, %h3;"
+    )
+    assert (lines(f"{body} cvt.u32.u16 %r8, %h4;", "%r8").words[:32] == want).all()
+    packed = " ".join(f"mov.b32 %r{9 + i}, {x << 16 | x};" for i, x in enumerate((a, b, c)))
+    found = lines(f"{packed} fma.rn.{kind}x2 %r8, %r9, %r10, %r11;", "%r8")
+    assert (found.words[:32] == (want << 16 | want)).all()
+
+
+@pytest.mark.parametrize(
+    ("mode", "x", "want"),
+    [
+        ("rna", 0x3F801000, 0x3F802000),
+        ("rn", 0x3F801000, 0x3F800000),
+        ("rn", 0x3F803000, 0x3F804000),
+        ("rz", 0xBF801FFF, 0xBF800000),
+        ("rna", 0x7F7FFFFF, 0x7F800000),
+        ("rna", 0x7F800000, 0x7F800000),
+        ("rn", 0x7F800001, 0x7FFFFFFF),
+    ],
+)
+def test_tf32_has_ten_bits(mode: str, x: int, want: int) -> None:
+    """To nearest, ties to even or away from zero, or towards zero."""
+    found = lines(f"mov.b32 %f1, {x}; cvt.{mode}.tf32.f32 %r8, %f1;", "%r8")
+    assert (found.words[:32] == want).all()
 
 
 def test_reads_and_writes_of_an_instruction() -> None:

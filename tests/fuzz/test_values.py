@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from blocks import BLOCKS, ran, small
 
+from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
-from fuzz.campaign.judge import blamed, judge_values
+from fuser.schedule.params import PointwiseParams
+from fuzz.campaign.judge import judge_values
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.case import compiled, to_text
+from fuzz.cases.case import Case, compiled, to_text
+from fuzz.values import blamed, compared
+from oracles.reference.evaluate import evaluate
+from oracles.verdict import Status
 
 
 def broken(launch: Launch, op: str, other: str) -> Launch:
@@ -58,3 +64,16 @@ def test_a_campaign_says_it() -> None:
     wrong = replace(program, launches=(program.launches[0], last))
     judge_values(recorder, case, wrong, frozenset({"differential"}), 0.0)
     assert f"of kernel {last.kernel.name}" in recorder.records[-1].reason
+
+
+@pytest.mark.parametrize(("op", "status"), [("relu", Status.FAIL), ("gelu", Status.PASS)])
+def test_integers_are_exact_where_operations_keep_them_so(op: str, status: Status) -> None:
+    """A search for a smaller case once took integers for gelu, and found what is no failure."""
+    fd = FusionDefinition()
+    fd.add_output(getattr(fd.ops, op)(fd.define_tensor(shape=["n"], dtype="f32")))
+    params = PointwiseParams((1, 32), 1, 1, None, "direct", "direct")
+    case = Case(fd.fusion(), params, {"n": 8}, "integers", 0)
+    x = torch.full((8,), 4.0)
+    (right,) = (one.value for one in evaluate(case.fusion, [x]))
+    near = torch.nextafter(right.to(torch.float32), torch.tensor(9.0))
+    assert compared(case, [x], [near]).status is status

@@ -1,0 +1,112 @@
+"""What a case returned, compared with the reference; which of its kernels is wrong itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from fuser.dtype import DType
+from fuser.fusion.definition import Fusion, Symbol, TensorView
+from fuser.pipeline import Program
+from fuser.runtime.call import Spec, with_parts, with_views
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.segment import segments
+from fuser.schedule.shape_class import Params
+from fuser.schedule.views import viewed
+from fuzz.campaign.child import at_work
+from fuzz.cases.case import Case, Value
+from fuzz.cases.draft import INEXACT
+from oracles.differential import compare
+from oracles.reference.evaluate import bind as sizes_of
+from oracles.reference.evaluate import evaluate
+from oracles.reference.sums import Partials
+from oracles.verdict import Finding, Status, Verdict
+
+
+def partials(params: Params) -> Partials | None:
+    """Return how CTAs hand sums on under a schedule, if that rounds them."""
+    if not isinstance(params, MatmulParams | AmpereParams) or params.partial == "f32":
+        return None
+    return Partials(DType.of(params.partial), params.splits)
+
+
+def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Verdict:
+    """Compare what a case returned with the reference; sums that are exact must be equal.
+
+    On integers all of them are, unless an operation makes other numbers of them: a case that is
+    made smaller may have any.
+    """
+    rounded = partials(case.params)
+    whole = not any(tv.op in INEXACT for tv in case.fusion.tensors)
+    exact = case.kind == "integers" and rounded is None and whole
+    at_work("reference")
+    expected = evaluate(case.fusion, given, rounded)
+    at_work("differential")
+    return compare(expected, list(got), exact=exact)
+
+
+def blamed(
+    program: Program,
+    memory: Mapping[str, Value],
+    extents: Mapping[str, int],
+    partials: Partials | None = None,
+) -> Iterator[Finding]:
+    """Yield a finding for every kernel whose outputs are wrong for its inputs.
+
+    Parameters
+    ----------
+    program : Program
+        Whose kernels have run.
+    memory : mapping
+        Inputs, outputs and intermediates as the last kernel has left them, by name.
+    extents : mapping
+        Value of every symbol, by name.
+    partials : Partials, optional
+        How sums of products go from CTA to CTA, where that rounds them.
+
+    Notes
+    -----
+    What tiles leave of a reduction is not looked at, nor are means of such parts.
+    """
+    values = {Symbol(name): n for name, n in extents.items()}
+    values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
+    known = viewed(program.fusion, program.shapes.choices.kept)
+    whole = {name: one for name, one in memory.items() if isinstance(one, torch.Tensor)}
+    dtypes = {tv.name: tv.dtype for tv in (*program.fusion.tensors, *program.intermediates)}
+    specs = {
+        name: Spec(tuple(one.shape), tuple(one.stride()), 0, dtypes[name])
+        for name, one in whole.items()
+    }
+    seen = with_views(known, specs, values)
+
+    def tensor(tv: TensorView) -> torch.Tensor:
+        lies = whole[known.views[tv.name].whole if tv.name in known.views else tv.name]
+        spec = seen[tv.name]
+        first = lies.storage_offset() + spec.address // lies.element_size()
+        return lies.as_strided(spec.shape, spec.strides, first)
+
+    cut = segments(program.fusion, program.shapes.choices)
+    for segment, launch in zip(cut, program.launches, strict=True):
+        outputs = tuple(tv for tv in segment.fusion.outputs if not tv.parts)
+        part = replace(segment.fusion, outputs=outputs)
+        given = [
+            tensor(arg) if isinstance(arg, TensorView) else memory[arg.name] for arg in part.inputs
+        ]
+        if not outputs or any(tv.count for tv in part.tensors) or _free(part, given):
+            continue
+        wanted = evaluate(part, given, partials)
+        names = [tv.name for tv in outputs]
+        verdict = compare(wanted, [tensor(tv) for tv in outputs], exact=False, names=names)
+        if verdict.status is Status.FAIL:
+            for finding in verdict.findings:
+                yield replace(finding, where=f"{finding.where} of kernel {launch.kernel.name}")
+
+
+def _free(fusion: Fusion, given: list[Value]) -> bool:
+    """Tell whether no input has some extent, which the reference then does not know."""
+    known = sizes_of(fusion, given)
+    extents = (axis.extent for tv in fusion.tensors for axis in tv.logical)
+    return any(isinstance(n, Symbol) and n not in known for n in extents)
