@@ -118,6 +118,8 @@ def _changes(case: Case) -> Iterator[_Change]:
         case MatmulParams() | AmpereParams():
             if not rounds:
                 yield lambda rng: {"meet": rng.choice(MEET)}
+            if not rounds and (whole or params.splits == 1):
+                # CTAs that have to run at once share a tile as far as the device has room for them.
                 yield lambda rng: {"residency": rng.choice(RESIDENCY)}
         case NormParams():
             yield lambda rng: {"hold": not params.hold}

@@ -40,12 +40,15 @@ def changed(case: Case) -> set[str]:
 
 
 def test_integers_are_split_anew_and_reals_are_not() -> None:
-    """Sums of integers are exact in any order."""
-    assert "splits" in changed(PRODUCT)
+    """Sums of integers are exact in any order.
+
+    CTAs that have to run at once are as many as the device has room for, so other sums: seen.
+    """
+    assert {"splits", "residency"} <= changed(PRODUCT)
     reals = [replace(PRODUCT, kind="reals", seed=seed) for seed in range(9)]
     names = {name for case in reals for name in changed(case)}
-    assert {"stages", "meet", "residency", "split"} <= names
-    assert not names & ORDER
+    assert {"stages", "meet", "split"} <= names
+    assert not names & (ORDER | {"residency"})
 
 
 @pytest.mark.parametrize("kind", ["integers", "reals"])
