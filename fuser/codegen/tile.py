@@ -114,6 +114,21 @@ def tile_line(
             pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
             value = f"[]({pair}) {{ return math::{op}(a, b); }}"
             return f"reduce::{how}<{which}>({names[dst]}, {names[src]}, {value});"
+        case kir.Scan(dst, src, op, start, exclusive):
+            ends = ", ".join(
+                f"[&](int i) {{ return {_operand(part, registers, part.layout)}; }}"
+                for part in (src, start)
+            )
+            pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
+            ends = f"{names[dst]}, {ends}, []({pair}) {{ return math::{op}(a, b); }}"
+            alone = "true" if exclusive else "false"
+            many = src.layout.per_row
+            if stmt.down:
+                return f"scan::down<{many}, {alone}>({ends});"
+            if stmt.of_lanes:
+                which = f"{src.layout.registers // many}, {many}, {start.layout.alike}, {alone}"
+                return f"scan::lanes<{which}>({ends}, tid);"
+            return f"scan::held<{layout(stmt, dst.layout)}, {many}, {alone}>({ends}, tid);"
         case kir.Gather(dst, src, index):
             axes = list(zip(index, src.extents, src.strides, strict=True))
             inside = " && ".join(f"tile::inside({names[i]}[i], {spell(n)})" for i, n, _ in axes)

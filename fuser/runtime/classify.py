@@ -34,7 +34,7 @@ from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
-from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
+from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
@@ -64,7 +64,7 @@ def classify(
     choices = Choices(empty=_empty(fusion, plain))
     choices = replace(choices, parts=begun_by_products(fusion, choices))
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
-    if not isinstance(params, PointwiseParams) or isinstance(params, NormParams):
+    if not isinstance(params, PointwiseParams) or isinstance(params, NormParams | ScanParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
     call = _Call(params, sms, plain, specs)
     found = call.cut(fusion, choices)
@@ -146,8 +146,10 @@ class _Call:
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
-        plain = isinstance(self.params, PointwiseParams) and not isinstance(self.params, NormParams)
+        other = isinstance(self.params, NormParams | ScanParams)
+        plain = isinstance(self.params, PointwiseParams) and not other
         asked = plain or bool(segment.domain.products) or bool(segment.domain.rows)
+        asked = asked or segment.domain.scanned is not None
         if segment.domain.reductions and not asked:
             whole = self._by_rows(segment)
             if whole is not None:
@@ -300,7 +302,7 @@ class _Call:
                 whole = gcd(common, extents[axes[-1]] * nbytes)
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
-            alone = not domain.products and not domain.rows
+            alone = not domain.products and not domain.rows and domain.scanned is None
             # cp.async copies whole vectors: one that a row ends in would be read beyond it
             alone = alone and not (schedule.load == "cp_async" and access in domain.reads)
             if whole < common and alone and tiles.unit(access, axes[-1]):
