@@ -200,7 +200,9 @@ def chosen(
             return params
         return default_norm_params(segment.domain, loops)
     if segment.domain.scanned is not None:
-        return params if isinstance(params, ScanParams) else default_scan_params(segment.domain, loops)
+        return (
+            params if isinstance(params, ScanParams) else default_scan_params(segment.domain, loops)
+        )
     if isinstance(params, NormParams | ScanParams):
         params = None
     if isinstance(params, ReductionParams) and not segment.domain.reductions:

@@ -1,4 +1,4 @@
-"""The reductions of ``fd.ops``: `sum`, `prod`, `mean`, `max` and `min` over some axes; and `cumsum`.
+"""The reductions of ``fd.ops``: `sum`, `prod`, `mean`, `max` and `min` over some axes; `cumsum`.
 
 The numeric contract is in `ops`.
 """
@@ -81,9 +81,7 @@ class ReductionOps(Recording):
         element = self._summed(call, "cumsum", source, dtype)
         self._check_type(call, source)
         attrs = (("dim", (axis,)),)
-        return self._recorder.record(
-            "cumsum", source.logical, element, args=(source,), attrs=attrs
-        )
+        return self._recorder.record("cumsum", source.logical, element, args=(source,), attrs=attrs)
 
     def _summed(self, call: str, op: str, source: TensorView, dtype: str | DType | None) -> DType:
         """Return the type of sums of a tensor: `dtype`, if sums may have it."""

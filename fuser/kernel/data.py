@@ -412,9 +412,10 @@ class Scan:
     """`dst` = for each element of `src`, all of its run up to it put together by `op` with a start.
 
     `op` is ``add``, ``mul``, ``maximum`` or ``minimum``.  Where `start` has as many columns as
-    `src`, two or more, it is one row, and a run is a column: ``dst[r, c] = start[0, c] op src[0, c] op ... op
-    src[r, c]``.  Else each row is cut into as many runs of equal length as `start` has columns:
-    ``dst[r, c] = start[r, c // n] op src[r, c // n * n] op ... op src[r, c]``, n elements a run.
+    `src`, two or more, it is one row, and a run is a column: ``dst[r, c] = start[0, c] op
+    src[0, c] op ... op src[r, c]``.  Else each row is cut into as many runs of equal length as
+    `start` has columns: ``dst[r, c] = start[r, c // n] op src[r, c // n * n] op ... op src[r, c]``
+    of runs of n elements.
     `exclusive` leaves out the last one, the element itself.  In a fixed order of putting together.
     Needs:  whole warps, all in `Deal.ROWS`, the same rows and threads of a row; every thread has
             the start of the runs of which it holds elements of `dst`.  Along rows: either every

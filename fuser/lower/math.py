@@ -28,9 +28,9 @@ COMBINE = {
 class Arithmetic:
     """Computes tensors of a fusion on one tile, dealt by `layout`, each once.
 
-    `gathered` takes elements by an index, for a `gather` as walked and that index; `scanned` returns
-    a scan of what a tile has, for the scan and that; `position`
-    returns the axis of a tile and its first coordinate, for a loop axis; it raises if it has none.
+    `gathered` takes elements by an index, for a `gather` as walked and that index; `scanned` scans
+    what a tile has, for the scan and that; `position` returns the axis of a tile and its first
+    coordinate, for a loop axis; it raises if it has none.
     `done` is what is known: a tensor as walked, and the fragment that holds it; `math` are the
     statements so far, `scalars` those that are used, by name; `prefix` is that of the names of
     tensors in registers.  With `layouts` what a tensor is dealt by depends on how it is walked.

@@ -63,12 +63,11 @@ class ScanLowering(PointwiseLowering[ReductionTiling]):
         number = kir.BLOCK + TRIP * kir.GRID
         tile = (*self._numbered(TILE, number, self.tiling.walked), *self.starts, loop)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
+        made = replace(made, resident=self._resident())
         counts = tuple(self.counts.items())
         return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))
 
-    def _scan_down(
-        self, math: Arithmetic, tv: TensorView, value: kir.Fragment
-    ) -> kir.Fragment:
+    def _scan_down(self, math: Arithmetic, tv: TensorView, value: kir.Fragment) -> kir.Fragment:
         """Append a scan of columns, each by one thread."""
         *outer, rows, cols = self.layout.shape
         row = replace(self.layout, shape=(*(1 for _ in outer), 1, cols))
@@ -93,8 +92,7 @@ class ScanLowering(PointwiseLowering[ReductionTiling]):
             warps = lanes // kir.WARP
             own = replace(row, shape=(*outer, rows, warps), alike=kir.WARP)
             part, start = (
-                math.fragment(f"{word}_{name}", carry.dtype, own)
-                for word in ("part", "before")
+                math.fragment(f"{word}_{name}", carry.dtype, own) for word in ("part", "before")
             )
             slot = kir.Slot(self.buffer(f"S_{name}", carry.dtype, own.shape), 0)
             whole = replace(own, vector=warps, alike=lanes)

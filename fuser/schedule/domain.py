@@ -240,7 +240,9 @@ def scans(extents: tuple[Extent, ...], writes: list[Access]) -> Scans:
         return Scans(None)
     last = [*found][-1]
     chosen = next(iter(found[last])) if len(found[last]) == 1 else None
-    return Scans(chosen, tuple(tv for tv, axes in found.items() if axes != {chosen} or axes == {None}))
+    return Scans(
+        chosen, tuple(tv for tv, axes in found.items() if axes != {chosen} or axes == {None})
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from fuser.schedule.params import (
     MAX_STAGES,
     NormParams,
     ReductionParams,
+    ScanParams,
 )
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
@@ -64,7 +65,7 @@ def live(fusion: Fusion) -> list[TensorView]:
 
 def computes(tv: TensorView) -> bool:
     """Tell whether an operation computes: it neither moves, nor copies, nor only converts."""
-    forms = (Form.UNARY, Form.BINARY, Form.TERNARY, Form.MMA, Form.REDUCTION)
+    forms = (Form.UNARY, Form.BINARY, Form.TERNARY, Form.MMA, Form.REDUCTION, Form.SCAN)
     return tv.op not in ("input", "set", "cast") and OPS[tv.op].form in forms
 
 
@@ -175,6 +176,8 @@ def plan(case: Case) -> Plan:
                 sharing = min(sharing, *(ceil(depth / schedule.tile[-1]) for depth in depths))
         elif isinstance(schedule, NormParams):
             kind = "rows"
+        elif isinstance(schedule, ScanParams):
+            kind = "scan"
         elif isinstance(tiles, ReductionTiling):
             kind = "reduction"
             steps = (ceil(extents[axis] / tiles.tile[axis]) for axis in tiles.reduced)
@@ -270,7 +273,7 @@ def legal() -> frozenset[Cell]:
         ways = _ways(family)
         depths = ["1"] if "direct/" in family else list(dict.fromkeys(DEPTHS.values()))
         made |= {("schedule", family, depth, way) for depth, way in product(depths, ways)}
-    kinds = ("pointwise", "reduction", "rows", "product")
+    kinds = ("pointwise", "reduction", "rows", "scan", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}
     return frozenset(made)
 
@@ -294,7 +297,7 @@ def _taken(op: str) -> frozenset[DType]:
     match op:
         case "cast":
             return CASTS
-        case "sum" | "prod":
+        case "sum" | "prod" | "cumsum":
             return ALL
         case "mean":
             return FLOATS

@@ -67,6 +67,8 @@ def single_op_fusions(
             on.factory(draw, draft, name, dtype)
         elif form is Form.REDUCTION:
             on.reduce(draw, draft, a, name)
+        elif form is Form.SCAN:
+            on.scan(draw, draft, a)
         else:
             for _ in range(on.others(name) if OPS[name].rule is not Rule.SELECT else 1):
                 on.take_input(draw, draft, dtypes=[a.dtype])
@@ -115,6 +117,8 @@ def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorV
     match form:
         case Form.REDUCTION:
             return on.reduce(draw, draft, a)
+        case Form.SCAN:
+            return on.scan(draw, draft, a)
         case Form.FACTORY:
             value = draw(st.sampled_from([1, 2, -1]))
             return draft.add(ops.full(draft.axes, value, DType.BF16), SMALL)

@@ -22,6 +22,7 @@ from fuser.schedule.params import (
     Arrival,
     PointwiseParams,
     ReductionParams,
+    ScanParams,
 )
 from fuser.schedule.pointwise import Tiling, copied, tiling
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
@@ -30,6 +31,7 @@ from fuser.schedule.shape_class import Choices, ShapeClass
 from fuzz.cases.case import Case, specs, symbols
 from fuzz.cases.draft import rarely
 from fuzz.cases.norms import NORM_FAMILIES
+from fuzz.cases.scans import SCAN_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES
 
 POINTWISE_FAMILIES: tuple[str, ...] = (
@@ -45,7 +47,7 @@ POINTWISE_FAMILIES: tuple[str, ...] = (
     "cp_async-specialized/direct",
 )
 """Every schedule family without products; the name of `PointwiseParams.family`."""
-FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + MATMUL_FAMILIES
+FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + SCAN_FAMILIES + MATMUL_FAMILIES
 """Every schedule family."""
 
 MAX_ELEMENTS = 1 << 14
@@ -67,6 +69,8 @@ PARTS_BYTES = 16384
 """Bytes of shared memory of a reduction, at most."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
+SCANS = ScanParams((4, 128), 4, 4, None, "direct", "direct", lanes=32)
+"""Near what the heuristics choose for scans."""
 BARRIER_BYTES = 1024
 """More than the barriers of a kernel take."""
 
@@ -262,7 +266,10 @@ def trimmed(case: Case) -> Case:
     """Return the case with its largest extents halved until it has few enough tiles."""
     values = dict(case.extents)
     schedule = _pointwise(case)
-    found = [tiled(segment.domain, schedule) for segment in segments(case.fusion)]
+    found = [
+        tiled(segment.domain, schedule if segment.domain.scanned is None else SCANS)
+        for segment in segments(case.fusion)
+    ]
     most = SHARED_TILES if isinstance(schedule, ReductionParams) else MAX_TILES
     while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > most:
         largest = max(values, key=lambda name: values[name])
@@ -280,6 +287,8 @@ def possible(case: Case) -> Case:
     cut = segments(case.fusion, made.choices)
     for segment, shape_class in zip(cut, made.kernels, strict=True):
         domain = segment.domain
+        if domain.scanned is not None:  # by the heuristics
+            continue
         tiles = tiled(domain, schedule)
         if isinstance(tiles, ReductionTiling) and split_refusal(tiles, schedule) is not None:
             assert isinstance(schedule, ReductionParams), "others share nothing"
@@ -357,10 +366,11 @@ def _has_runs(fusion: Fusion) -> bool:
 
 
 def _cut(fusion: Fusion) -> list[Domain]:
-    """Return the loops of kernels of a fusion, also where it reduces nothing at all."""
+    """Return the loops of kernels that do not scan, also where a fusion reduces nothing at all."""
     reduced = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
     cuts = [segments(fusion, Choices(empty=empty)) for empty in (frozenset[str](), reduced)]
-    return [segment.domain for cut in cuts for segment in cut]
+    found = (segment.domain for cut in cuts for segment in cut)
+    return [domain for domain in found if domain.scanned is None]
 
 
 def _reduces(fusion: Fusion) -> bool:
@@ -369,7 +379,7 @@ def _reduces(fusion: Fusion) -> bool:
 
 def _crosses(fusion: Fusion) -> bool:
     """Tell whether tensors of a kernel without reductions lie in different orders."""
-    cut = [segment.domain for segment in segments(fusion) if not segment.domain.reductions]
+    cut = [domain for domain in _cut(fusion) if not domain.reductions]
     asked = PointwiseParams((1, 1), 1, 1, None, "direct", "direct", transpose=True)
     return any(
         tiles.turned(access)

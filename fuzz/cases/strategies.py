@@ -43,6 +43,7 @@ from fuzz.cases.params import (
     trimmed,
 )
 from fuzz.cases.products import product_fusions
+from fuzz.cases.scans import SCAN_FAMILIES, loaded, scan_extents, scan_fusions, scan_params
 from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
@@ -68,10 +69,10 @@ def cases(
 
     One in two is made for one of the `wishes`, cells of the table of `features`.
 
-    One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules
-    to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under
-    direct/direct (or the first of `families` that can be), integers, seed 0; those with products
-    towards one `matmul`.
+    One in seven has whole rows, another scans.  Where these are of several kinds, one in eight
+    leaves its schedules to the heuristics.  Shrinks towards one `relu` of an f32 input of one
+    element under direct/direct (or the first of `families` that can be), integers, seed 0; those
+    with products towards one `matmul`.
     """
     wish = draw(st.sampled_from((None, *wishes[:1]))) and draw(st.sampled_from(wishes))
     if wish:
@@ -81,14 +82,18 @@ def cases(
     norm = tuple(family for family in families if family in NORM_FAMILIES)
     if pointwise and matmul and rarely(draw) and draw(st.booleans()):
         return draw(default_cases(kinds=kinds, max_ops=max_ops))
+    scan = tuple(family for family in families if family in SCAN_FAMILIES)
     ways = ["pointwise"] * bool(pointwise) + ["products"] * bool(matmul)
-    if norm:
-        ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul) + ["rows"]
+    if norm or scan:
+        ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul)
+        ways += ["rows"] * bool(norm) + ["scans"] * bool(scan)
     way = draw(st.sampled_from(ways))
     if way == "products":
         return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
     if way == "rows":
         return draw(row_cases(families=norm, kinds=kinds))
+    if way == "scans":
+        return draw(scan_cases(families=scan, kinds=kinds))
     return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
 
 
@@ -122,8 +127,12 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
                 )
             if family in NORM_FAMILIES:
                 return draw(row_cases(families=asked, kinds=kinds, depths=depths))
+            if family in SCAN_FAMILIES:
+                return draw(scan_cases(families=asked, kinds=kinds, depths=depths))
             of = plain_fusions() if way == "alone" else reducing_fusions()
             return draw(pointwise_cases(families=asked, kinds=kinds, of=of, depths=depths, way=way))
+        case ("extents", "scan", _):
+            return draw(scan_cases(kinds=kinds))
         case _:
             return draw(pointwise_cases(kinds=kinds, max_ops=max_ops))
 
@@ -176,6 +185,25 @@ def row_cases(
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
     return able(Case(fusion, schedule, values, kind, seed, gap, offset))
+
+
+@st.composite
+def scan_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = SCAN_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    depths: Sequence[int] = (1, 2, 3, 4),
+) -> Case:
+    """Cases with kernels that scan.  Shrinks towards a cumsum in f32 of one element."""
+    kind: Kind = draw(st.sampled_from(kinds))
+    few = "scan-direct/direct" not in families
+    fusion = draw(scan_fusions(exact=kind == "integers", few=few))
+    schedule = draw(scan_params(families=families, depths=depths))
+    values = draw(scan_extents(fusion, schedule))
+    gap, offset = draw(layouts())
+    seed = draw(st.integers(0, 999))
+    return loaded(Case(fusion, schedule, values, kind, seed, gap, offset))
 
 
 @st.composite
