@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import isinf, prod
 
 from fuser.codegen.expr import REGISTER, literal, map_slot, spell
+from fuser.codegen.neighbours import apart
 from fuser.codegen.registers import Registers
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -133,9 +134,10 @@ def tile_line(
             axes = list(zip(index, src.extents, src.strides, strict=True))
             inside = " && ".join(f"tile::inside({names[i]}[i], {spell(n)})" for i, n, _ in axes)
             at = " + ".join(f"{names[i]}[i] * {spell(s)}" for i, _, s in axes)
-            value = f"[&](int i) {{ return tile::element({src.name}, {at}, {inside}); }}"
-            verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
-            return f"tile::{verb}({names[dst]}, {value});"
+            verb = "gather_packed" if dst in packed else "gather"
+            places = f"[&](int i) {{ return {at}; }}, [&](int i) {{ return {inside}; }}"
+            which = f"{dst.layout.vector}, {apart(stmt, registers.steps)}"
+            return f"tile::{verb}<{which}>({names[dst]}, {src.name}, {places});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
             which = f"{layout(stmt, dst.layout)}, {rank - 1 - axis}"

@@ -14,7 +14,7 @@ from typing import Literal, ParamSpec, TypeVar
 from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.fusion.ir import Extent, Symbol, TensorView, show_shape
+from fuser.fusion.ir import Extent, Symbol, TensorView, show_shape, tensor_args
 from fuser.fusion.pointwise_ops import PointwiseOps
 from fuser.fusion.recorder import Operand, show
 from fuser.fusion.reduction_ops import ReductionOps
@@ -509,11 +509,10 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
             before, behind = many[2 * nth], many[2 * nth + 1]
             if before < 0 or behind < 0:
                 made = self.slice(made, axis, max(-before, 0), min(behind, 0) or None)
-            ends = []
-            for extent in (max(before, 0), max(behind, 0)):
-                shape = [extent if n == axis else made.shape[n] for n in range(x.rank)]
-                ends.append([self.full(shape, filler, x.dtype)] if extent else [])
-            made = self.cat([*ends[0], made, *ends[1]], axis) if ends != [[], []] else made
+            before, behind = max(before, 0), max(behind, 0)
+            if before or behind:
+                widen = self._widened if _lies(made) else self._surrounded
+                made = widen(made, axis, before, behind, filler)
         return made if made is not x else self.set(x)
 
     # --- losses ---------------------------------------------------------------------------
@@ -618,6 +617,32 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         key = self.add(self.mul(rank, _HALF), self.sub(_HALF - 1, index))
         return self.bitwise_and(self.bitwise_not(self.max(key, [axis], keepdim)), _HALF - 1)
 
+    def _widened(
+        self, x: TensorView, axis: int, before: int, behind: int, filler: Operand
+    ) -> TensorView:
+        """Take elements of a tensor in memory where it has some, a number elsewhere."""
+        extent = self._recorder.extents.find(x.logical[axis].extent)
+        if isinstance(extent, Symbol):
+            raise FusionError(f"axis {axis} has extent {extent}; pin it to a number")
+        line = self.iota(before + extent + behind, -before)
+        index = self.broadcast(line, [n != axis for n in range(x.rank)])
+        ends = ([self.ge(index, 0)] if before else []) + (
+            [self.lt(index, extent)] if behind else []
+        )
+        within = ends[0] if len(ends) == 1 else self.logical_and(*ends)
+        return self.where(within, self.gather(x, axis, index), filler)
+
+    def _surrounded(
+        self, x: TensorView, axis: int, before: int, behind: int, filler: Operand
+    ) -> TensorView:
+        """Put what is computed where it belongs, and a number before and behind it."""
+
+        def some(extent: int) -> list[TensorView]:
+            shape = [extent if n == axis else x.shape[n] for n in range(x.rank)]
+            return [self.full(shape, filler, x.dtype)] if extent else []
+
+        return self.cat([*some(before), x, *some(behind)], axis)
+
     def _along(self, part: TensorView, x: TensorView, axes: Sequence[int]) -> TensorView:
         """Give a weight the axes of x, 1 where it has none."""
         kept = self._recorder.axes("axes", axes, x.rank)
@@ -713,6 +738,13 @@ def _many(extents: list[Extent]) -> int:
     if unknown:
         raise FusionError(f"extent {unknown[0]} is not known where axes change; pin it to a number")
     return prod(n for n in extents if isinstance(n, int))
+
+
+def _lies(x: TensorView) -> bool:
+    """Tell whether a tensor is an input, or a part of one."""
+    while x.op in ("slice", "permute", "squeeze", "broadcast"):
+        (x,) = tensor_args(x)
+    return x.op == "input"
 
 
 def _zero(x: TensorView) -> Operand:

@@ -86,10 +86,12 @@ def scan_params(
     warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
     widths = [1, 2, 4, 8, 16] if load == "direct" else [4, 2, 8, 16]
     vector = draw(st.sampled_from([n for n in widths if load != "tma" or lanes * n <= MAX_BOX]))
-    times = draw(st.integers(1, max(1, min(3, HELD // vector))))
+    rows = 32 * warps // lanes
+    most = MAX_BOX // rows if load == "tma" else 3
+    times = draw(st.integers(1, max(1, min(3, HELD // vector, most))))
     stages = draw(st.sampled_from(depths)) if load != "direct" else 1
     return ScanParams(
-        (32 * warps // lanes * times, lanes * vector),
+        (rows * times, lanes * vector),
         vector,
         warps,
         draw(st.sampled_from([None, 1, 2, 3])),
