@@ -147,7 +147,7 @@ def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) ->
 
 
 def _with_steps_along(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:
-    """Leave tails along both axes of one tile, which a CTA scans in so many steps; 0: no columns."""
+    """Leave tails along both axes of a tile, which a CTA scans in so many steps; 0: no columns."""
     kernel, (axis,) = launch.kernel, tiles.reduced
     even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     extents = [max(1, tile - 1) for tile in tiles.tile]

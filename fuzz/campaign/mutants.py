@@ -34,8 +34,7 @@ from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, to_text
 from fuzz.cases.norms import NORM_FAMILIES
-from fuzz.cases.params import FAMILIES
-from fuzz.cases.scans import SCAN_FAMILIES
+from fuzz.cases.params import FAMILIES, SCAN_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.fusions import linear

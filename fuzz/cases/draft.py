@@ -415,12 +415,17 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = Non
 
 def scan(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Add up `a` along an axis, to each of its elements, unless sums would not be exact."""
-    real = [n for n in range(a.rank) if n not in ones(a)]
-    size = draft.size[a.name] * MOST_REDUCED
-    if not real or a.dtype is DType.I8 or a.dtype.is_f8 or (draft.exact and size > LARGEST):
+    sizes = {
+        n: draft.size[a.name] * (axis.extent if isinstance(axis.extent, int) else MOST_REDUCED)
+        for n, axis in enumerate(a.logical)
+        if n not in ones(a) and axis.extent != 0
+    }
+    able = [n for n, size in sizes.items() if not draft.exact or size <= LARGEST]
+    if not able or a.dtype is DType.I8 or a.dtype.is_f8:
         return a
+    axis = draw(st.sampled_from(able[::-1]))
     draft.used.add(a.name)
-    return draft.add(draft.fd.ops.cumsum(a, draw(st.sampled_from(real[::-1]))), size)
+    return draft.add(draft.fd.ops.cumsum(a, axis), sizes[axis])
 
 
 def compose(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:

@@ -193,3 +193,37 @@ def plain_fusions(draw: st.DrawFn) -> Fusion:
     on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg", "sign"])), a)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
+
+
+HINDERING = frozenset(
+    {"permuted strides", "f64", "integers", "bool", "8 bits", "gaps", "lower ranks"}
+)
+"""Features that keep engines from loading, mostly."""
+
+
+@st.composite
+def scan_fusions(draw: st.DrawFn, *, exact: bool = False, few: bool = False) -> Fusion:
+    """Fusions that scan what is computed, and compute with the results; `few` suit every engine.
+
+    Their one to three axes have any extents.  Shrinks towards a cumsum in f32 of one axis.
+    """
+    banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
+    banned |= {"pinned extents", "equal axes", "reductions"}
+    banned |= HINDERING if few or draw(st.booleans()) else frozenset()
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    draft = Draft(FusionDefinition(), banned, [f"i{n}" for n in range(rank)], exact)
+    types = [d for d in DTYPES if d in draft.dtypes() and not (few and d.nbytes == 1)]
+    a = on.take_input(draw, draft, dtypes=types, whole=True)
+    if draw(st.booleans()):
+        a = (
+            on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg"])), a)
+            if (a.dtype is not DType.BOOL)
+            else a
+        )
+    made = on.scan(draw, draft, a)
+    if draw(st.booleans()):
+        extend(draw, draft, 0, 2)
+    if draw(st.sampled_from([False, False, True])) and not exact:
+        on.scan(draw, draft, made)
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()

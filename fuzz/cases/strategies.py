@@ -22,6 +22,7 @@ from fuzz.cases.fusions import (
     plain_fusions,
     reduced_fusions,
     reducing_fusions,
+    scan_fusions,
     single_op_fusions,
 )
 from fuzz.cases.norms import (
@@ -36,14 +37,17 @@ from fuzz.cases.norms import (
 from fuzz.cases.params import (
     FAMILIES,
     POINTWISE_FAMILIES,
+    SCAN_FAMILIES,
     extents,
     layouts,
+    loaded,
     params,
     possible,
+    scan_extents,
+    scan_params,
     trimmed,
 )
 from fuzz.cases.products import product_fusions
-from fuzz.cases.scans import SCAN_FAMILIES, loaded, scan_extents, scan_fusions, scan_params
 from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
