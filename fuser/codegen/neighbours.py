@@ -10,14 +10,16 @@ from fuser.kernel.validate.place import fragments
 
 
 def steps(kernel: kir.Kernel) -> dict[kir.Fragment, int]:
-    """Return the i64 fragments of a kernel that grow by one number along all of their rows.
+    """Return the integers of a kernel that grow by one number along all of their rows.
 
     Coordinates do, what is loaded once for a row, and sums and multiples of such.
     """
     found: dict[kir.Fragment, int | None] = {}
     for stmt in kernel.walk():
         for frag in fragments(stmt)[1]:
-            step = _step(stmt, found) if frag.dtype is DType.I64 else None
+            step = _step(stmt, found) if frag.dtype in (DType.I64, DType.I32) else None
+            if step and frag.dtype is DType.I32:  # it may wrap
+                step = None
             found[frag] = step if found.get(frag, step) == step else None
     return {frag: step for frag, step in found.items() if step is not None}
 
@@ -40,7 +42,7 @@ def _step(stmt: kir.Stmt, found: dict[kir.Fragment, int | None]) -> int | None:
         case kir.Load(_, kir.Box(tensor)) if tensor.extents[-1] == 1 and not tensor.cycles:
             return 0
         case kir.Compute(_, "promote", (kir.Fragment() as arg,)):
-            return found.get(arg) if arg.dtype is DType.I64 else None
+            return found.get(arg)
         case kir.Compute(_, "mul", (kir.Fragment() as arg, kir.Literal(by))):
             step = found.get(arg)
             return None if step is None else step * int(by)

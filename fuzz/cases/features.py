@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import product, zip_longest
+from itertools import product
 from math import ceil, prod
 from random import Random
 from typing import TypeGuard
@@ -48,6 +48,8 @@ assert max(DEPTHS) == MAX_STAGES
 REDUCTIONS = tuple(op for op in OPS if OPS[op].form is Form.REDUCTION)
 WISHES = 64
 """Rarest cells that a round of draws asks for."""
+ENOUGH = 20
+"""Cases that are wanted in each cell, at least."""
 ROUND = 72
 """Cases that an engine draws before it begins anew with another seed: half of them for the wishes
 of the round, so that few are asked for twice (150: 0.6 of the cells in as many cases)."""
@@ -356,16 +358,30 @@ class Coverage:
         """Return the legal cells that no case was in."""
         return sorted(cell for cell in legal() if not self.counts[cell])
 
+    def wanting(self) -> list[Cell]:
+        """Return the legal cells that fewer cases were in than are wanted."""
+        return sorted(cell for cell in legal() if self._lacks(cell))
+
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
         """Return the cells that were drawn least; of equally rare ones a seed says which.
 
-        While some were never drawn it is these, however few; as many of each part of the table,
-        as far as there are.
+        While some were never drawn it is these, however few.  Each part of the table has as large
+        a share of them as of all the cases that it lacks, `ENOUGH` in each cell being wanted.
         """
         some = self.missing() or sorted(legal())
-        Random(seed).shuffle(some)
+        rng = Random(seed)
+        rng.shuffle(some)
         parts: dict[str, list[Cell]] = {}
         for cell in sorted(some, key=lambda cell: self.counts[cell]):
             parts.setdefault(cell[0], []).append(cell)
-        turns = zip_longest(*parts.values())
-        return tuple(cell for turn in turns for cell in turn if cell is not None)[:many]
+        lacks = {name: sum(map(self._lacks, cells)) for name, cells in parts.items()}
+        left = {name: [*cells] for name, cells in parts.items()}
+        out: list[Cell] = []
+        while len(out) < many and any(left.values()):
+            names = [name for name, cells in left.items() if cells]
+            (name,) = rng.choices(names, [lacks[name] + 1 for name in names])
+            out.append(left[name].pop(0))
+        return tuple(out)
+
+    def _lacks(self, cell: Cell) -> int:
+        return max(ENOUGH - self.counts[cell], 0)

@@ -80,6 +80,39 @@ def single_op_fusions(
     return draft.fd.fusion()
 
 
+def several_ops(cell: tuple[str, ...]) -> bool:
+    """Tell whether a cell is of an operation that goes beside others: it computes, or reduces."""
+    if cell[0] != "operation" or cell[1] == "set":
+        return False
+    spec = OPS[cell[1]]
+    return spec.pointwise or spec.form in (Form.REDUCTION, Form.SCAN)
+
+
+@st.composite
+def several_op_fusions(draw: st.DrawFn, cells: tuple[tuple[str, ...], ...]) -> Fusion:
+    """Fusions of operations side by side, each on inputs of its own, of the types of these cells.
+
+    Shrinks towards the first one alone.
+    """
+    banned = frozenset(FEATURES) - {"constants", "mixed dtypes", "gaps", "permuted strides"}
+    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 2)), exact=False)
+    made = []
+    for _, op, name in cells:
+        dtype = next(dtype for dtype in DType if str(dtype) == name)
+        draft.live = []
+        a = on.take_input(draw, draft, dtypes=[dtype], whole=True)
+        form = OPS[op].form
+        if form is Form.REDUCTION:
+            made.append(on.reduce(draw, draft, a, op))
+        elif form is Form.SCAN:
+            made.append(on.scan(draw, draft, a))
+        else:
+            made.append(on.apply(draw, draft, op, a))
+    draft.live = made
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()
+
+
 _OF_FORM = {
     Form.UNARY: ("relu", "abs", "neg"),
     Form.BINARY: ("maximum", "add", "sub", "mul"),
@@ -145,8 +178,12 @@ _AT_ONCE = 8
 
 
 @st.composite
-def reduced_fusions(draw: st.DrawFn, *, op: str, reduction: str) -> Fusion:
-    """Fusions that reduce the results of a pointwise operation, and of a few more likewise.
+def reduced_fusions(
+    draw: st.DrawFn, *, op: str, reduction: str, beside: tuple[str, ...] = ()
+) -> Fusion:
+    """Fusions that reduce the results of a pointwise operation, and of those `beside` likewise.
+
+    Where none are, of a few more.
 
     Each has operands of its own.  Shrinks towards the one.
     """
@@ -154,7 +191,8 @@ def reduced_fusions(draw: st.DrawFn, *, op: str, reduction: str) -> Fusion:
     draft = Draft(FusionDefinition(), banned, ["i0", "i1"], exact=False)
     able = [other for other in POINTWISE if ("reduced", other, reduction) in legal()]
     made = []
-    for name in (op, *draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE, unique=True))):
+    more = [*beside] or draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE, unique=True))
+    for name in (op, *more):
         types = [dtype for dtype in draft.dtypes() if reduces(name, dtype, reduction)]
         a = on.take_input(draw, draft, dtypes=types, whole=True)
         if name in _INSIDE and a.dtype.is_float:

@@ -23,6 +23,8 @@ from fuzz.cases.fusions import (
     reduced_fusions,
     reducing_fusions,
     scan_fusions,
+    several_op_fusions,
+    several_ops,
     single_op_fusions,
 )
 from fuzz.cases.norms import (
@@ -52,6 +54,10 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
+AT_ONCE, FEW = 6, 3
+"""Wishes of a kind that a case is made for at once, at most; and of one that is for a schedule."""
+WIDE = ("f32", "bf16", "f16", "i32", "i64", "f64")
+"""Types of which few elements are what an engine moves at a time."""
 _TYPES = {dtype.name: dtype for dtype in DType}
 PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
 POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
@@ -80,7 +86,7 @@ def cases(
     """
     wish = draw(st.sampled_from((None, *wishes[:1]))) and draw(st.sampled_from(wishes))
     if wish:
-        return draw(_wished(wish, kinds=kinds, max_ops=max_ops))
+        return draw(_wished(wish, wishes, kinds=kinds, max_ops=max_ops))
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
     norm = tuple(family for family in families if family in NORM_FAMILIES)
@@ -102,12 +108,23 @@ def cases(
 
 
 @st.composite
-def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: int) -> Case:
-    """Cases that are in a cell of the table, if they can be."""
+def _wished(
+    draw: st.DrawFn,
+    wish: Cell,
+    wishes: tuple[Cell, ...],
+    *,
+    kinds: tuple[Kind, ...],
+    max_ops: int,
+) -> Case:
+    """Cases that are in a cell of the table, if they can be; and in more that are wished for."""
     match wish:
         case ("operation", "mma", dtype):
             fusions_ = product_fusions(max_ops=3, dtype=_TYPES[dtype], exact=True)
             return draw(product_cases(kinds=kinds, of=fusions_))
+        case ("operation", op, dtype) if several_ops(wish):
+            several = draw(_beside(wish, [cell for cell in wishes if several_ops(cell)]))
+            of = several_op_fusions(several)
+            return draw(pointwise_cases(kinds=kinds[-1:], of=of))
         case ("operation", op, dtype):
             exact = op not in INEXACT | {"mean"} and "integers" in kinds and draw(st.booleans())
             exact = exact and not (op in ("floor_div", "remainder") and _TYPES[dtype].is_float)
@@ -119,8 +136,11 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
             made = product_cases if Form.MMA in (before, after) else pointwise_cases
             return draw(made(kinds=kinds, of=pair))
         case ("reduced", op, reduction):
-            several = reduced_fusions(op=op, reduction=reduction)
-            return draw(pointwise_cases(kinds=kinds[-1:], of=several))
+            others = [cell for cell in wishes if cell[0] == "reduced" and cell[2] == reduction]
+            together = draw(_beside(wish, others))
+            beside = tuple(cell[1] for cell in together[1:])
+            several_reduced = reduced_fusions(op=op, reduction=reduction, beside=beside)
+            return draw(pointwise_cases(kinds=kinds[-1:], of=several_reduced))
         case ("schedule", family, depth, way):
             depths = [n for n, name in DEPTHS.items() if name == depth]
             asked = (family,)
@@ -133,12 +153,28 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
                 return draw(row_cases(families=asked, kinds=kinds, depths=depths))
             if family in SCAN_FAMILIES:
                 return draw(scan_cases(families=asked, kinds=kinds, depths=depths))
-            of = plain_fusions() if way == "alone" else reducing_fusions()
-            return draw(pointwise_cases(families=asked, kinds=kinds, of=of, depths=depths, way=way))
+            lone = [cell for cell in wishes if several_ops(cell) and cell[2] in WIDE]
+            if way == "alone" and lone and draw(st.booleans()):
+                alike = draw(_beside(lone[0], lone[1:FEW]))
+                some, of_them = kinds[-1:], several_op_fusions(alike)
+            else:
+                some, of_them = kinds, plain_fusions() if way == "alone" else reducing_fusions()
+            return draw(
+                pointwise_cases(families=asked, kinds=some, of=of_them, depths=depths, way=way)
+            )
         case ("extents", "scan", _):
             return draw(scan_cases(kinds=kinds))
         case _:
             return draw(pointwise_cases(kinds=kinds, max_ops=max_ops))
+
+
+@st.composite
+def _beside(draw: st.DrawFn, wish: Cell, others: list[Cell]) -> tuple[Cell, ...]:
+    """Draw some more wishes beside one.  Shrinks towards the one."""
+    left = [cell for cell in others if cell != wish]
+    if not left:
+        return (wish,)
+    return (wish, *draw(st.lists(st.sampled_from(left), max_size=AT_ONCE - 1, unique=True)))
 
 
 @st.composite
@@ -201,9 +237,8 @@ def scan_cases(
 ) -> Case:
     """Cases with kernels that scan.  Shrinks towards a cumsum in f32 of one element."""
     kind: Kind = draw(st.sampled_from(kinds))
-    few = "scan-direct/direct" not in families
-    fusion = draw(scan_fusions(exact=kind == "integers", few=few))
     schedule = draw(scan_params(families=families, depths=depths))
+    fusion = draw(scan_fusions(exact=kind == "integers", few=schedule.load != "direct"))
     values = draw(scan_extents(fusion, schedule))
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
