@@ -36,8 +36,10 @@ from fuser.schedule.norm import copied, norm_tiling, row_refusal
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
+from fuser.schedule.pointwise import copied as copied_by_threads
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
+from fuser.schedule.scan import default_scan_params
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed
@@ -160,6 +162,14 @@ class _Call:
             return self._pointwise(segment, schedule)
         schedule = self.chosen(segment)
         shapes = self.shapes(segment, schedule)
+        if segment.domain.scanned is not None and not isinstance(self.params, ScanParams):
+            tiles = tiled(segment.domain, schedule)
+            assert isinstance(tiles, ReductionTiling), "a domain with scans"
+            assert isinstance(schedule, ScanParams), "of such a kernel"
+            if schedule.load == "cp_async" and not copied_by_threads(tiles, schedule, shapes):
+                loops = loops_of(segment.domain, self.values)
+                schedule = default_scan_params(segment.domain, loops, ring=False)
+                shapes = self.shapes(segment, schedule)
         if segment.domain.rows and not isinstance(self.params, NormParams):
             domain = segment.domain
             aligned = row_alignment(domain, shapes)

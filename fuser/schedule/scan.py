@@ -7,7 +7,7 @@ from math import prod
 
 from fuser.arch import SM_90A
 from fuser.schedule.domain import Access, Domain, unit_stride
-from fuser.schedule.params import ScanParams
+from fuser.schedule.params import Arrival, ScanParams
 from fuser.schedule.reduction import ReductionTiling
 
 WARP = 32
@@ -16,6 +16,12 @@ VECTOR_BYTES = 16
 """Bytes of the widest access of a thread."""
 MOST_LANES = 256
 """Threads that share a row, at most, where nothing is asked."""
+LEAST_COPY = 4
+"""Bytes of the narrowest copy of a thread.  Source: PTX ISA, "cp.async"."""
+STEPS = 4
+"""Tiles of a row from which on those that come next are copied ahead."""
+ROW_STAGES, COLUMN_STAGES = 4, 8
+"""Slots of rings of rows, and of columns, whose CTAs are small and few."""
 HELD = 32
 """Elements of columns that a thread has at a time: so many loads are on their way."""
 
@@ -46,30 +52,42 @@ def scans_rows(domain: Domain) -> bool:
     return not walked or _fast(_first(domain), domain.scanned)
 
 
-def default_scan_params(domain: Domain, loops: Sequence[int]) -> ScanParams:
+def default_scan_params(domain: Domain, loops: Sequence[int], *, ring: bool = True) -> ScanParams:
     """Choose params for a kernel with scans; `loops` are the extents of its loop axes.
 
     Along rows threads have 16 bytes of the narrowest tensor each, and enough of them share a row
     that it is one tile, up to some warps.  Down columns there are as many threads as columns, which
-    are few: a warp a CTA, each thread with several rows of loads on their way.
+    are few: a warp a CTA, each thread with several rows of loads on their way.  Of long rows and
+    columns the next tiles are on their way in a `ring`, where that is allowed.
     """
     assert domain.scanned is not None, "a domain with scans"
     along = loops[domain.scanned]
+    rest = prod(loops) // max(along, 1)
     every = (*domain.reads, *domain.writes)
-    vector = max(1, min(8, VECTOR_BYTES // min(access.tv.dtype.nbytes for access in every)))
+    narrow = min(access.tv.dtype.nbytes for access in every)
+    vector = max(1, min(8, VECTOR_BYTES // narrow))
     if scans_rows(domain):
+        most = MOST_LANES if rest >= 2 * SM_90A.sms else 2 * MOST_LANES
         lanes = 1
-        while lanes < MOST_LANES and lanes * vector < along:
+        while lanes < most and lanes * vector < along:
             lanes *= 2
         warps = max(4, lanes // WARP)
-        rows = WARP * warps // lanes
-        tile = (rows, lanes * vector)
-        return ScanParams(tile, vector, warps, None, "direct", "direct", lanes=lanes)
-    rest = prod(loops) // max(along, 1)
-    while vector > 1 and rest < SM_90A.sms * WARP * 4 * vector:
-        vector //= 2
-    tile = (HELD // vector, WARP * vector)
-    return ScanParams(tile, vector, 1, None, "direct", "direct", lanes=WARP)
+        tile = (WARP * warps // lanes, lanes * vector)
+    else:
+        while vector > 1 and rest < SM_90A.sms * WARP * 4 * vector:
+            vector //= 2
+        if ring and vector * narrow < LEAST_COPY:
+            vector = LEAST_COPY // narrow
+        lanes, warps = WARP, 1
+        tile = (HELD // vector, WARP * vector)
+    deep = (
+        ring
+        and bool(domain.reads)
+        and along >= STEPS * (tile[1] if scans_rows(domain) else tile[0])
+    )
+    load: Arrival = "cp_async" if deep else "direct"
+    stages = (ROW_STAGES if scans_rows(domain) else COLUMN_STAGES) if deep else 1
+    return ScanParams(tile, vector, warps, None, load, "direct", stages, stages - 1, lanes=lanes)
 
 
 def _first(domain: Domain) -> Access:

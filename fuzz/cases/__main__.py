@@ -158,8 +158,8 @@ def main(count: int, seed: int) -> None:
     for part, many in every.items():
         left = [" ".join(cell[1:]) for cell in found.coverage.missing() if cell[0] == part]
         few = sum(cell[0] == part for cell in found.coverage.wanting())
-        says = f"{part}: {many - len(left)} of {many} legal cells drawn, {few} less than {ENOUGH} times"
-        console.print(says, highlight=False)
+        says = f"{part}: {many - len(left)} of {many} legal cells drawn"
+        console.print(f"{says}, {few} less than {ENOUGH} times", highlight=False)
         for name in left[:SHOWN]:
             console.print(f"    never: {name}", highlight=False)
         if len(left) > SHOWN:

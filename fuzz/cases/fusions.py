@@ -108,7 +108,9 @@ def several_op_fusions(draw: st.DrawFn, cells: tuple[tuple[str, ...], ...]) -> F
             made.append(on.scan(draw, draft, a))
         else:
             made.append(on.apply(draw, draft, op, a))
-    draft.live = made
+    draft.live = [tv for tv in made if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
+    extend(draw, draft, 0, 2)
+    draft.live = [*dict.fromkeys((*made, *draft.live))]
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
