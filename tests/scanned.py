@@ -16,7 +16,7 @@ SCHEDULES = {
     "persistent": replace(PLAIN, tile=(1, 1024), lanes=128, ctas_per_sm=1),
     "lanes of a warp": replace(PLAIN, tile=(64, 32), lanes=4),
     "a thread a row": replace(PLAIN, tile=(128, 8), lanes=1),
-    "no vectors": replace(PLAIN, tile=(128, 1), vector=1, lanes=1),
+    "no vectors": replace(PLAIN, tile=(32, 4), vector=1, lanes=4),
     "cp.async, pipelined": replace(PLAIN, load="cp_async", stages=3, prefetch=2),
     "cp.async, specialized": replace(PLAIN, load="cp_async", stages=2, warp_specialized=True),
     "tma, pipelined": replace(PLAIN, load="tma", stages=2, prefetch=1),

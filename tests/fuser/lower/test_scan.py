@@ -17,7 +17,7 @@ from fuser.runtime.explain import explain
 from fuser.schedule.params import PointwiseParams
 from fuzz.cases.case import Case, compiled
 
-ODD, LONG = {"m": 9, "n": 1032}, {"m": 70, "n": 40}
+ODD, LONG = {"m": 9, "n": 520}, {"m": 70, "n": 40}
 
 
 @pytest.mark.parametrize(
