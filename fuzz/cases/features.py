@@ -50,6 +50,8 @@ WISHES = 64
 """Rarest cells that a round of draws asks for."""
 ENOUGH = 20
 """Cases that are wanted in each cell, at least."""
+OFTEN = 4
+"""Times that a cell which was never drawn is among the wishes, at most."""
 ROUND = 72
 """Cases that an engine draws before it begins anew with another seed: half of them for the wishes
 of the round, so that few are asked for twice (150: 0.6 of the cells in as many cases)."""
@@ -365,18 +367,22 @@ class Coverage:
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
         """Return the cells that were drawn least; of equally rare ones a seed says which.
 
-        While some were never drawn it is these, however few.  Each part of the table has as large
-        a share of them as of all the cases that it lacks, `ENOUGH` in each cell being wanted.
+        Those that were never drawn come first, and several times where they are few.  Each part of
+        the table has as large a share of the others as of all the cases that it lacks, `ENOUGH` in
+        each cell being wanted.
         """
-        some = self.missing() or sorted(legal())
         rng = Random(seed)
-        rng.shuffle(some)
-        parts: dict[str, list[Cell]] = {}
-        for cell in sorted(some, key=lambda cell: self.counts[cell]):
-            parts.setdefault(cell[0], []).append(cell)
-        lacks = {name: sum(map(self._lacks, cells)) for name, cells in parts.items()}
-        left = {name: [*cells] for name, cells in parts.items()}
-        out: list[Cell] = []
+        never = self.missing()
+        rng.shuffle(never)
+        times = min(OFTEN, many // (2 * len(never))) if never else 0
+        out = [cell for cell in never for _ in range(times)] or never[:many]
+        known = {*never}
+        left: dict[str, list[Cell]] = {}
+        others = sorted(cell for cell in legal() if cell not in known)
+        rng.shuffle(others)
+        for cell in sorted(others, key=lambda cell: self.counts[cell]):
+            left.setdefault(cell[0], []).append(cell)
+        lacks = {name: sum(map(self._lacks, cells)) for name, cells in left.items()}
         while len(out) < many and any(left.values()):
             names = [name for name, cells in left.items() if cells]
             (name,) = rng.choices(names, [lacks[name] + 1 for name in names])

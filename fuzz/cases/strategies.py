@@ -54,7 +54,7 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
-AT_ONCE, FEW = 6, 4
+AT_ONCE, FEW = 8, 5
 """Wishes of a kind that a case is made for at once, at most; and of one that is for a schedule."""
 WIDE = ("f32", "bf16", "f16", "i32", "i64", "f64")
 """Types of which few elements are what an engine moves at a time."""
@@ -171,7 +171,7 @@ def _wished(
 @st.composite
 def _beside(draw: st.DrawFn, wish: Cell, others: list[Cell]) -> tuple[Cell, ...]:
     """Draw some more wishes beside one.  Shrinks towards the one."""
-    left = [cell for cell in others if cell != wish]
+    left = [cell for cell in dict.fromkeys(others) if cell != wish]
     return (wish, *left[: draw(st.sampled_from([0, *[AT_ONCE - 1] * 4]))])
 
 

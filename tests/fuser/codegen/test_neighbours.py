@@ -35,6 +35,8 @@ FORMS: dict[str, tuple[Form, int]] = {
     "flip of columns": (lambda o, x, _: o.flip(x, [0]), 1),
     "pad, aligned": (lambda o, x, _: o.pad(x, [8, 16]), 1),
     "pad, not aligned": (lambda o, x, _: o.pad(x, [3, 5]), 1),
+    "flip of both": (lambda o, x, _: o.flip(x, [0, 1]), -1),
+    "pad of both": (lambda o, x, _: o.pad(x, [3, 5, 1, 2]), 1),
     "pad of columns": (lambda o, x, _: o.pad(x, [0, 0, 1, 2], 1.5), 1),
     "rows": (rows, 1),
     "every other element": (
