@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from fuser.arch import SM_90A
 from fuser.schedule.domain import Access, Domain, unit_stride
-from fuser.schedule.params import Arrival, ScanParams
+from fuser.schedule.params import ScanParams
 from fuser.schedule.reduction import ReductionTiling
 
 WARP = 32
@@ -61,9 +62,8 @@ def default_scan_params(domain: Domain, loops: Sequence[int], *, ring: bool = Tr
     columns the next tiles are on their way in a `ring`, where that is allowed.
     """
     assert domain.scanned is not None, "a domain with scans"
-    along = loops[domain.scanned]
+    along, every = loops[domain.scanned], (*domain.reads, *domain.writes)
     rest = prod(loops) // max(along, 1)
-    every = (*domain.reads, *domain.writes)
     narrow = min(access.tv.dtype.nbytes for access in every)
     vector = max(1, min(8, VECTOR_BYTES // narrow))
     if scans_rows(domain):
@@ -72,22 +72,20 @@ def default_scan_params(domain: Domain, loops: Sequence[int], *, ring: bool = Tr
         while lanes < most and lanes * vector < along:
             lanes *= 2
         warps = max(4, lanes // WARP)
-        tile = (WARP * warps // lanes, lanes * vector)
+        tile, stages = (WARP * warps // lanes, lanes * vector), ROW_STAGES
+        steps = along // tile[1]
     else:
         while vector > 1 and rest < SM_90A.sms * WARP * 4 * vector:
             vector //= 2
         if ring and vector * narrow < LEAST_COPY:
             vector = LEAST_COPY // narrow
         lanes, warps = WARP, 1
-        tile = (HELD // vector, WARP * vector)
-    deep = (
-        ring
-        and bool(domain.reads)
-        and along >= STEPS * (tile[1] if scans_rows(domain) else tile[0])
-    )
-    load: Arrival = "cp_async" if deep else "direct"
-    stages = (ROW_STAGES if scans_rows(domain) else COLUMN_STAGES) if deep else 1
-    return ScanParams(tile, vector, warps, None, load, "direct", stages, stages - 1, lanes=lanes)
+        tile, stages = (HELD // vector, WARP * vector), COLUMN_STAGES
+        steps = along // tile[0]
+    plain = ScanParams(tile, vector, warps, None, "direct", "direct", lanes=lanes)
+    if not ring or not domain.reads or steps < STEPS:
+        return plain
+    return replace(plain, load="cp_async", stages=stages, prefetch=stages - 1)
 
 
 def _first(domain: Domain) -> Access:

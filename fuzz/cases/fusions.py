@@ -254,12 +254,8 @@ def scan_fusions(draw: st.DrawFn, *, exact: bool = False, few: bool = False) -> 
     draft = Draft(FusionDefinition(), banned, [f"i{n}" for n in range(rank)], exact)
     types = [d for d in DTYPES if d in draft.dtypes() and not (few and d.nbytes == 1)]
     a = on.take_input(draw, draft, dtypes=types, whole=True)
-    if draw(st.booleans()):
-        a = (
-            on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg"])), a)
-            if (a.dtype is not DType.BOOL)
-            else a
-        )
+    if a.dtype is not DType.BOOL and draw(st.booleans()):
+        a = on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg"])), a)
     made = on.scan(draw, draft, a)
     if draw(st.booleans()):
         extend(draw, draft, 0, 2)

@@ -455,9 +455,7 @@ def scan_params(
     Shrinks towards a warp a row, one of them.
     """
     family = draw(st.sampled_from(families))
-    load: Arrival = "direct"
-    if "direct-" not in family and family != "scan-direct/direct":
-        load = "tma" if "tma" in family else "cp_async"
+    load = _arrival(family.removeprefix("scan-"))
     specialized = "specialized" in family
     lanes = draw(st.sampled_from([32, 64, 8, 1, 4, 128, 16, 2, 96]))
     warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
