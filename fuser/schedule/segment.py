@@ -292,7 +292,11 @@ class _Cutting:
             group
             for group in self.left
             if frame(self.fusion, group[0]) == axes
-            and not any(reduced_axes(tv) for out in group for tv in ancestry(out))
+            and not any(
+                reduced_axes(tv) or scanned_axis(tv) is not None
+                for out in group
+                for tv in ancestry(out)
+            )
             and mine <= set(_products(group, self.choices.empty, {}))
         )
         group = next(fits, ())

@@ -102,6 +102,21 @@ def test_a_kernel_scans_along_one_axis_and_reduces_nothing(name: str) -> None:
     assert not complaints(of)
 
 
+@pytest.mark.parametrize("reduced", [False, True])
+def test_what_is_multiplied_is_stored_once_for_a_scan(reduced: bool) -> None:
+    """Also where the kernel of the product leaves parts of its rows: it scans nothing."""
+    fd = FusionDefinition()
+    a, b = fd.define_tensor(["m", 16], "bf16"), fd.define_tensor([16, "n"], "bf16")
+    made = fd.ops.matmul(a, b)
+    other = fd.ops.max(made, [1], keepdim=True) if reduced else made
+    fd.add_output(fd.ops.minimum(made, other))
+    fd.add_output(fd.ops.cumsum(made, 1))
+    of = Case(fd.fusion(), PLAIN, {"m": 64, "n": 64}, "integers", 0)
+    found = [launch.kernel.name.rstrip("0123456789") for launch in compiled(of).launches]
+    assert found == ["matmul", *["norm"] * reduced, "scan"]
+    assert not complaints(of)
+
+
 def test_explain_names_what_a_scan_shares_its_kernel_with() -> None:
     """One kernel, which moves nothing but inputs and outputs."""
     said = str(explain(scan(1, around=True), (64, 512), (64, 512)))
