@@ -20,6 +20,7 @@ from fuser.lower.ampere import AmpereLowering
 from fuser.lower.hopper import HopperLowering
 from fuser.lower.norm import NormLowering
 from fuser.lower.reduction import ReductionLowering
+from fuser.lower.scan import ScanLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
 from fuser.passes.async_copies import fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
@@ -38,7 +39,13 @@ from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
-from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
+from fuser.schedule.params import (
+    NormParams,
+    PointwiseParams,
+    ReductionParams,
+    ScanParams,
+    TensorCoreParams,
+)
 from fuser.schedule.pointwise import (
     Tiling,
     default_direct,
@@ -47,6 +54,7 @@ from fuser.schedule.pointwise import (
 )
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
+from fuser.schedule.scan import default_scan_params, scan_tiling
 from fuser.schedule.segment import Segment, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Params
 
@@ -148,6 +156,8 @@ def build(
             case ReductionTiling(), NormParams():
                 kind = "norm" if domain.rows else "reduction"
                 lowering = NormLowering(f"{kind}{n}", tiles, schedule, shape_class)
+            case ReductionTiling(), ScanParams():
+                lowering = ScanLowering(f"scan{n}", tiles, schedule, shape_class)
             case ReductionTiling(), PointwiseParams():
                 lowering = ReductionLowering(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
@@ -191,7 +201,11 @@ def chosen(
         if isinstance(params, NormParams):
             return params
         return default_norm_params(segment.domain, loops)
-    if isinstance(params, NormParams):
+    if segment.domain.scanned is not None:
+        return (
+            params if isinstance(params, ScanParams) else default_scan_params(segment.domain, loops)
+        )
+    if isinstance(params, NormParams | ScanParams):
         params = None
     if isinstance(params, ReductionParams) and not segment.domain.reductions:
         return params.pointwise()
@@ -211,6 +225,9 @@ def tiled(domain: Domain, params: Params) -> Loops:
         whole = domain if domain.rows else by_rows(domain)
         assert whole is not None, "such params are chosen for what has rows"
         return norm_tiling(whole, params)
+    if domain.scanned is not None:
+        assert isinstance(params, ScanParams), "such params are chosen for what is scanned"
+        return scan_tiling(domain, params)
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 

@@ -23,7 +23,7 @@ _SHOWN = 12
 def legal(op: str) -> set[str]:
     """Return the operand types that an operation takes, by name."""
     # The table says of these what results may be.
-    operands = {"cast": CASTS, "sum": ALL, "prod": ALL}.get(op, OPS[op].allowed)
+    operands = {"cast": CASTS, "sum": ALL, "prod": ALL, "cumsum": ALL}.get(op, OPS[op].allowed)
     return {dtype.name for dtype in operands}
 
 

@@ -121,6 +121,8 @@ def _needed(kernel: kir.Kernel) -> list[str]:
                 found.add("tensor_map")
             case kir.Reduce():
                 found.add("reduce")
+            case kir.Scan():
+                found.add("scan")
             case kir.Wgmma() | kir.WgmmaFence():
                 found.add("wgmma")
             case kir.Load() | kir.Store() if stmt.matrix:

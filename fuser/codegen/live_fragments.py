@@ -154,5 +154,5 @@ def _without(parts: Parts, some: Fragments) -> Parts:
 
 
 def _by_elements(stmt: kir.Stmt) -> bool:
-    some = kir.Load | kir.Store | kir.AtomicAdd | kir.Compute | kir.Slice | kir.Reduce
+    some = kir.Load | kir.Store | kir.AtomicAdd | kir.Compute | kir.Slice | kir.Reduce | kir.Scan
     return isinstance(stmt, some | kir.Gather | kir.Coordinate | kir.Let | kir.Assign)

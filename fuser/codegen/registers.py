@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fuser.codegen.neighbours import steps
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.place import fragments
@@ -35,7 +36,7 @@ class Registers:
     `names` are those in C++: a fragment's own, numbered where several share it.  Those that are
     `packed` hold as many elements in a register as fit into 32 bits; `Wgmma` reads or writes those
     that are `pinned` while other statements run.  Those that are `promoted` have the elements of a
-    packed one.
+    packed one, and those in `steps` grow by so much from one element of a row to the next.
     """
 
     declared: dict[Path, tuple[kir.Fragment, ...]]
@@ -44,6 +45,7 @@ class Registers:
     pinned: frozenset[kir.Fragment]
     rough: frozenset[kir.Fragment] = frozenset()
     promoted: Mapping[kir.Fragment, kir.Fragment] = field(default_factory=dict)
+    steps: Mapping[kir.Fragment, int] = field(default_factory=dict)
 
     def visible(self, path: Path) -> tuple[kir.Fragment, ...]:
         """Return the pinned fragments that are declared where the statement at `path` stands."""
@@ -80,7 +82,8 @@ def plan(kernel: kir.Kernel) -> Registers:
     products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
     pinned = frozenset(f for stmt in products for f in _touched(stmt))
     rough = frozenset(f for f in every if _is_rough(f, statements))
-    return Registers(declared, names, packed, pinned, rough, _promoted(statements, packed))
+    promoted = _promoted(statements, packed)
+    return Registers(declared, names, packed, pinned, rough, promoted, steps(kernel))
 
 
 def kept(registers: Registers, body: tuple[kir.Stmt, ...], path: Path) -> tuple[kir.Fragment, ...]:

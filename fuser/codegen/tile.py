@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import isinf, prod
 
 from fuser.codegen.expr import REGISTER, literal, map_slot, spell
+from fuser.codegen.neighbours import apart
 from fuser.codegen.registers import Registers
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -114,13 +115,29 @@ def tile_line(
             pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
             value = f"[]({pair}) {{ return math::{op}(a, b); }}"
             return f"reduce::{how}<{which}>({names[dst]}, {names[src]}, {value});"
+        case kir.Scan(dst, src, op, start, exclusive):
+            ends = ", ".join(
+                f"[&](int i) {{ return {_operand(part, registers, part.layout)}; }}"
+                for part in (src, start)
+            )
+            pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
+            ends = f"{names[dst]}, {ends}, []({pair}) {{ return math::{op}(a, b); }}"
+            alone = "true" if exclusive else "false"
+            many = src.layout.per_row
+            if stmt.down:
+                return f"scan::down<{many}, {alone}>({ends});"
+            if stmt.of_lanes:
+                which = f"{src.layout.registers // many}, {many}, {start.layout.alike}, {alone}"
+                return f"scan::lanes<{which}>({ends}, tid);"
+            return f"scan::held<{layout(stmt, dst.layout)}, {many}, {alone}>({ends}, tid);"
         case kir.Gather(dst, src, index):
             axes = list(zip(index, src.extents, src.strides, strict=True))
             inside = " && ".join(f"tile::inside({names[i]}[i], {spell(n)})" for i, n, _ in axes)
             at = " + ".join(f"{names[i]}[i] * {spell(s)}" for i, _, s in axes)
-            value = f"[&](int i) {{ return tile::element({src.name}, {at}, {inside}); }}"
-            verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
-            return f"tile::{verb}({names[dst]}, {value});"
+            verb = "gather_packed" if dst in packed else "gather"
+            places = f"[&](int i) {{ return {at}; }}, [&](int i) {{ return {inside}; }}"
+            which = f"{dst.layout.vector}, {apart(stmt, registers.steps)}"
+            return f"tile::{verb}<{which}>({names[dst]}, {src.name}, {places});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
             which = f"{layout(stmt, dst.layout)}, {rank - 1 - axis}"

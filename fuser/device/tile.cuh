@@ -630,11 +630,44 @@ template <class R, int N> __device__ __forceinline__ void relabel(R (&dst)[N], c
   for (int i = 0; i < N; ++i) dst[i] = src[i];
 }
 
-// One element of a tensor that nobody writes, or 0 where there is none.
+// Elements of a tensor that nobody writes, 0 where there is none: WIDTH of them from register FIRST on, which lie
+// STEP elements apart (0: unknown); neighbours, in either order, are one access where that is aligned.
 __device__ __forceinline__ bool inside(int64 index, int64 extent) { return uint64(index) < uint64(extent); }
-template <class T> __device__ __forceinline__ auto element(const T* base, int64 at, bool inside) {
-  typedef decltype(types::to_register(*base)) R;
-  return inside ? types::to_register(base[at]) : R(0);
+template <int WIDTH, int STEP, int FIRST, int N, class R, class T, class A, class I>
+__device__ __forceinline__ void gathered(R (&dst)[N], const T* base, A at, I inside) {
+  constexpr int kLast = FIRST + WIDTH - 1;
+  if constexpr (WIDTH == 1) {
+    dst[FIRST] = inside(FIRST) ? R(types::to_register(base[at(FIRST)])) : R(0);
+  } else {
+    if constexpr ((STEP == 1 || STEP == -1) && WIDTH * sizeof(T) <= 16) {
+      const T* const from = base + at(STEP > 0 ? FIRST : kLast);
+      if (inside(FIRST) && inside(kLast) && reinterpret_cast<uint64>(from) % (WIDTH * sizeof(T)) == 0) {
+        Word<T, WIDTH> word;
+        word.raw = __ldg(reinterpret_cast<const typename Word<T, WIDTH>::Raw*>(from));
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) dst[FIRST + e] = element<R>(word, STEP > 0 ? e : WIDTH - 1 - e);
+        return;
+      }
+    }
+    gathered<WIDTH / 2, STEP, FIRST>(dst, base, at, inside);
+    gathered<WIDTH / 2, STEP, FIRST + WIDTH / 2>(dst, base, at, inside);
+  }
+}
+// A thread has vectors of VEC neighbours of a row.
+template <int VEC, int STEP, int FIRST = 0, int N, class R, class T, class A, class I>
+__device__ __forceinline__ void gather(R (&dst)[N], const T* base, A at, I inside) {
+  if constexpr (FIRST < N) {
+    gathered<VEC, STEP, FIRST>(dst, base, at, inside);
+    gather<VEC, STEP, FIRST + VEC>(dst, base, at, inside);
+  }
+}
+// The same for registers that hold two elements each.
+template <int VEC, int STEP, int N, class T, class A, class I>
+__device__ __forceinline__ void gather_packed(uint32 (&dst)[N], const T* base, A at, I inside) {
+  float all[2 * N];
+  gather<VEC, STEP>(all, base, at, inside);
+#pragma unroll
+  for (int i = 0; i < N; ++i) dst[i] = types::Packs<T>::pack(all[2 * i], all[2 * i + 1]);
 }
 
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.

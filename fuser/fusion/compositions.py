@@ -14,7 +14,7 @@ from typing import Literal, ParamSpec, TypeVar
 from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.fusion.ir import Extent, Symbol, TensorView, show_shape
+from fuser.fusion.ir import MAX_EXTENT, Extent, Symbol, TensorView, show_shape, tensor_args
 from fuser.fusion.pointwise_ops import PointwiseOps
 from fuser.fusion.recorder import Operand, show
 from fuser.fusion.reduction_ops import ReductionOps
@@ -440,14 +440,18 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
     @composed
     def flip(self, x: TensorView, dims: Sequence[int]) -> TensorView:
         """Turn the order of elements along axes, whose extents must be numbers."""
+        axes = self._recorder.axes("flip", dims, _tensor(x).rank)
+        for axis in axes:
+            self._known(x, axis)
         made = x
-        for axis in self._recorder.axes("flip", dims, _tensor(x).rank):
-            extent = self._recorder.extents.find(x.logical[axis].extent)
-            if isinstance(extent, Symbol):
-                raise FusionError(f"axis {axis} has extent {extent}; pin it to a number")
-            back = self.iota(extent, extent - 1, -1)
-            flags = [n != axis for n in range(x.rank)]
-            made = self.gather(made, axis, self.broadcast(back, flags))
+        for some in self._at_once(x, axes):
+            lines = {
+                axis: self.iota(self._known(x, axis), self._known(x, axis) - 1, -1)
+                if axis in axes
+                else self.iota(self._known(x, axis))
+                for axis in some
+            }
+            made = self._taken(made, lines)
         return made
 
     @composed
@@ -504,16 +508,20 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         if len(many) % 2 or len(many) > 2 * _tensor(x).rank or not all(map(_whole, many)):
             raise FusionError(f"{x} has {x.rank} axes; give two whole numbers for each of the last")
         made, filler = x, _zero(x) if value is None else value
+        ends: dict[int, tuple[int, int]] = {}
         for nth in range(len(many) // 2):
             axis = x.rank - 1 - nth
             before, behind = many[2 * nth], many[2 * nth + 1]
             if before < 0 or behind < 0:
                 made = self.slice(made, axis, max(-before, 0), min(behind, 0) or None)
-            ends = []
-            for extent in (max(before, 0), max(behind, 0)):
-                shape = [extent if n == axis else made.shape[n] for n in range(x.rank)]
-                ends.append([self.full(shape, filler, x.dtype)] if extent else [])
-            made = self.cat([*ends[0], made, *ends[1]], axis) if ends != [[], []] else made
+            if before > 0 or behind > 0:
+                self._known(x, axis)
+                ends[axis] = max(before, 0), max(behind, 0)
+        if ends and _lies(made):
+            some = next(iter(self._at_once(made, tuple(ends))))
+            made = self._widened(made, {axis: ends.pop(axis, (0, 0)) for axis in some}, filler)
+        for axis, pair in ends.items():
+            made = self._surrounded(made, axis, pair, filler)
         return made if made is not x else self.set(x)
 
     # --- losses ---------------------------------------------------------------------------
@@ -618,6 +626,73 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         key = self.add(self.mul(rank, _HALF), self.sub(_HALF - 1, index))
         return self.bitwise_and(self.bitwise_not(self.max(key, [axis], keepdim)), _HALF - 1)
 
+    def _widened(
+        self, x: TensorView, ends: dict[int, tuple[int, int]], filler: Operand
+    ) -> TensorView:
+        """Take elements of a tensor in memory where it has some, a number elsewhere.
+
+        `ends` are how many there are before and behind, by axis.
+        """
+        lines, within = {}, []
+        for axis, (before, behind) in ends.items():
+            extent = self._known(x, axis)
+            lines[axis] = self.iota(before + extent + behind, -before)
+            place = self.broadcast(lines[axis], [n != axis for n in range(x.rank)])
+            within += [self.ge(place, 0)] if before else []
+            within += [self.lt(place, extent)] if behind else []
+        inside = within[0]
+        for other in within[1:]:
+            inside = self.logical_and(inside, other)
+        return self.where(inside, self._taken(x, lines), filler)
+
+    def _surrounded(
+        self, x: TensorView, axis: int, ends: tuple[int, int], filler: Operand
+    ) -> TensorView:
+        """Put what is computed where it belongs, and a number before and behind it."""
+
+        def some(extent: int) -> list[TensorView]:
+            shape = [extent if n == axis else x.shape[n] for n in range(x.rank)]
+            return [self.full(shape, filler, x.dtype)] if extent else []
+
+        before, behind = ends
+        return self.cat([*some(before), x, *some(behind)], axis)
+
+    def _taken(self, x: TensorView, lines: dict[int, TensorView]) -> TensorView:
+        """Take the elements of neighbouring axes that stand at these places along each."""
+        first, last = min(lines), max(lines)
+        index = [
+            self.broadcast(lines[axis], [n != axis for n in range(x.rank)])
+            for axis in range(first, last + 1)
+        ]
+        place, span = index.pop(), 1
+        for axis in reversed(range(first, last)):
+            span *= self._known(x, axis + 1)
+            place = self.add(self.mul(index.pop(), span), place)
+        if first < last:
+            flat = self.flatten(x, first, last)
+            x = self.broadcast(flat, [first <= n < last for n in range(x.rank)])
+        return self.gather(x, last, place)
+
+    def _at_once(self, x: TensorView, axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Part axes into those along which elements are taken at once.
+
+        That is all, and those between them, where they lie in memory as one axis.
+        """
+        every = tuple(range(min(axes, default=0), max(axes, default=-1) + 1))
+        known = [self._recorder.extents.find(x.logical[axis].extent) for axis in every]
+        numbers = [n for n in known if isinstance(n, int) and n]
+        together = len(numbers) == len(known) and prod(numbers) <= MAX_EXTENT
+        if x.op == "input" and x.is_row_major and together:
+            return [every] if every else []
+        return [(axis,) for axis in axes]
+
+    def _known(self, x: TensorView, axis: int) -> int:
+        """Return the extent of an axis, which must be a number."""
+        extent = self._recorder.extents.find(x.logical[axis].extent)
+        if isinstance(extent, Symbol):
+            raise FusionError(f"axis {axis} has extent {extent}; pin it to a number")
+        return extent
+
     def _along(self, part: TensorView, x: TensorView, axes: Sequence[int]) -> TensorView:
         """Give a weight the axes of x, 1 where it has none."""
         kept = self._recorder.axes("axes", axes, x.rank)
@@ -713,6 +788,13 @@ def _many(extents: list[Extent]) -> int:
     if unknown:
         raise FusionError(f"extent {unknown[0]} is not known where axes change; pin it to a number")
     return prod(n for n in extents if isinstance(n, int))
+
+
+def _lies(x: TensorView) -> bool:
+    """Tell whether a tensor is an input, or a part of one."""
+    while x.op in ("slice", "permute", "squeeze", "broadcast"):
+        (x,) = tensor_args(x)
+    return x.op == "input"
 
 
 def _zero(x: TensorView) -> Operand:

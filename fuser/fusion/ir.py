@@ -109,7 +109,7 @@ class TensorView(Operators):
         What it is computed from.
     attrs : tuple of (str, value)
         Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze, permute and
-        reductions; ``correction`` of a mean that divides by fewer than it has;
+        reductions; ``dim`` of a scan; ``correction`` of a mean that divides by fewer than it has;
         ``a_axes``, ``b_axes`` and ``reduced`` of mma, which `mma_axes.roles` reads: per axis
         of the full output the operand's axis or -1, and which of them are summed away; and
         ``accumulate``, the bits of its sums where they are not those of the type's default.
@@ -259,6 +259,9 @@ def call(tv: TensorView) -> str:
         case "mean":
             attrs = tv.attrs[:1]
             words += [f"{key}={int(value)}" for key, (value,) in tv.attrs[1:]]
+        case "cumsum":
+            words += [f"dim={int(tv.attrs[0][1][0])}", f'dtype="{tv.dtype}"']
+            attrs = ()
         case "expand":
             words.append(f"shape={_entries(tv)}")
         case "full":

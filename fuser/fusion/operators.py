@@ -150,6 +150,10 @@ class Operators:
         """Return the product over one axis, several, or all."""
         return self._operate("prod", self, self._dims(dim), keepdim, dtype=dtype)
 
+    def cumsum(self, dim: int, dtype: str | DType | None = None) -> TensorView:
+        """Return the sum of all elements along an axis up to each."""
+        return self._operate("cumsum", self, dim, dtype=dtype)
+
     def mean(self, dim: Dims = None, keepdim: bool = False) -> TensorView:
         """Return the mean over one axis, several, or all."""
         return self._operate("mean", self, self._dims(dim), keepdim)

@@ -34,6 +34,9 @@ The numeric contract
   magnitudes; a sum that could not lose a bit in any order is exact, one that could overflow in
   some order may be anything.  `mean` then divides by n, less its `correction` and never below 0.
   `max` and `min` are exact.
+- `cumsum` adds up to each element of an axis what `sum` adds of all: the first k elements in any
+  order, each addition rounded to nearest, so that element is right to (k - 1) * 2**-24 times the
+  sum of their magnitudes.
 - `prod` multiplies n numbers in the same types in any order, each product rounded to nearest: right
   to n times 2**-23 of itself; what could overflow or underflow in some order may be anything.
 - An element, or a factor of `mma`, that is NaN decides its reduction, whatever else may be.
@@ -63,6 +66,7 @@ class Form(Enum):
     TERNARY = "ternary"
     MMA = "mma"
     REDUCTION = "reduction"
+    SCAN = "scan"
     SHAPE = "shape"
     VIEW = "view"
     GATHER = "gather"
@@ -161,6 +165,7 @@ def _rows() -> list[OpSpec]:
     add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
     add("sum prod", Form.REDUCTION, 1, Rule.GIVEN, FLOATS | {DType.I64})
     add("mean", Form.REDUCTION, 1, Rule.GIVEN, FLOATS)
+    add("cumsum", Form.SCAN, 1, Rule.GIVEN, FLOATS | {DType.I64})
     add("max min", Form.REDUCTION, 1, Rule.KEEP, ALL)
     add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
     add("slice flatten unflatten cat", Form.VIEW, 1, Rule.KEEP, MOVED)
@@ -263,6 +268,14 @@ def reduced_axes(tv: TensorView) -> tuple[int, ...]:
     (arg,) = tensor_args(tv)
     dims = [int(axis) for axis in dict(tv.attrs)["dims"]]
     return tuple(axis for axis in dims if arg.logical[axis].iter_type is IterType.ITERATION)
+
+
+def scanned_axis(tv: TensorView) -> int | None:
+    """Return the axis along which a scan runs; None if it has one element, or `tv` is no scan."""
+    if tv.op not in OPS or OPS[tv.op].form is not Form.SCAN:
+        return None
+    (axis,) = map(int, dict(tv.attrs)["dim"])
+    return axis if tv.logical[axis].iter_type is IterType.ITERATION else None
 
 
 def of_nothing(tv: TensorView) -> Constant:

@@ -1,4 +1,4 @@
-"""The reductions of ``fd.ops``: `sum`, `prod`, `mean`, `max` and `min` over some axes.
+"""The reductions of ``fd.ops``: `sum`, `prod`, `mean`, `max` and `min` over some axes; `cumsum`.
 
 The numeric contract is in `ops`.
 """
@@ -14,7 +14,7 @@ from fuser.fusion.shape_ops import ShapeOps
 
 
 class ReductionOps(Recording):
-    """sum, prod, mean, max and min."""
+    """sum, prod, mean, max, min and cumsum."""
 
     def sum(
         self,
@@ -60,6 +60,31 @@ class ReductionOps(Recording):
     ) -> TensorView:
         call = f"{op}({show(x)}, dims={show(dims)}, dtype={show(dtype)})"
         source = self._recorder.tensor(call, x)
+        element = self._summed(call, op, source, dtype)
+        return self._reduce(call, op, source, dims, element, keepdim=keepdim)
+
+    def cumsum(self, x: TensorView, dim: int, dtype: str | DType | None = None) -> TensorView:
+        """Return the sum of all elements along an axis up to each, that one included.
+
+        Parameters
+        ----------
+        x : TensorView
+            Numbers or bool.
+        dim : int
+            The axis; a negative one counts from the end.
+        dtype : str or DType, optional
+            Of the sums, as of `sum`.
+        """
+        call = f"cumsum({show(x)}, dim={show(dim)}, dtype={show(dtype)})"
+        source = self._recorder.tensor(call, x)
+        (axis,) = self._recorder.axes(call, [dim], source.rank)
+        element = self._summed(call, "cumsum", source, dtype)
+        self._check_type(call, source)
+        attrs = (("dim", (axis,)),)
+        return self._recorder.record("cumsum", source.logical, element, args=(source,), attrs=attrs)
+
+    def _summed(self, call: str, op: str, source: TensorView, dtype: str | DType | None) -> DType:
+        """Return the type of sums of a tensor: `dtype`, if sums may have it."""
         plain = total_dtype(source.dtype) if source.dtype in OPS["add"].allowed else source.dtype
         element = plain if dtype is None else self._recorder.dtype(call, dtype)
         wider = {plain} if plain not in FLOATS else {plain, DType.F64}
@@ -68,7 +93,12 @@ class ReductionOps(Recording):
         if element not in wider and source.dtype in OPS["add"].allowed:
             known = " or ".join(d.name for d in DType if d in wider)
             refuse(call, f"{op}s of {source.dtype} are {known}; cast {source} or the {op}")
-        return self._reduce(call, op, source, dims, element, keepdim=keepdim)
+        return element
+
+    def _check_type(self, call: str, source: TensorView) -> None:
+        if source.dtype not in ALL:
+            known = ", ".join(d.name for d in DType if d in ALL)
+            refuse(call, f"{source} is {source.dtype}; cast to one of {known} first")
 
     def mean(
         self, x: TensorView, dims: Sequence[int], keepdim: bool = False, correction: int = 0
@@ -121,9 +151,7 @@ class ReductionOps(Recording):
         *,
         keepdim: bool,
     ) -> TensorView:
-        if source.dtype not in ALL:
-            known = ", ".join(d.name for d in DType if d in ALL)
-            refuse(call, f"{source} is {source.dtype}; cast to one of {known} first")
+        self._check_type(call, source)
         axes = tuple(sorted(self._recorder.axes(call, dims, source.rank)))
         if not axes:
             refuse(call, "no axis is named; name one in dims, or use set")

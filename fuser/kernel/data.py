@@ -409,6 +409,43 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """`dst` = for each element of `src`, all of its run up to it put together by `op` with a start.
+
+    `op` is ``add``, ``mul``, ``maximum`` or ``minimum``.  Where `start` has as many columns as
+    `src`, two or more, it is one row, and a run is a column: ``dst[r, c] = start[0, c] op
+    src[0, c] op ... op src[r, c]``.  Else each row is cut into as many runs of equal length as
+    `start` has columns: ``dst[r, c] = start[r, c // n] op src[r, c // n * n] op ... op src[r, c]``
+    of runs of n elements.
+    `exclusive` leaves out the last one, the element itself.  In a fixed order of putting together.
+    Needs:  whole warps, all in `Deal.ROWS`, the same rows and threads of a row; every thread has
+            the start of the runs of which it holds elements of `dst`.  Along rows: either every
+            thread holds whole rows of `src`, and there is one run; or `dst` is dealt as `src` is,
+            each element to one thread, and a run is what a power of two of threads, 32 at most,
+            hold next to each other: one vector each.  Down columns: `dst` is dealt as `src`, and
+            all threads share each row, so that a thread holds whole columns.
+
+    Source: PTX ISA, "shfl.sync".
+    """
+
+    dst: Fragment
+    src: Fragment
+    op: str
+    start: Fragment
+    exclusive: bool = False
+
+    @property
+    def down(self) -> bool:
+        """Whether runs are columns."""
+        return self.start.layout.shape[-1] == self.src.layout.shape[-1] > 1
+
+    @property
+    def of_lanes(self) -> bool:
+        """Whether a run lies in several threads."""
+        return not self.down and self.src.layout.alike < self.src.layout.across
+
+
+@dataclass(frozen=True, slots=True)
 class GridSum:
     """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
 

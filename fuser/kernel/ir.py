@@ -231,6 +231,7 @@ Data = (
     | Compute
     | Slice
     | Reduce
+    | Scan
     | GridSum
     | GridShare
     | Coordinate

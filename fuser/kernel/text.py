@@ -182,6 +182,9 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = slice({src.name}, column={column})"
         case kir.Reduce(dst, src, op):
             return f"{dst.name} = reduce({src.name}, {op})"
+        case kir.Scan(dst, src, op, start, exclusive):
+            note = ", exclusive" if exclusive else ""
+            return f"{dst.name} = scan({src.name}, {op}, start={start.name}{note})"
         case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
             at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
             at += "" if stmt.op == "add" else f", {stmt.op}"

@@ -11,23 +11,26 @@ from dataclasses import dataclass, field, replace
 from fuser.dtype import DType
 from fuser.expr import Expr
 from fuser.fusion.ir import Constant, Scalar, TensorView, reached
-from fuser.fusion.ops import OPS, Form, of_nothing, operand_dtypes
+from fuser.fusion.ops import OPS, Form, of_nothing, operand_dtypes, scanned_axis
 from fuser.fusion.promotion import arithmetic
 from fuser.kernel import ir as kir
 from fuser.schedule.domain import Coords, arguments
 
 Operand = kir.Fragment | kir.ScalarParam | kir.Literal
 
-COMBINE = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
-"""What puts two elements together, by reduction."""
+COMBINE = {
+    "sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum", "cumsum": "add"
+}  # fmt: skip
+"""What puts two elements together, by reduction or scan."""
 
 
 @dataclass
 class Arithmetic:
     """Computes tensors of a fusion on one tile, dealt by `layout`, each once.
 
-    `gathered` takes elements by an index, for a `gather` as walked and that index; `position`
-    returns the axis of a tile and its first coordinate, for a loop axis; it raises if it has none.
+    `gathered` takes elements by an index, for a `gather` as walked and that index; `scanned` scans
+    what a tile has, for the scan and that; `position` returns the axis of a tile and its first
+    coordinate, for a loop axis; it raises if it has none.
     `done` is what is known: a tensor as walked, and the fragment that holds it; `math` are the
     statements so far, `scalars` those that are used, by name; `prefix` is that of the names of
     tensors in registers.  With `layouts` what a tensor is dealt by depends on how it is walked.
@@ -41,6 +44,7 @@ class Arithmetic:
     scalars: dict[str, kir.ScalarParam] = field(default_factory=dict)
     prefix: str = "r"
     layouts: Callable[[Coords], kir.Layout] | None = None
+    scanned: Callable[[Arithmetic, TensorView, kir.Fragment], kir.Fragment] | None = None
 
     def fragment(self, name: str, dtype: DType, like: kir.Layout | None = None) -> kir.Fragment:
         """Return a tile in registers."""
@@ -73,10 +77,13 @@ class Arithmetic:
         spec = OPS[tv.op]
         layout = self.layouts(coords) if self.layouts else self.layout
         args = self._operands(tv, coords, layout)
-        if spec.form in (Form.SHAPE, Form.REDUCTION):  # of axes of extent 1: nothing to reduce
+        if spec.form in (Form.SHAPE, Form.REDUCTION, Form.SCAN):
             (moved,) = args
             assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
-            return moved
+            if scanned_axis(tv) is None:  # of axes of extent 1: nothing to reduce
+                return moved
+            assert self.scanned is not None, "other kernels read what is scanned"
+            return self.scanned(self, tv, moved)
         name = f"{self.prefix}_{tv.name}"
         taken = sum(1 for other, _ in self.done if other is tv)
         frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype, layout)

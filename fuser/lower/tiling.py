@@ -119,8 +119,9 @@ class Lowering(Generic[Axes, P]):
 
     def _indexed(self, access: Access) -> kir.Tensor:
         """Return a tensor to take elements of: the indexed axis, and those it varies along."""
-        many, step = Var(f"{access.name}_n"), Var(f"{access.name}_s")
         own = access.axis_of(INDEXED)
+        near = own is not None and unit_stride(access.tv, own)
+        many, step = Var(f"{access.name}_n"), 1 if near else Var(f"{access.name}_s")
         self.counts[many] = 1 if own is None else access.tv.logical[own].extent
         plain = self._tensor(access)
         kept = [n for n, a in enumerate(self.tiling.axes(access)) if self.tiling.varies(access, a)]

@@ -17,14 +17,14 @@ from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
-from fuser.schedule.params import NormParams, ReductionParams
+from fuser.schedule.params import NormParams, ReductionParams, ScanParams
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import Layout, Viewed
 
 ONE_ELEMENT = 16
 """Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
-_SPECIAL = (NormParams, ReductionParams)
+_SPECIAL = (NormParams, ReductionParams, ScanParams)
 """Params that are PointwiseParams with more to say."""
 NO_ADDRESS = 0
 """Address of a tensor that does not exist yet; allocators give multiples of 256 bytes."""

@@ -34,10 +34,12 @@ from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
-from fuser.schedule.params import NormParams, PointwiseParams, TensorCoreParams
+from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
+from fuser.schedule.pointwise import copied as copied_by_threads
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
+from fuser.schedule.scan import default_scan_params
 from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed
@@ -64,7 +66,7 @@ def classify(
     choices = Choices(empty=_empty(fusion, plain))
     choices = replace(choices, parts=begun_by_products(fusion, choices))
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
-    if not isinstance(params, PointwiseParams) or isinstance(params, NormParams):
+    if not isinstance(params, PointwiseParams) or isinstance(params, NormParams | ScanParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
     call = _Call(params, sms, plain, specs)
     found = call.cut(fusion, choices)
@@ -146,8 +148,10 @@ class _Call:
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
-        plain = isinstance(self.params, PointwiseParams) and not isinstance(self.params, NormParams)
+        other = isinstance(self.params, NormParams | ScanParams)
+        plain = isinstance(self.params, PointwiseParams) and not other
         asked = plain or bool(segment.domain.products) or bool(segment.domain.rows)
+        asked = asked or segment.domain.scanned is not None
         if segment.domain.reductions and not asked:
             whole = self._by_rows(segment)
             if whole is not None:
@@ -158,6 +162,14 @@ class _Call:
             return self._pointwise(segment, schedule)
         schedule = self.chosen(segment)
         shapes = self.shapes(segment, schedule)
+        if segment.domain.scanned is not None and not isinstance(self.params, ScanParams):
+            tiles = tiled(segment.domain, schedule)
+            assert isinstance(tiles, ReductionTiling), "a domain with scans"
+            assert isinstance(schedule, ScanParams), "of such a kernel"
+            if schedule.load == "cp_async" and not copied_by_threads(tiles, schedule, shapes):
+                loops = loops_of(segment.domain, self.values)
+                schedule = default_scan_params(segment.domain, loops, ring=False)
+                shapes = self.shapes(segment, schedule)
         if segment.domain.rows and not isinstance(self.params, NormParams):
             domain = segment.domain
             aligned = row_alignment(domain, shapes)
@@ -301,7 +313,7 @@ class _Call:
                 whole = gcd(common, extents[axes[-1]] * nbytes)
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
-            alone = not domain.products and not domain.rows
+            alone = not domain.products and not domain.rows and domain.scanned is None
             # cp.async copies whole vectors: one that a row ends in would be read beyond it
             alone = alone and not (schedule.load == "cp_async" and access in domain.reads)
             if whole < common and alone and tiles.unit(access, axes[-1]):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached, tensor_args
 from fuser.fusion.mma_axes import roles
-from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes
+from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes, scanned_axis
 
 Coords = tuple[int | None, ...]
 """Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
@@ -73,7 +73,8 @@ class Domain:
     of the kernel.  `reads` are inputs as read, operands of products among them, and `inputs` those
     of them that outputs are computed from element by element.  `rows` are the axes that all its
     reductions reduce and their users walk: the kernel has whole rows at a time.
-    `gathers` has, for each `gather` as walked, the tensor that it takes elements of.
+    `gathers` has, for each `gather` as walked, the tensor that it takes elements of.  All scans run
+    along the axis `scanned`.
     """
 
     extents: tuple[Extent, ...]
@@ -85,6 +86,7 @@ class Domain:
     reductions: tuple[Reduction, ...] = ()
     rows: tuple[int, ...] = ()
     gathers: tuple[tuple[Key, Access], ...] = ()
+    scanned: int | None = None
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -182,16 +184,65 @@ def _alike(fusion: Fusion) -> list[Group]:
     while left:
         axes = [axis for axis in _walked(left[0]) if axis.iter_type is IterType.ITERATION]
         extents = tuple(axis.extent for axis in axes)
-        writes, rest = [], []
+        writes: list[Access] = []
+        rest = []
         for tv in left:
             coords = _match(tv, extents)
-            if coords is None:
+            if coords is None or not _scan_alike(extents, writes, Access(tv, coords, tv.name)):
                 rest.append(tv)
             else:
                 writes.append(Access(tv, coords, tv.name))
         out.append((extents, writes))
         left = rest
     return out
+
+
+def _scan_alike(extents: tuple[Extent, ...], writes: list[Access], other: Access) -> bool:
+    """Tell whether a result is computed by the kernel of others: scans along one axis, if any.
+
+    What is scanned shares its kernel with nothing that is multiplied or reduced.
+    """
+    one, two = scans(extents, writes), scans(extents, [other])
+    if one.axis is None and two.axis is None:
+        return True
+    if one.axis is not None and two.axis is not None:
+        return one.axis == two.axis
+    _, products, reductions = sources(
+        [(a.tv, a.coords) for a in (writes if one.axis is None else [other])]
+    )
+    return not writes or not (products or reductions)
+
+
+@dataclass(frozen=True, slots=True)
+class Scans:
+    """Scans of a kernel, which run along one of its loop `axis`; None if it has none.
+
+    `apart` are those of which it can only read the results.
+    """
+
+    axis: int | None
+    apart: tuple[TensorView, ...] = ()
+
+
+def scans(extents: tuple[Extent, ...], writes: list[Access]) -> Scans:
+    """Return which scans a kernel computes of those that its results are computed from.
+
+    Those that walk all of its loop axes and run along that of the last of them.
+    """
+    every = reached([(access.tv, access.coords) for access in writes], _element_args)
+    found: dict[TensorView, set[int | None]] = {}
+    for tv, coords in sorted(every, key=_order):
+        axis = scanned_axis(tv)
+        if axis is not None:
+            whole = {*coords} - {None} == {*range(len(extents))}
+            found.setdefault(tv, set()).add(coords[axis] if whole else None)
+    if not found:
+        return Scans(None)
+    last = [*found][-1]
+    chosen = next(iter(found[last])) if len(found[last]) == 1 else None
+    return Scans(
+        chosen, tuple(tv for tv, axes in found.items() if axes != {chosen} or axes == {None})
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +313,7 @@ def whole_rows(
         refused: dict[TensorView, None] = {}
         nested = False
         whole = WholeRows(axes, extents, frozenset(), tuple(apart))
+        scanned: dict[TensorView, set[bool]] = {}
         left, found = [(key, False) for key in results], set[tuple[Key, bool]]()
         while left:
             key, within = left.pop()
@@ -271,6 +323,8 @@ def whole_rows(
             found.add((key, within))
             if tv.op in ("mma", "gather"):
                 return None
+            if scanned_axis(tv) is not None and tv not in apart:
+                scanned.setdefault(tv, set()).add(within)
             if not reduced_axes(tv) or tv in apart:
                 left += [(arg, within) for arg in whole.following(key)]
                 continue
@@ -281,6 +335,9 @@ def whole_rows(
                 left.append((whole.reduced(key), True))
             else:
                 refused[tv] = None
+        if any(True not in ways for ways in scanned.values()):  # a kernel of scans has no rows
+            return None
+        refused |= dict.fromkeys(scanned)  # it reads what it reduces
         if not refused:
             break
         apart |= refused
@@ -344,6 +401,8 @@ def _domain(
         assert not held.apart, "the cut has computed these before"
         return _of_rows(writes, held)
     results = [(access.tv, access.coords) for access in writes]
+    scanned = scans(extents, writes)
+    assert not scanned.apart, "the cut has computed these before"
     inputs, products, reductions = sources(results)
     operands, extents = _operands(products, extents)
     reduced, extents = _reduced(reductions, extents)
@@ -356,6 +415,7 @@ def _domain(
     as_b = {(access.tv, access.coords): access for access in reads}
     pinned = _index_axes([*results, *reduced])
     pinned |= {a.coords[-1] for a in writes if a.tv.parts and a.coords[-1] is not None}
+    pinned |= {scanned.axis} if scanned.axis is not None else set()
     gathers = _gathers([*results, *reduced])
     indexed = [access for _, access in gathers]
     merged = _merge(range(len(extents)), [*reads, *indexed], writes, pinned)
@@ -374,7 +434,8 @@ def _domain(
     )
     whole = extents or (1,)
     memory = tuple(reads), tuple(writes)
-    return Domain(whole, *memory, merged, tuple(made), direct, folds, (), gathers)
+    scan = scanned.axis
+    return Domain(whole, *memory, merged, tuple(made), direct, folds, (), gathers, scan)
 
 
 def _reduced(
@@ -496,9 +557,14 @@ def _source(tv: TensorView, coords: Coords) -> Key:
     return tv, coords
 
 
-def sources(keys: list[Key]) -> tuple[list[Key], list[Key], list[Key]]:
-    """Return from what tensors are computed element by element: inputs, products, reductions."""
-    every = reached(keys, _element_args)
+def sources(
+    keys: list[Key], stored: Set[TensorView] = frozenset()
+) -> tuple[list[Key], list[Key], list[Key]]:
+    """Return from what tensors are computed element by element: inputs, products, reductions.
+
+    What is `stored` is not computed.
+    """
+    every = reached(keys, lambda key: [] if key[0] in stored else _element_args(key))
     inputs = [key for key in every if key[0].op == "input"]
     products = [key for key in every if key[0].op == "mma"]
     reductions = [key for key in every if reduced_axes(key[0])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal, NoReturn, get_args
 
 from fuser.errors import ScheduleError
@@ -391,6 +391,89 @@ class NormParams(PointwiseParams):
         """Name of the schedule family; rows of reports."""
         how = "cluster" if self.cluster > 1 else self.load
         return f"norm-{how}/direct"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanParams(PointwiseParams):
+    """Schedule of a fusion with scans: a CTA walks along its rows (or columns), tile by tile.
+
+    Kernels of another kind take the default.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows and columns of the tile that a CTA scans at a time.  Where scans run down columns, as
+        many elements in other rows: each thread has `vector` columns of its own.
+    lanes : int
+        Threads that share a row, each of which has `vector` neighbours of it: 1, 2, 4, 8, 16 or
+        whole warps; those of a CTA are a multiple.
+    load : {"direct", "tma", "cp_async"}
+        Mechanism of the inputs; with a ring the next tiles of a row are on their way while one is
+        scanned.
+    store : {"direct"}
+        Mechanism of the outputs.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    lanes: int = 32
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
+        self.check_ints("lanes", use=32)
+        threads = 32 * self.warps
+        whole = self.lanes in (1, 2, 4, 8, 16) or (self.lanes > 0 and self.lanes % 32 == 0)
+        if not whole or threads % self.lanes:
+            self.refuse(
+                "lanes warps",
+                "threads of a row are 1, 2, 4, 8, 16 or whole warps, and those of a CTA a multiple "
+                f"of them; use lanes={min(32, threads)}",
+            )
+        (rows, cols), groups = self.tile, threads // self.lanes
+        if cols != self.lanes * self.vector:
+            self.refuse(
+                "tile vector lanes",
+                f"{self.lanes} threads have {self.vector} neighbours each; use "
+                f"{self.lanes * self.vector} columns",
+            )
+        if rows % groups:
+            self.refuse(
+                "tile lanes warps",
+                f"{threads} threads are {groups} times {self.lanes}, which take rows in turn; use "
+                f"{rows + -rows % groups} rows",
+            )
+        self.check_word("load", ("direct", "tma", "cp_async"), "unknown mechanism")
+        self.check_word("store", ("direct",), "unknown mechanism")
+        if self.flat or self.transpose:
+            self.refuse("flat transpose", "scans run along rows; use False for both")
+
+    @property
+    def family(self) -> str:
+        """Name of the schedule family; rows of reports."""
+        if self.load == "direct":
+            return "scan-direct/direct"
+        kind = "specialized" if self.warp_specialized else "pipelined"
+        return f"scan-{self.load}-{kind}/direct"
+
+    @property
+    def down(self) -> ScanParams:
+        """What a kernel takes of it whose scans run down columns.
+
+        ScheduleError if TMA is asked for, and there are more threads than a box has columns.
+        """
+        threads, vector = 32 * self.warps, self.vector
+        if self.load == "tma":
+            while threads * vector > MAX_BOX and vector > 1:
+                vector //= 2
+            if threads > MAX_BOX:
+                why = f"{threads} threads scan a column each, a TMA box has {MAX_BOX}; use warps=8"
+                self.refuse("warps load", why)
+        cols, (rows, have) = threads * vector, self.tile
+        return replace(self, tile=(rows * have // cols, cols), vector=vector, lanes=threads)
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:

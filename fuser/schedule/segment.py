@@ -29,9 +29,9 @@ from fuser.fusion.ir import (
     tensor_args,
 )
 from fuser.fusion.mma_axes import AxisRole, roles
-from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes
+from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, scanned_axis
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.domain import Domain, domains, groups, sources, whole_rows
+from fuser.schedule.domain import Domain, domains, groups, scans, sources, whole_rows
 from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import Viewed, viewed
 
@@ -292,7 +292,11 @@ class _Cutting:
             group
             for group in self.left
             if frame(self.fusion, group[0]) == axes
-            and not any(reduced_axes(tv) for out in group for tv in ancestry(out))
+            and not any(
+                reduced_axes(tv) or scanned_axis(tv) is not None
+                for out in group
+                for tv in ancestry(out)
+            )
             and mine <= set(_products(group, self.choices.empty, {}))
         )
         group = next(fits, ())
@@ -316,7 +320,10 @@ class _Cutting:
             return False
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False
-        return not any(tv.op in ("mma", "iota") or reduced_axes(tv) for tv in ancestry(operand))
+        return not any(
+            tv.op in ("mma", "iota") or reduced_axes(tv) or scanned_axis(tv) is not None
+            for tv in ancestry(operand)
+        )
 
     def _stored(
         self, tv: TensorView, dtype: DType, suffix: str, place: _Place, why: str
@@ -466,7 +473,7 @@ def apart(
     have all its axes and none has to be broadcast, and if they reduce axes of the same extents.
     What they reduce is computed from neither products nor reductions, unless the kernel of the
     products has begun them.  A kernel that has whole rows at a time computes all reductions of
-    these.
+    these.  A kernel that scans computes neither products nor reductions, and scans along one axis.
     """
     empty = choices.empty
     begun: dict[TensorView, None] = {}
@@ -477,10 +484,16 @@ def apart(
         if held is not None:
             found |= dict.fromkeys(tv for tv in held.apart if tv.name not in empty)
             continue
-        _, products, reductions = sources([(access.tv, access.coords) for access in writes])
+        scanned = scans(extents, writes)
+        found |= dict.fromkeys(tv for tv in scanned.apart)
+        results = [(access.tv, access.coords) for access in writes]
+        _, products, reductions = sources(results, {*scanned.apart})
         whole = {*range(len(extents))}
         products = [key for key in products if key[0].name not in empty]
         reductions = [key for key in reductions if key[0].name not in empty]
+        if scanned.axis is not None:
+            found |= dict.fromkeys(tv for tv, _ in (*products, *reductions))
+            continue
         own = [tv for tv, coords in reductions if {*coords} - {None} == whole and not products]
         shapes = [_reduced_extents(tv, choices) for tv in own]
         own = [tv for tv, shape in zip(own, shapes, strict=True) if shape == shapes[0]]
@@ -550,10 +563,10 @@ def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:
 
 
 def under(reduction: TensorView, empty: frozenset[str]) -> list[TensorView]:
-    """Return the reductions and products that a reduction reduces, element by element."""
+    """Return the reductions, products and scans that a reduction reduces, element by element."""
 
     def ends(tv: TensorView) -> bool:
-        return bool(reduced_axes(tv)) or tv.op == "mma"
+        return bool(reduced_axes(tv)) or tv.op == "mma" or scanned_axis(tv) is not None
 
     def following(tv: TensorView) -> list[TensorView]:
         return [] if ends(tv) or tv.name in empty else tensor_args(tv)

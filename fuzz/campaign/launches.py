@@ -20,7 +20,7 @@ from fuser.runtime.call import intermediate_spec, number, with_parts
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import NormParams, PointwiseParams
+from fuser.schedule.params import NormParams, PointwiseParams, ScanParams
 from fuser.schedule.reduction import ReductionTiling
 from fuzz.cases.case import POISON, Case, Value, output_specs
 from oracles.simulator.simulate import Launch
@@ -92,6 +92,8 @@ def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
         return _with_steps(launch, launch.tiling, max(trips, 1))
     if isinstance(launch.tiling, ReductionTiling) and Var("splits") in launch.kernel.params:
         return _with_shares(launch, launch.tiling, max(trips, 1))
+    if isinstance(launch.params, ScanParams) and isinstance(launch.tiling, ReductionTiling):
+        return _with_steps_along(launch, launch.tiling, trips)
     return _with_tiles(launch, trips)
 
 
@@ -142,6 +144,16 @@ def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) ->
     extents[-1] = -(-extents[-1] // even) * even
     ctas = CTAS_OF_A_TILE if steps > 1 else 1
     return Launch(ctas, _counted(kernel, _dense(kernel, extents, {"splits": ctas})))
+
+
+def _with_steps_along(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:
+    """Leave tails along both axes of a tile, which a CTA scans in so many steps; 0: no columns."""
+    kernel, (axis,) = launch.kernel, tiles.reduced
+    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
+    extents = [max(1, tile - 1) for tile in tiles.tile]
+    extents[axis] += max(steps - 1, 0) * tiles.tile[axis]
+    extents[-1] = -(-extents[-1] // even) * even if steps else 0
+    return Launch(1, _counted(kernel, _dense(kernel, extents, {})))
 
 
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:

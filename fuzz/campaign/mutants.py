@@ -26,7 +26,13 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import ARRIVAL, NormParams, PointwiseParams, ReductionParams
+from fuser.schedule.params import (
+    ARRIVAL,
+    NormParams,
+    PointwiseParams,
+    ReductionParams,
+    ScanParams,
+)
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import POLICY, programs
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -35,7 +41,7 @@ from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, Kind, to_text
 from fuzz.cases.norms import NORM_FAMILIES
-from fuzz.cases.params import FAMILIES
+from fuzz.cases.params import FAMILIES, SCAN_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.fusions import every_operation, every_reduction, less_extremes, linear
@@ -84,8 +90,8 @@ class Searched:
 def representative(family: str) -> Case:
     """Return the case whose kernel stands for a schedule family, or is one of `OPERATIONS`.
 
-    That is relu(x + y) in f32; x - max(x) of rows in bf16; or relu(linear(x, w, bias)) in bf16, by
-    small tiles, a ring of three slots, and several tiles.
+    That is relu(x + y) in f32; x - max(x) of rows in bf16; relu(cumsum(x)) of rows in f32; or
+    relu(linear(x, w, bias)) in bf16, by small tiles, a ring of three slots, and several tiles.
     """
     schedule: PointwiseParams | MatmulParams | AmpereParams
     if family in OPERATIONS:
@@ -105,6 +111,25 @@ def representative(family: str) -> Case:
         most = fd.ops.max(x, [1])
         fd.add_output(fd.ops.sub(x, fd.ops.broadcast(most, [False, True])))
         return Case(fd.fusion(), schedule, {"i0": 5, "i1": 200}, "integers", 0)
+    if family in SCAN_FAMILIES:
+        loads = family.removeprefix("scan-").removesuffix("/direct")
+        ring = loads != "direct"
+        schedule = ScanParams(
+            (1, 128),
+            2,
+            2,
+            1,
+            next(word for word in ARRIVAL if loads.startswith(word)),
+            "direct",
+            3 if ring else 1,
+            2 if loads.endswith("pipelined") else 0,
+            warp_specialized=loads.endswith("specialized"),
+            lanes=64,
+        )
+        fd = FusionDefinition()
+        x = fd.define_tensor([-1, -1], "f32", contiguity=[False, True])
+        fd.add_output(fd.ops.relu(fd.ops.cumsum(x, 1)))
+        return Case(fd.fusion(), schedule, {"i0": 3, "i1": 520}, "integers", 0)
     if family in MATMUL_FAMILIES:
         tile = (64, 32, 32)
         if observe := OBSERVES.get(family):

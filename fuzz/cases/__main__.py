@@ -18,6 +18,7 @@ from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.runtime.binding import bind
 from fuzz.cases.case import Case, compiled, specs, to_text
 from fuzz.cases.features import (
+    ENOUGH,
     ROUND,
     WISHES,
     Coverage,
@@ -156,7 +157,9 @@ def main(count: int, seed: int) -> None:
     every = Counter(cell[0] for cell in legal())
     for part, many in every.items():
         left = [" ".join(cell[1:]) for cell in found.coverage.missing() if cell[0] == part]
-        console.print(f"{part}: {many - len(left)} of {many} legal cells drawn", highlight=False)
+        few = sum(cell[0] == part for cell in found.coverage.wanting())
+        says = f"{part}: {many - len(left)} of {many} legal cells drawn"
+        console.print(f"{says}, {few} less than {ENOUGH} times", highlight=False)
         for name in left[:SHOWN]:
             console.print(f"    never: {name}", highlight=False)
         if len(left) > SHOWN:

@@ -31,6 +31,7 @@ FEATURES = (
     "shape ops",
     "factories",
     "reductions",
+    "scans",
     "compositions",
     "idioms",
     "requests",
@@ -412,6 +413,21 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = Non
     return draft.add(made, large if op == "sum" else draft.size[a.name])
 
 
+def scan(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Add up `a` along an axis, to each of its elements, unless sums would not be exact."""
+    sizes = {
+        n: draft.size[a.name] * (axis.extent if isinstance(axis.extent, int) else MOST_REDUCED)
+        for n, axis in enumerate(a.logical)
+        if n not in ones(a) and axis.extent != 0
+    }
+    able = [n for n, size in sizes.items() if not draft.exact or size <= LARGEST]
+    if not able or a.dtype is DType.I8 or a.dtype.is_f8:
+        return a
+    axis = draw(st.sampled_from(able[::-1]))
+    draft.used.add(a.name)
+    return draft.add(draft.fd.ops.cumsum(a, axis), sizes[axis])
+
+
 def compose(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Add what a composition of `a` records; axes that it reduces then have extent 1."""
     real = [n for n in range(a.rank) if n not in ones(a)]
@@ -491,7 +507,7 @@ def moved(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
 
 def step(draw: st.DrawFn, draft: Draft) -> TensorView:
     """Add one operation on a drawn tensor, now and then a new input or a view before it."""
-    ways = ["op", "op", "input", "shape", "factory", "reduction", "composition"]
+    ways = ["op", "op", "input", "shape", "factory", "reduction", "composition", "scan"]
     choice = draw(st.sampled_from(ways))
     if choice == "input":
         take_input(draw, draft)
@@ -500,6 +516,8 @@ def step(draw: st.DrawFn, draft: Draft) -> TensorView:
     a = draw(st.sampled_from(draft.live[::-1]))
     if choice == "reduction" and draft.allows("reductions"):
         return reduce(draw, draft, a)
+    if choice == "scan" and draft.along is None and draft.allows("scans") and rarely(draw):
+        return scan(draw, draft, a)
     if choice == "composition" and draft.allows("reductions") and draft.allows("compositions"):
         return compose(draw, draft, a)
     if choice == "shape" and draft.allows("shape ops"):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import product, zip_longest
+from itertools import product
 from math import ceil, prod
 from random import Random
 from typing import TypeGuard
@@ -30,6 +30,7 @@ from fuser.schedule.params import (
     MAX_STAGES,
     NormParams,
     ReductionParams,
+    ScanParams,
 )
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
@@ -47,9 +48,14 @@ assert max(DEPTHS) == MAX_STAGES
 REDUCTIONS = tuple(op for op in OPS if OPS[op].form is Form.REDUCTION)
 WISHES = 64
 """Rarest cells that a round of draws asks for."""
-ROUND = 72
-"""Cases that an engine draws before it begins anew with another seed: half of them for the wishes
-of the round, so that few are asked for twice (150: 0.6 of the cells in as many cases)."""
+ENOUGH = 20
+"""Cases that are wanted in each cell, at least."""
+OFTEN = 4
+"""Times that a cell which was never drawn is among the wishes, at most."""
+ROUND = 12
+"""Cases that an engine draws before it begins anew with another seed: most of them for the wishes
+of the round.  Behind ten cases Hypothesis draws each further one five times over, with some of its
+choices put in place of others: most of 72 were made for the same few wishes."""
 LENGTHS = ("none", "one", "part", "tile", "tail", "tiles")
 """Extents of an axis of a kernel beside its tile: 0, 1, less than a tile, one, more, several."""
 
@@ -64,7 +70,7 @@ def live(fusion: Fusion) -> list[TensorView]:
 
 def computes(tv: TensorView) -> bool:
     """Tell whether an operation computes: it neither moves, nor copies, nor only converts."""
-    forms = (Form.UNARY, Form.BINARY, Form.TERNARY, Form.MMA, Form.REDUCTION)
+    forms = (Form.UNARY, Form.BINARY, Form.TERNARY, Form.MMA, Form.REDUCTION, Form.SCAN)
     return tv.op not in ("input", "set", "cast") and OPS[tv.op].form in forms
 
 
@@ -175,6 +181,8 @@ def plan(case: Case) -> Plan:
                 sharing = min(sharing, *(ceil(depth / schedule.tile[-1]) for depth in depths))
         elif isinstance(schedule, NormParams):
             kind = "rows"
+        elif isinstance(schedule, ScanParams):
+            kind = "scan"
         elif isinstance(tiles, ReductionTiling):
             kind = "reduction"
             steps = (ceil(extents[axis] / tiles.tile[axis]) for axis in tiles.reduced)
@@ -270,7 +278,7 @@ def legal() -> frozenset[Cell]:
         ways = _ways(family)
         depths = ["1"] if "direct/" in family else list(dict.fromkeys(DEPTHS.values()))
         made |= {("schedule", family, depth, way) for depth, way in product(depths, ways)}
-    kinds = ("pointwise", "reduction", "rows", "product")
+    kinds = ("pointwise", "reduction", "rows", "scan", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}
     return frozenset(made)
 
@@ -294,7 +302,7 @@ def _taken(op: str) -> frozenset[DType]:
     match op:
         case "cast":
             return CASTS
-        case "sum" | "prod":
+        case "sum" | "prod" | "cumsum":
             return ALL
         case "mean":
             return FLOATS
@@ -353,16 +361,34 @@ class Coverage:
         """Return the legal cells that no case was in."""
         return sorted(cell for cell in legal() if not self.counts[cell])
 
+    def wanting(self) -> list[Cell]:
+        """Return the legal cells that fewer cases were in than are wanted."""
+        return sorted(cell for cell in legal() if self._lacks(cell))
+
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
         """Return the cells that were drawn least; of equally rare ones a seed says which.
 
-        While some were never drawn it is these, however few; as many of each part of the table,
-        as far as there are.
+        Those that were never drawn come first, and several times where they are few.  Each part of
+        the table has as large a share of the others as of all the cases that it lacks, `ENOUGH` in
+        each cell being wanted.
         """
-        some = self.missing() or sorted(legal())
-        Random(seed).shuffle(some)
-        parts: dict[str, list[Cell]] = {}
-        for cell in sorted(some, key=lambda cell: self.counts[cell]):
-            parts.setdefault(cell[0], []).append(cell)
-        turns = zip_longest(*parts.values())
-        return tuple(cell for turn in turns for cell in turn if cell is not None)[:many]
+        rng = Random(seed)
+        never = self.missing()
+        rng.shuffle(never)
+        times = min(OFTEN, many // (2 * len(never))) if never else 0
+        out = [cell for cell in never for _ in range(times)] or never[:many]
+        known = {*never}
+        left: dict[str, list[Cell]] = {}
+        others = sorted(cell for cell in legal() if cell not in known)
+        rng.shuffle(others)
+        for cell in sorted(others, key=lambda cell: self.counts[cell]):
+            left.setdefault(cell[0], []).append(cell)
+        lacks = {name: sum(map(self._lacks, cells)) for name, cells in left.items()}
+        while len(out) < many and any(left.values()):
+            names = [name for name, cells in left.items() if cells]
+            (name,) = rng.choices(names, [lacks[name] + 1 for name in names])
+            out.append(left[name].pop(0))
+        return tuple(out)
+
+    def _lacks(self, cell: Cell) -> int:
+        return max(ENOUGH - self.counts[cell], 0)

@@ -67,6 +67,8 @@ def single_op_fusions(
             on.factory(draw, draft, name, dtype)
         elif form is Form.REDUCTION:
             on.reduce(draw, draft, a, name)
+        elif form is Form.SCAN:
+            on.scan(draw, draft, a)
         else:
             for _ in range(on.others(name) if OPS[name].rule is not Rule.SELECT else 1):
                 on.take_input(draw, draft, dtypes=[a.dtype])
@@ -74,6 +76,41 @@ def single_op_fusions(
     # Nothing more is computed in 8 bits.
     draft.live = [tv for tv in draft.live if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
     extend(draw, draft, min(2, more), more)
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()
+
+
+def several_ops(cell: tuple[str, ...]) -> bool:
+    """Tell whether a cell is of an operation that goes beside others: it computes, or reduces."""
+    if cell[0] != "operation" or cell[1] == "set":
+        return False
+    spec = OPS[cell[1]]
+    return spec.pointwise or spec.form in (Form.REDUCTION, Form.SCAN)
+
+
+@st.composite
+def several_op_fusions(draw: st.DrawFn, cells: tuple[tuple[str, ...], ...]) -> Fusion:
+    """Fusions of operations side by side, each on inputs of its own, of the types of these cells.
+
+    Shrinks towards the first one alone.
+    """
+    banned = frozenset(FEATURES) - {"constants", "mixed dtypes", "gaps", "permuted strides"}
+    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 2)), exact=False)
+    made = []
+    for _, op, name in cells:
+        dtype = next(dtype for dtype in DType if str(dtype) == name)
+        draft.live = []
+        a = on.take_input(draw, draft, dtypes=[dtype], whole=True)
+        form = OPS[op].form
+        if form is Form.REDUCTION:
+            made.append(on.reduce(draw, draft, a, op))
+        elif form is Form.SCAN:
+            made.append(on.scan(draw, draft, a))
+        else:
+            made.append(on.apply(draw, draft, op, a))
+    draft.live = [tv for tv in made if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
+    extend(draw, draft, 0, 2)
+    draft.live = [*dict.fromkeys((*made, *draft.live))]
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
@@ -115,6 +152,8 @@ def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorV
     match form:
         case Form.REDUCTION:
             return on.reduce(draw, draft, a)
+        case Form.SCAN:
+            return on.scan(draw, draft, a)
         case Form.FACTORY:
             value = draw(st.sampled_from([1, 2, -1]))
             return draft.add(ops.full(draft.axes, value, DType.BF16), SMALL)
@@ -141,8 +180,12 @@ _AT_ONCE = 8
 
 
 @st.composite
-def reduced_fusions(draw: st.DrawFn, *, op: str, reduction: str) -> Fusion:
-    """Fusions that reduce the results of a pointwise operation, and of a few more likewise.
+def reduced_fusions(
+    draw: st.DrawFn, *, op: str, reduction: str, beside: tuple[str, ...] = ()
+) -> Fusion:
+    """Fusions that reduce the results of a pointwise operation, and of those `beside` likewise.
+
+    Where none are, of a few more.
 
     Each has operands of its own.  Shrinks towards the one.
     """
@@ -150,7 +193,8 @@ def reduced_fusions(draw: st.DrawFn, *, op: str, reduction: str) -> Fusion:
     draft = Draft(FusionDefinition(), banned, ["i0", "i1"], exact=False)
     able = [other for other in POINTWISE if ("reduced", other, reduction) in legal()]
     made = []
-    for name in (op, *draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE, unique=True))):
+    more = [*beside] or draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE, unique=True))
+    for name in (op, *more):
         types = [dtype for dtype in draft.dtypes() if reduces(name, dtype, reduction)]
         a = on.take_input(draw, draft, dtypes=types, whole=True)
         if name in _INSIDE and a.dtype.is_float:
@@ -187,5 +231,35 @@ def plain_fusions(draw: st.DrawFn) -> Fusion:
     draft = Draft(FusionDefinition(), frozenset(FEATURES), ["i0", "i1"], exact=True)
     a = on.take_input(draw, draft, dtypes=[DType.F32], whole=True)
     on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg", "sign"])), a)
+    on.add_outputs(draw, draft)
+    return draft.fd.fusion()
+
+
+HINDERING = frozenset(
+    {"permuted strides", "f64", "integers", "bool", "8 bits", "gaps", "lower ranks"}
+)
+"""Features that keep engines from loading, mostly."""
+
+
+@st.composite
+def scan_fusions(draw: st.DrawFn, *, exact: bool = False, few: bool = False) -> Fusion:
+    """Fusions that scan what is computed, and compute with the results; `few` suit every engine.
+
+    Their one to three axes have any extents.  Shrinks towards a cumsum in f32 of one axis.
+    """
+    banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
+    banned |= {"pinned extents", "equal axes", "reductions"}
+    banned |= HINDERING if few or draw(st.booleans()) else frozenset()
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    draft = Draft(FusionDefinition(), banned, [f"i{n}" for n in range(rank)], exact)
+    types = [d for d in DTYPES if d in draft.dtypes() and not (few and d.nbytes == 1)]
+    a = on.take_input(draw, draft, dtypes=types, whole=True)
+    if a.dtype is not DType.BOOL and draw(st.booleans()):
+        a = on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg"])), a)
+    made = on.scan(draw, draft, a)
+    if draw(st.booleans()):
+        extend(draw, draft, 0, 2)
+    if draw(st.sampled_from([False, False, True])) and not exact:
+        on.scan(draw, draft, made)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()

@@ -17,11 +17,18 @@ from itertools import islice
 import torch
 
 from fuser.errors import FusionError, ScheduleError
-from fuser.fusion.ops import reduced_axes
+from fuser.fusion.ops import reduced_axes, scanned_axis
 from fuser.pipeline import Program
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import MEET, RESIDENCY, NormParams, PointwiseParams, ReductionParams
+from fuser.schedule.params import (
+    MEET,
+    RESIDENCY,
+    NormParams,
+    PointwiseParams,
+    ReductionParams,
+    ScanParams,
+)
 from fuser.schedule.shape_class import Params
 from fuzz.cases.case import Case, compiled
 from oracles.verdict import Finding, Status, Verdict
@@ -34,6 +41,8 @@ OTHERS: tuple[Params, ...] = (
     PointwiseParams((4, 64), 2, 2, None, "direct", "direct"),
     ReductionParams((2, 128), 2, 2, None, "direct", "direct", splits=3),
     NormParams((4, 512), 2, 4, None, "direct", "direct", lanes=32),
+    ScanParams((4, 64), 2, 4, None, "direct", "direct", lanes=32),
+    ScanParams((2, 64), 1, 4, 1, "direct", "direct", lanes=64),
 )
 """For kernels that another kind of schedule leaves to the heuristics."""
 
@@ -128,6 +137,10 @@ def _changes(case: Case) -> Iterator[_Change]:
                 yield lambda rng: {"recompute": not params.recompute, "reload": False}
                 yield lambda rng: {"lanes": rng.choice((1, 4, 16, 32, 64, 128))}
                 yield lambda rng: {"vector": rng.choice((1, 2, 4, 8))}
+        case ScanParams():
+            yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
+            if whole:
+                yield lambda rng: _lanes(rng, params)
         case PointwiseParams():
             yield lambda rng: _mechanisms(rng)
             yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
@@ -168,13 +181,22 @@ def _tile(rng: random.Random, params: MatmulParams | AmpereParams) -> dict[str, 
     return {"tile": (taller, columns, depth), "columns": columns}
 
 
+def _lanes(rng: random.Random, params: ScanParams) -> dict[str, object]:
+    """Return how other threads share rows; as many rows as suit them."""
+    lanes, vector = rng.choice((1, 4, 16, 32, 64)), rng.choice((1, 2, 4))
+    rows = 32 * params.warps // lanes
+    return {"lanes": lanes, "vector": vector, "tile": (rows, lanes * vector)}
+
+
 def _multiplies(case: Case) -> bool:
     return any(tv.op == "mma" for tv in case.fusion.tensors)
 
 
 def _adds_up(case: Case) -> bool:
     """Tell whether anything is put together, in an order that a tile decides on."""
-    return _multiplies(case) or any(map(reduced_axes, case.fusion.tensors))
+    return _multiplies(case) or any(
+        reduced_axes(tv) or scanned_axis(tv) is not None for tv in case.fusion.tensors
+    )
 
 
 def _mechanisms(rng: random.Random) -> dict[str, object]:

@@ -12,19 +12,22 @@ from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion
 from fuser.fusion.ir import Meet, tensor_args
-from fuser.fusion.ops import reduced_axes
+from fuser.fusion.ops import reduced_axes, scanned_axis
 from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import Access, Domain, flat_refusal, is_whole
 from fuser.schedule.params import (
     ARRIVAL,
+    MAX_BOX,
     MAX_STAGES,
     Arrival,
     PointwiseParams,
     ReductionParams,
+    ScanParams,
 )
 from fuser.schedule.pointwise import Tiling, copied, tiling
 from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
+from fuser.schedule.scan import scans_rows
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, ShapeClass
 from fuzz.cases.case import Case, specs, symbols
@@ -45,7 +48,15 @@ POINTWISE_FAMILIES: tuple[str, ...] = (
     "cp_async-specialized/direct",
 )
 """Every schedule family without products; the name of `PointwiseParams.family`."""
-FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + MATMUL_FAMILIES
+SCAN_FAMILIES = (
+    "scan-direct/direct",
+    "scan-tma-pipelined/direct",
+    "scan-tma-specialized/direct",
+    "scan-cp_async-pipelined/direct",
+    "scan-cp_async-specialized/direct",
+)
+"""Every schedule family of kernels that scan; the name of `ScanParams.family`."""
+FAMILIES = POINTWISE_FAMILIES + NORM_FAMILIES + SCAN_FAMILIES + MATMUL_FAMILIES
 """Every schedule family."""
 
 MAX_ELEMENTS = 1 << 14
@@ -67,6 +78,10 @@ PARTS_BYTES = 16384
 """Bytes of shared memory of a reduction, at most."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
+HELD_OF_SCANS = 16
+"""Elements per thread, at most, so that a compile does not take long."""
+SCANS = ScanParams((4, 128), 4, 4, None, "direct", "direct", lanes=32)
+"""Near what the heuristics choose for scans."""
 BARRIER_BYTES = 1024
 """More than the barriers of a kernel take."""
 
@@ -262,7 +277,10 @@ def trimmed(case: Case) -> Case:
     """Return the case with its largest extents halved until it has few enough tiles."""
     values = dict(case.extents)
     schedule = _pointwise(case)
-    found = [tiled(segment.domain, schedule) for segment in segments(case.fusion)]
+    found = [
+        tiled(segment.domain, schedule if segment.domain.scanned is None else SCANS)
+        for segment in segments(case.fusion)
+    ]
     most = SHARED_TILES if isinstance(schedule, ReductionParams) else MAX_TILES
     while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > most:
         largest = max(values, key=lambda name: values[name])
@@ -280,6 +298,8 @@ def possible(case: Case) -> Case:
     cut = segments(case.fusion, made.choices)
     for segment, shape_class in zip(cut, made.kernels, strict=True):
         domain = segment.domain
+        if domain.scanned is not None:  # by the heuristics
+            continue
         tiles = tiled(domain, schedule)
         if isinstance(tiles, ReductionTiling) and split_refusal(tiles, schedule) is not None:
             assert isinstance(schedule, ReductionParams), "others share nothing"
@@ -357,10 +377,11 @@ def _has_runs(fusion: Fusion) -> bool:
 
 
 def _cut(fusion: Fusion) -> list[Domain]:
-    """Return the loops of kernels of a fusion, also where it reduces nothing at all."""
+    """Return the loops of kernels that do not scan, also where a fusion reduces nothing at all."""
     reduced = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
     cuts = [segments(fusion, Choices(empty=empty)) for empty in (frozenset[str](), reduced)]
-    return [segment.domain for cut in cuts for segment in cut]
+    found = (segment.domain for cut in cuts for segment in cut)
+    return [domain for domain in found if domain.scanned is None]
 
 
 def _reduces(fusion: Fusion) -> bool:
@@ -369,7 +390,7 @@ def _reduces(fusion: Fusion) -> bool:
 
 def _crosses(fusion: Fusion) -> bool:
     """Tell whether tensors of a kernel without reductions lie in different orders."""
-    cut = [segment.domain for segment in segments(fusion) if not segment.domain.reductions]
+    cut = [domain for domain in _cut(fusion) if not domain.reductions]
     asked = PointwiseParams((1, 1), 1, 1, None, "direct", "direct", transpose=True)
     return any(
         tiles.turned(access)
@@ -417,3 +438,109 @@ def _tiles(tiles: Loops, values: dict[str, int]) -> int:
 
 def _uses(fusion: Fusion, symbol: str) -> int:
     return max(sum(str(axis) == symbol for axis in tv.logical) for tv in fusion.tensors)
+
+
+# --- scans ----------------------------------------------------------------------------------
+
+
+@st.composite
+def scan_params(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = SCAN_FAMILIES,
+    depths: Sequence[int] = (1, 2, 3, 4),
+) -> ScanParams:
+    """Schedules of kernels that scan, with rings of so many stages.
+
+    Shrinks towards a warp a row, one of them.
+    """
+    family = draw(st.sampled_from(families))
+    load = _arrival(family.removeprefix("scan-"))
+    specialized = "specialized" in family
+    lanes = draw(st.sampled_from([32, 64, 8, 1, 4, 128, 16, 2, 96]))
+    warps = draw(st.sampled_from([n for n in (1, 2, 4, 3, 6) if 32 * n % lanes == 0]))
+    widths = [1, 2, 4, 8, 16] if load == "direct" else [4, 2, 8, 16]
+    vector = draw(st.sampled_from([n for n in widths if load != "tma" or lanes * n <= MAX_BOX]))
+    rows = 32 * warps // lanes
+    most = MAX_BOX // rows if load == "tma" else 3
+    times = draw(st.integers(1, max(1, min(3, HELD_OF_SCANS // vector, most))))
+    stages = draw(st.sampled_from(depths)) if load != "direct" else 1
+    return ScanParams(
+        (rows * times, lanes * vector),
+        vector,
+        warps,
+        draw(st.sampled_from([None, 1, 2, 3])),
+        load,
+        "direct",
+        stages,
+        0 if specialized else draw(st.integers(0, stages - 1)),
+        warp_specialized=specialized,
+        overlay=draw(st.booleans()),
+        lanes=lanes,
+    )
+
+
+@st.composite
+def scan_extents(draw: st.DrawFn, fusion: Fusion, params: ScanParams) -> dict[str, int]:
+    """Values of every symbol: several tiles along what is scanned, one, a part of one, none.
+
+    Shrinks towards 1 for every symbol.
+    """
+    along = _scanned(fusion)
+    rows = scans_rows_of(fusion)
+    tile = params.tile if rows else params.down.tile
+    step, other = (tile[1], tile[0]) if rows else tile
+    left = MAX_ELEMENTS // 2
+    out: dict[str, int] = {}
+    for name in sorted(symbols(fusion), key=lambda name: name != along):
+        size = step if name == along else other
+        turns = size * (params.stages + 1)
+        some = [1, 2, size, 2 * size, size - 1, size + 1, turns, turns + size - 1, 3, 8, 16, 0]
+        even = [n for n in some if n % 8 == 0 and n]
+        if params.load != "direct" and name == symbols(fusion)[-1]:
+            some = even or [8, 16]
+        fitting = [n for n in some if 0 <= n <= left] or [1]
+        out[name] = draw(st.sampled_from(fitting))
+        left //= max(out[name], 1)
+    return out
+
+
+def scans_rows_of(fusion: Fusion) -> bool:
+    """Whether the first kernel of a fusion that scans does so along rows of its tiles."""
+    found = (one.domain for one in segments(fusion) if one.domain.scanned is not None)
+    first = next(found, None)
+    return first is None or scans_rows(first)
+
+
+def loaded(case: Case) -> Case:
+    """Return the case with direct loads where its engine can move no tensor of a kernel."""
+    params = case.params
+    if not isinstance(params, ScanParams) or params.load == "direct":
+        return case
+    direct = replace(params, load="direct", stages=1, prefetch=0, warp_specialized=False)
+    made = classify(case.fusion, direct, specs(case))
+    for segment, shapes, schedule in zip(
+        segments(case.fusion, made.choices), made.kernels, made.schedules, strict=True
+    ):
+        if not isinstance(schedule, ScanParams):
+            continue
+        if params.load == "tma" and 32 * params.warps > MAX_BOX and not scans_rows(segment.domain):
+            return replace(case, params=direct)
+        tiles = tiled(segment.domain, params)
+        assert isinstance(tiles, ReductionTiling), "a kernel that scans"
+        if params.load == "cp_async":
+            able = bool(copied(tiles, params, shapes))
+        else:
+            able = any(
+                tiles.tma_refusal(access) is None and access.name in shapes.tma
+                for access in segment.domain.reads
+            )
+        if segment.domain.reads and not able:
+            return replace(case, params=direct)
+    return case
+
+
+def _scanned(fusion: Fusion) -> str:
+    """Return the extent along which the first scan runs, if it has a name."""
+    found = ((tv, scanned_axis(tv)) for tv in fusion.tensors)
+    return next((str(tv.shape[axis]) for tv, axis in found if axis is not None), "")

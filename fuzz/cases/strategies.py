@@ -22,6 +22,9 @@ from fuzz.cases.fusions import (
     plain_fusions,
     reduced_fusions,
     reducing_fusions,
+    scan_fusions,
+    several_op_fusions,
+    several_ops,
     single_op_fusions,
 )
 from fuzz.cases.norms import (
@@ -36,10 +39,14 @@ from fuzz.cases.norms import (
 from fuzz.cases.params import (
     FAMILIES,
     POINTWISE_FAMILIES,
+    SCAN_FAMILIES,
     extents,
     layouts,
+    loaded,
     params,
     possible,
+    scan_extents,
+    scan_params,
     trimmed,
 )
 from fuzz.cases.products import product_fusions
@@ -47,6 +54,10 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
+AT_ONCE, FEW = 8, 5
+"""Wishes of a kind that a case is made for at once, at most; and of one that is for a schedule."""
+WIDE = ("f32", "bf16", "f16", "i32", "i64", "f64")
+"""Types of which few elements are what an engine moves at a time."""
 _TYPES = {dtype.name: dtype for dtype in DType}
 PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
 POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
@@ -66,39 +77,55 @@ def cases(
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
 
-    One in two is made for one of the `wishes`, cells of the table of `features`.
+    Three in five are made for one of the `wishes`, cells of the table of `features`.
 
-    One in six has whole rows.  Where these are of several kinds, one in eight leaves its schedules
-    to the heuristics.  Shrinks towards one `relu` of an f32 input of one element under
-    direct/direct (or the first of `families` that can be), integers, seed 0; those with products
-    towards one `matmul`.
+    One in seven has whole rows, another scans.  Where these are of several kinds, one in eight
+    leaves its schedules to the heuristics.  Shrinks towards one `relu` of an f32 input of one
+    element under direct/direct (or the first of `families` that can be), integers, seed 0; those
+    with products towards one `matmul`.
     """
-    wish = draw(st.sampled_from((None, *wishes[:1]))) and draw(st.sampled_from(wishes))
+    asked = bool(wishes) and draw(st.sampled_from((False, True, True, False, True)))
+    wish = draw(st.sampled_from(wishes)) if asked else None
     if wish:
-        return draw(_wished(wish, kinds=kinds, max_ops=max_ops))
+        return draw(_wished(wish, wishes, kinds=kinds, max_ops=max_ops))
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
     norm = tuple(family for family in families if family in NORM_FAMILIES)
     if pointwise and matmul and rarely(draw) and draw(st.booleans()):
         return draw(default_cases(kinds=kinds, max_ops=max_ops))
+    scan = tuple(family for family in families if family in SCAN_FAMILIES)
     ways = ["pointwise"] * bool(pointwise) + ["products"] * bool(matmul)
-    if norm:
-        ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul) + ["rows"]
+    if norm or scan:
+        ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul)
+        ways += ["rows"] * bool(norm) + ["scans"] * bool(scan)
     way = draw(st.sampled_from(ways))
     if way == "products":
         return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
     if way == "rows":
         return draw(row_cases(families=norm, kinds=kinds))
+    if way == "scans":
+        return draw(scan_cases(families=scan, kinds=kinds))
     return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
 
 
 @st.composite
-def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: int) -> Case:
-    """Cases that are in a cell of the table, if they can be."""
+def _wished(
+    draw: st.DrawFn,
+    wish: Cell,
+    wishes: tuple[Cell, ...],
+    *,
+    kinds: tuple[Kind, ...],
+    max_ops: int,
+) -> Case:
+    """Cases that are in a cell of the table, if they can be; and in more that are wished for."""
     match wish:
         case ("operation", "mma", dtype):
             fusions_ = product_fusions(max_ops=3, dtype=_TYPES[dtype], exact=True)
             return draw(product_cases(kinds=kinds, of=fusions_))
+        case ("operation", op, dtype) if several_ops(wish):
+            several = draw(_beside(wish, [cell for cell in wishes if several_ops(cell)]))
+            of = several_op_fusions(several)
+            return draw(pointwise_cases(kinds=kinds[-1:], of=of))
         case ("operation", op, dtype):
             exact = op not in INEXACT | {"mean"} and "integers" in kinds and draw(st.booleans())
             exact = exact and not (op in ("floor_div", "remainder") and _TYPES[dtype].is_float)
@@ -110,8 +137,11 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
             made = product_cases if Form.MMA in (before, after) else pointwise_cases
             return draw(made(kinds=kinds, of=pair))
         case ("reduced", op, reduction):
-            several = reduced_fusions(op=op, reduction=reduction)
-            return draw(pointwise_cases(kinds=kinds[-1:], of=several))
+            others = [cell for cell in wishes if cell[0] == "reduced" and cell[2] == reduction]
+            together = draw(_beside(wish, others))
+            beside = tuple(cell[1] for cell in together[1:])
+            several_reduced = reduced_fusions(op=op, reduction=reduction, beside=beside)
+            return draw(pointwise_cases(kinds=kinds[-1:], of=several_reduced))
         case ("schedule", family, depth, way):
             depths = [n for n, name in DEPTHS.items() if name == depth]
             asked = (family,)
@@ -122,10 +152,28 @@ def _wished(draw: st.DrawFn, wish: Cell, *, kinds: tuple[Kind, ...], max_ops: in
                 )
             if family in NORM_FAMILIES:
                 return draw(row_cases(families=asked, kinds=kinds, depths=depths))
-            of = plain_fusions() if way == "alone" else reducing_fusions()
-            return draw(pointwise_cases(families=asked, kinds=kinds, of=of, depths=depths, way=way))
+            if family in SCAN_FAMILIES:
+                return draw(scan_cases(families=asked, kinds=kinds, depths=depths))
+            lone = [cell for cell in wishes if several_ops(cell) and cell[2] in WIDE]
+            if way == "alone" and lone and draw(st.booleans()):
+                alike = draw(_beside(lone[0], lone[1:FEW]))
+                some, of_them = kinds[-1:], several_op_fusions(alike)
+            else:
+                some, of_them = kinds, plain_fusions() if way == "alone" else reducing_fusions()
+            return draw(
+                pointwise_cases(families=asked, kinds=some, of=of_them, depths=depths, way=way)
+            )
+        case ("extents", "scan", _):
+            return draw(scan_cases(kinds=kinds))
         case _:
             return draw(pointwise_cases(kinds=kinds, max_ops=max_ops))
+
+
+@st.composite
+def _beside(draw: st.DrawFn, wish: Cell, others: list[Cell]) -> tuple[Cell, ...]:
+    """Draw some more wishes beside one.  Shrinks towards the one."""
+    left = [cell for cell in dict.fromkeys(others) if cell != wish]
+    return (wish, *left[: draw(st.sampled_from([0, *[AT_ONCE - 1] * 4]))])
 
 
 @st.composite
@@ -176,6 +224,24 @@ def row_cases(
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
     return able(Case(fusion, schedule, values, kind, seed, gap, offset))
+
+
+@st.composite
+def scan_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = SCAN_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    depths: Sequence[int] = (1, 2, 3, 4),
+) -> Case:
+    """Cases with kernels that scan.  Shrinks towards a cumsum in f32 of one element."""
+    kind: Kind = draw(st.sampled_from(kinds))
+    schedule = draw(scan_params(families=families, depths=depths))
+    fusion = draw(scan_fusions(exact=kind == "integers", few=schedule.load != "direct"))
+    values = draw(scan_extents(fusion, schedule))
+    gap, offset = draw(layouts())
+    seed = draw(st.integers(0, 999))
+    return loaded(Case(fusion, schedule, values, kind, seed, gap, offset))
 
 
 @st.composite

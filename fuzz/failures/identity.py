@@ -73,11 +73,11 @@ def identified(record: Record, case: Case) -> Identity:
 def scheduler(record: Record) -> str:
     """Return whose kernel a record is about; of a whole program, whose params the case has."""
     group = record.family.split("-")[0]
-    group = group if group in ("norm", "ampere", "hopper") else "pointwise"
+    group = group if group in ("norm", "scan", "ampere", "hopper") else "pointwise"
     of_kernel = record.subject.split(" ")[0].rstrip(DIGITS)
     if of_kernel == "matmul":
         return group if group == "ampere" else "hopper"
-    return of_kernel if of_kernel in ("pointwise", "reduction", "norm") else group
+    return of_kernel if of_kernel in ("pointwise", "reduction", "norm", "scan") else group
 
 
 def dtype_class(dtype: DType) -> str:

@@ -20,7 +20,7 @@ WORDS = {
     "fuser.fusion.definition": {"FusionDefinition"},
     "fuser.schedule.ampere_params": {"AmpereParams"},
     "fuser.schedule.matmul_params": {"MatmulParams"},
-    "fuser.schedule.params": {"NormParams", "PointwiseParams", "ReductionParams"},
+    "fuser.schedule.params": {"NormParams", "PointwiseParams", "ReductionParams", "ScanParams"},
     "fuzz.cases.case": {"Case"},
     REPLAY: {"replay"},
 }

@@ -85,6 +85,8 @@ def _expression(tv: TensorView) -> str:
         return _ternary(tv)
     if form is Form.REDUCTION:
         return _reduction(tv)
+    if form is Form.SCAN:
+        return f"torch.cumsum({tv.args[0]}, {int(tv.attrs[0][1][0])}, dtype={_dtype(tv.dtype)})"
     if form is Form.MMA:
         return _product(tv)
     return _factory(tv) if form is Form.FACTORY else _moved(tv)

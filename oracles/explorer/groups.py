@@ -160,6 +160,8 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[str, ...], str]:
             return (), dst.name
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src.name,), dst.name
+        case kir.Scan(dst, src, _, start):
+            return (src.name, start.name), dst.name
         case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return (src.name,), ""
         case kir.Mma(acc, a, b):

@@ -460,7 +460,10 @@ class _Unroller:
             case kir.Gather(_, src):
                 self.gather(src)
                 self.registers.touch(*fragments(stmt), self.where)
-            case kir.Mma() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate():
+            case (
+                kir.Mma() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Scan()
+                | kir.Coordinate()
+            ):  # fmt: skip
                 self.registers.touch(*fragments(stmt), self.where)
             case _:
                 self.sync(stmt)

@@ -184,7 +184,7 @@ MOVING = Var("a value that moves")
 INDEX = Var("number of the CTAs that arrive at one integer")
 AMONG_CTAS = kir.OnSemaphore
 
-REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
+REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Scan | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
 _COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.StAsync
 _DATA = _COPIES | kir.Load | kir.Gather | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
@@ -318,6 +318,8 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragm
             return (src,), ()
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
+        case kir.Scan(dst, src, _, start):
+            return (src, start), (dst,)
         case kir.Gather(dst, _, index):
             return index, (dst,)
         case kir.Compute(dst, _, args):

@@ -353,6 +353,10 @@ class _Errors(TorchDispatchMode):
             return self._wrapped(self._product(name, args, shape), out.dtype)
         if name in _REDUCTIONS:
             return self._reduced(name, args, kwargs, out)
+        if name == "cumsum" and args[0].dim():
+            node = _node(name, (("dim", (args[1] % args[0].dim(),)),), args[0].dim())
+            operand = replace(args[0].estimate, dtype=self._arithmetic.held(out.dtype))
+            return self._wrapped(ROWS[name](node, (operand,), shape), out.dtype)
         return self._pointwise(func, name, args, kwargs, out)
 
     def _reduced(self, name: str, args: Any, kwargs: Any, out: torch.Tensor) -> Any:

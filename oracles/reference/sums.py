@@ -114,6 +114,36 @@ def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     return Estimate(x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided)
 
 
+def running(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    """Return the sums of all elements along the axis `dim` up to each, added up in any order.
+
+    Notes
+    -----
+    What is said of a sum is said of each: the k-th is off by k - 1 roundings of the magnitudes up
+    to there, and exact where no addition of these could lose a bit.
+    """
+    x = _spread(args[0])
+    (axis,) = (int(n) for n in dict(tv.attrs)["dim"])
+    sure_nan = (x.value.isnan() & ~x.undecided).cummax(axis).values
+    undecided = x.undecided.cummax(axis).values & ~sure_nan
+    value = x.value.cumsum(axis)
+    if not x.dtype.is_float:
+        return Estimate(x.dtype, wrap(value, x.dtype), ZERO, undecided)
+    size = _size(x)
+    inherited = x.error.cumsum(axis)
+    magnitude = size.cumsum(axis) + inherited
+    unit = EPS[x.dtype] / 2 * (2 if x.dtype is DType.F64 else 1)
+    count = torch.ones_like(value).cumsum(axis)
+    grown = (count - 1) * unit
+    lost = magnitude * torch.where(grown < 1, grown / (1 - grown), torch.inf)
+    grain = _powers(size).cummin(axis).values
+    exact = (inherited == 0) & (magnitude < WHOLE[x.dtype] * grain)
+    error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
+    finite = ~(~x.value.isfinite()).cummax(axis).values
+    overflows = finite & (magnitude + lost > LARGEST[x.dtype])
+    return Estimate(x.dtype, value, error, undecided | overflows)
+
+
 def _operand(tv: TensorView, args: Args) -> tuple[Estimate, list[int]]:
     (x,) = args
     return _spread(x), [int(axis) for axis in dict(tv.attrs)["dims"]]
@@ -159,10 +189,7 @@ def _grain(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
 
     Where the products are multiples of one power of two, and few enough, f32 adds them exactly.
     """
-    mantissa, _ = torch.frexp(size)
-    digits = (mantissa * 2.0**53).to(torch.int64)
-    lowest = (digits & -digits).to(torch.float64) / 2.0**53
-    power = torch.where(digits == 0, torch.inf, lowest * (size / mantissa))
+    power = _powers(size)
     for axis in dims:
         if power.shape[axis] == 0:
             keep = [1 if n == axis else m for n, m in enumerate(power.shape)]
@@ -172,8 +199,16 @@ def _grain(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
     return power
 
 
+def _powers(size: torch.Tensor) -> torch.Tensor:
+    """Return the largest power of two that divides each number, inf of 0."""
+    mantissa, _ = torch.frexp(size)
+    digits = (mantissa * 2.0**53).to(torch.int64)
+    lowest = (digits & -digits).to(torch.float64) / 2.0**53
+    return torch.where(digits == 0, torch.inf, lowest * (size / mantissa))
+
+
 REDUCTIONS: dict[str, Row] = {
-    "sum": total, "prod": product, "mean": mean, "max": extreme, "min": extreme
+    "sum": total, "prod": product, "mean": mean, "max": extreme, "min": extreme, "cumsum": running
 }  # fmt: skip
 """Rows of the table of operations."""
 

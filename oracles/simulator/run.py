@@ -226,6 +226,9 @@ class Run:
             case kir.Reduce():
                 reduce = partial(registers.reduce, event=event, stmt=stmt)
                 return self._in_step(agent, event, "reduce", reduce)
+            case kir.Scan():
+                scan = partial(registers.scan, event=event, stmt=stmt)
+                return self._in_step(agent, event, "scan", scan)
             case kir.Mma():
                 if self._multiplies:
                     self.cores.access(agent, stmt)

@@ -49,6 +49,7 @@ from litmus import (
     rules_phases,
     rules_turns,
     runs,
+    scans,
     sent,
     several,
     shared_rows,
@@ -75,7 +76,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    lengths, sent, drawn, runs, shared_rows, tensor_maps, by_hand,
+    lengths, scans, sent, drawn, runs, shared_rows, tensor_maps, by_hand,
     transposed, swizzled,
 )  # fmt: skip
 

@@ -283,6 +283,8 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
             return [src], []
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return [src], [dst]
+        case kir.Scan(dst, src, _, start):
+            return [src, start], [dst]
         case kir.Gather(dst, _, index):
             return [*index], [dst]
         case kir.GridSum(acc):

@@ -118,6 +118,8 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _sliced(stmt)
         case kir.Reduce():
             yield from _reduce(stmt, place)
+        case kir.Scan():
+            yield from _scan(stmt, place)
         case kir.Gather(dst, src, index):
             yield from dealt(place, dst.layout)
             yield from _gathered(kernel, dst, src, index)
@@ -640,6 +642,44 @@ def _reduce(stmt: kir.Reduce, place: Place) -> Iterable[str]:
         yield from _along(stmt, dst, src)
     else:
         yield from _down(dst, src)
+
+
+def _scan(stmt: kir.Scan, place: Place) -> Iterable[str]:
+    dst, src, start = (part.layout for part in (stmt.dst, stmt.src, stmt.start))
+    if place.elected:
+        yield IN_ELECT
+        return
+    for layout in (dst, src, start):
+        yield from dealt(place, layout)
+    if stmt.op not in OPS:
+        yield f": {stmt.op} is no way to put two together; use {', '.join(OPS)}"
+    types = [part.dtype.name for part in (stmt.dst, stmt.src, stmt.start)]
+    if len({*types}) > 1:
+        yield f": types are {', '.join(types)}; make them the same"
+    whole = (kir.Deal.ROWS, src.threads, src.across, False)
+    if any((one.deal, one.threads, one.across, one.slides) != whole for one in (dst, src, start)):
+        yield ": its fragments are shared by threads in several ways; use Deal.ROWS for all"
+    elif src.threads % kir.WARP:
+        yield f": {src.threads} threads are no whole warps; use a multiple of 32"
+    elif dst.shape != src.shape:
+        yield f": {dst.shape} of {src.shape}; give the result the shape of what is scanned"
+    elif stmt.down:
+        if dst != src or start != replace(src, shape=(*(1 for _ in src.shape[1:]), src.shape[-1])):
+            yield f": {start} is no row of {src}; begin each column with an element of one row"
+        elif src.across != src.threads:
+            yield f": {src.across} of {src.threads} threads share a row; let all share each"
+    elif start.shape[:-1] != src.shape[:-1] or (start.vector, start.holders) != (
+        (1, start.shape[-1])
+    ):
+        yield f": {start} has no element for each run of {src}; give every run its own, by 1"
+    elif stmt.of_lanes:
+        lanes = start.alike
+        if dst != src or src.alike != 1 or src.vector * src.holders != src.shape[-1]:
+            yield f": threads have not one vector each of a row of {src}; use across x vector"
+        elif lanes & (lanes - 1) or lanes > kir.WARP:
+            yield f": a run is {lanes} lanes; a warp scans a power of two, at most {kir.WARP}"
+    elif start.shape[-1] != 1:
+        yield f": {start.shape[-1]} runs of a row that each thread holds; begin it with one"
 
 
 def _along(stmt: kir.Reduce, dst: kir.Layout, src: kir.Layout) -> Iterable[str]:

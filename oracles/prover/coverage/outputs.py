@@ -266,6 +266,8 @@ def _wrong(site: Site) -> list[Claim]:
             return [_held(site, dst), _held(site, src), *columns]
         case kir.Reduce(dst, src):
             return [_held(site, dst), _held(site, src), _together(dst.layout, src.layout)]
+        case kir.Scan(dst, src, _, start):
+            return [*(_held(site, part) for part in (dst, src, start)), _in_order(site.stmt)]
         case kir.Coordinate(dst):
             return [_held(site, dst)]
         case kir.Wgmma(acc, a, _, _, b_transposed, a_transposed) as product:
@@ -392,6 +394,35 @@ def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
     fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
     fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
     return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
+
+
+def _in_order(stmt: kir.Scan) -> Claim:
+    """Claim that who holds an element of a scan has what its run begins with, and reaches the rest.
+
+    That is itself, down a column or of a whole row; or lanes of its warp, one vector of the run
+    each, in the order of their numbers.
+    """
+    dst, src, start = (part.layout for part in (stmt.dst, stmt.src, stmt.start))
+    *outer, columns = src.shape
+    fits = {(one.deal, one.threads, one.across) for one in (dst, src, start)} == {
+        (kir.Deal.ROWS, src.threads, src.across)
+    }
+    fits = fits and not (dst.slides or src.slides or start.slides)
+    fits = fits and dst.shape == src.shape and src.threads % kir.WARP == 0
+    runs = start.shape[-1]
+    if runs == columns > 1:  # each thread has whole columns, and their starts
+        one = replace(src, shape=(*(1 for _ in outer), columns))
+        fits = fits and dst == src and start == one and src.across == src.threads
+    else:
+        fits = fits and start.shape == (*outer, runs) and start.alike * runs == start.across
+        fits = fits and start.vector == 1
+        if src.alike == src.across:  # each thread has whole rows
+            fits = fits and runs == 1
+        else:
+            lanes = start.alike
+            fits = fits and dst == src and src.alike == 1 and src.across * src.vector == columns
+            fits = fits and lanes.bit_count() == 1 and lanes <= kir.WARP
+    return _claim("coverage", fits, f"{src} is not in the hands of those who scan it from {start}")
 
 
 def _column(dst: kir.Layout, src: kir.Layout) -> Claim:

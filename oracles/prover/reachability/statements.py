@@ -339,8 +339,8 @@ def execute(step: Step) -> bool:
         case kir.AsyncAwait(kind, keep, read_only):
             await_groups(step, kind, keep, read_only=read_only)
         case (
-            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
-            | kir.Mma()
+            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Scan()
+            | kir.Coordinate() | kir.Mma()
         ):  # fmt: skip
             registers(step)
         case kir.Gather(_, src):

@@ -155,6 +155,49 @@ def _reduce_rows(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> N
         agent.registers[stmt.dst.name] = result
 
 
+def scan(pair: tuple[Agent, Agent], event: Event, stmt: kir.Scan) -> None:
+    """Put together what a warp has of each run up to each element: ever longer stretches of it."""
+    src, start = stmt.src.layout, stmt.start.layout
+    values, has = _of_warp(pair, event, stmt.src)
+    begins, begun = _of_warp(pair, event, stmt.start)
+    columns = src.shape[-1]
+    if stmt.down:
+        runs = np.arange(prod(src.shape)).reshape(-1, columns).T
+    else:
+        runs = np.arange(prod(src.shape)).reshape(prod(start.shape), -1)
+    made, known = values[runs], np.logical_and.accumulate(has[runs], axis=1) & begun[:, None]
+    made[:, 0] = ops.evaluate(stmt.op, stmt.dst.dtype, [begins, made[:, 0]])
+    stride = 1
+    while stride < made.shape[1]:
+        both = [made[:, :-stride], made[:, stride:]]
+        made = np.concatenate(
+            [made[:, :stride], ops.evaluate(stmt.op, stmt.dst.dtype, both)], axis=1
+        )
+        stride *= 2
+    if stmt.exclusive:
+        made = np.concatenate([begins[:, None], made[:, :-1]], axis=1)
+    out, sure = np.empty_like(values), np.zeros_like(has)
+    out[runs], sure[runs] = made, known
+    for agent in pair:
+        wanted = tile(stmt.dst.layout, span(agent, event)).elements
+        if stmt.dst.layout.shape != src.shape or not sure[wanted].all():
+            says = f"elements of {stmt.src.name} that are put together lie in several warps"
+            raise Violation("bounds", says)
+        agent.registers[stmt.dst.name] = out[wanted]
+
+
+def _of_warp(
+    pair: tuple[Agent, Agent], event: Event, part: kir.Fragment
+) -> tuple[Array, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    """Return the elements of a fragment that a warp holds, 0 for others; and which these are."""
+    values = np.zeros(prod(part.layout.shape), ops.REGISTER[part.dtype])
+    has = np.zeros(prod(part.layout.shape), np.bool_)
+    for agent in pair:
+        held = tile(part.layout, span(agent, event)).elements
+        values[held], has[held] = register(agent, part, held.size), True
+    return values, has
+
+
 def coordinate(agent: Agent, event: Event, stmt: kir.Coordinate) -> None:
     """Fill a fragment with positions along an axis."""
     part = tile(stmt.dst.layout, span(agent, event))

@@ -325,6 +325,8 @@ def _registers(
             return tuple(a for a in args if isinstance(a, kir.Fragment)), (dst,)
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
+        case kir.Scan(dst, src, _, start):
+            return (src, start), (dst,)
         case kir.Gather(dst, _, index):
             return index, (dst,)
         case kir.Mma(acc, a, b):

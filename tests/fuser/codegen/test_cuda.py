@@ -17,6 +17,7 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuzz.campaign.mutants import representative
 from fuzz.cases import case
 from fuzz.cases.norms import NORM_FAMILIES
+from fuzz.cases.params import SCAN_FAMILIES
 from oracles.assembler import judge_log
 from oracles.verdict import Status
 
@@ -122,7 +123,7 @@ def test_a_stride_that_is_also_an_extent_is_an_int() -> None:
     assert not any(cuda.is_wide(kernel, param) for param in kernel.params)
 
 
-@pytest.mark.parametrize("family", NORM_FAMILIES)
+@pytest.mark.parametrize("family", [*NORM_FAMILIES, *SCAN_FAMILIES])
 def test_kernels_of_whole_rows_assemble_too(family: str) -> None:
     """A device function that lacks what their layouts have is seen by NVRTC alone."""
     for launch in case.compiled(representative(family)).launches:

@@ -124,6 +124,8 @@ def _applied(draw: st.DrawFn, ops: Ops, op: str, args: list[Any]) -> TensorView:
         case "sum" | "prod" | "mean" | "max" | "min":
             reduced: TensorView = getattr(ops, op)(x, [-1], keepdim=draw(st.booleans()))
             return reduced
+        case "cumsum":
+            return ops.cumsum(x, draw(st.integers(-1, 0)))
         case "slice":
             return ops.slice(x, -1, draw(st.integers(-3, 3)), draw(st.none() | st.integers(0, 9)))
         case "flatten":
@@ -322,7 +324,7 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
         arity = most[name] if name in most else OPS[name].arity
         arity = 2 if name in ("broadcast", "expand", "squeeze", "permute", "cat") else arity
         arity = {"slice": 5, "flatten": 3, "unflatten": 3, "gather": 3}.get(name, arity)
-        arity = 2 if name in ("sum", "prod", "mean", "max", "min") else arity
+        arity = 2 if name in ("sum", "prod", "mean", "max", "min", "cumsum") else arity
         for bad, place in itertools.product(garbage, range(arity)):
             fd = FusionDefinition()
             given: list[Any] = [fd.define_tensor([-1, 8], "f32")] * arity

@@ -11,7 +11,16 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
 from fuzz.cases.__main__ import draw
 from fuzz.cases.case import Case
-from fuzz.cases.features import Cell, Coverage, cells, has_diamond, has_norm, legal, plan
+from fuzz.cases.features import (
+    ENOUGH,
+    Cell,
+    Coverage,
+    cells,
+    has_diamond,
+    has_norm,
+    legal,
+    plan,
+)
 from fuzz.cases.strategies import cases
 
 WISHES = [
@@ -78,13 +87,28 @@ def test_a_cell_that_is_asked_for_is_drawn(wish: Cell) -> None:
     assert any(wish in cells(case, plan(case)) for case in drawn)
 
 
-def test_a_few_wishes_are_of_all_parts() -> None:
-    """A part with many cells leaves time for one with few."""
+def test_what_was_never_drawn_is_wished_for_first() -> None:
+    """Alone while there is much of it; some times over where it is little, and others behind."""
     coverage = Coverage()
     asked = coverage.rarest(20, 3)
-    assert {cell[0] for cell in asked} == {cell[0] for cell in legal()}
+    assert len({*asked}) == 20
     coverage.counts.update(legal() - {asked[0]})
-    assert coverage.rarest(20, 3) == (asked[0],)
+    again = coverage.rarest(20, 3)
+    assert again[:4] == (asked[0],) * 4
+    assert len({*again}) == 17
+
+
+def test_a_part_of_the_table_is_wished_for_as_it_lacks_cases() -> None:
+    """Not one whose cells all have enough, while others have too few; the rarest cells first."""
+    coverage = Coverage()
+    for cell in legal():
+        coverage.counts[cell] = 3 if cell[0] == "schedule" else ENOUGH
+    rarest = min(cell for cell in legal() if cell[0] == "schedule")
+    coverage.counts[rarest] = 1
+    asked = coverage.rarest(20, 3)
+    assert rarest in asked[:2]
+    assert sum(cell[0] == "schedule" for cell in asked) >= 18
+    assert {cell[0] for cell in coverage.wanting()} == {"schedule"}
 
 
 def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:

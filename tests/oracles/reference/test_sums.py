@@ -619,3 +619,65 @@ def test_tiny_sums_may_lose_their_last_bits() -> None:
     tiny = torch.full((1, 3), 2.0**-100).to(BF16)
     want = reference_of(product(), tiny, tiny.reshape(3, 1))
     assert compare([want], [torch.zeros(1, 1)], exact=False).status is Status.PASS
+
+
+# --- scans ----------------------------------------------------------------------------------------
+
+
+def _running(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    fd = FusionDefinition()
+    names = {torch.float32: "f32", torch.float16: "f16", torch.int32: "i32", torch.bool: "bool"}
+    fd.add_output(fd.ops.cumsum(fd.define_tensor([-1] * x.dim(), names[x.dtype]), dim))
+    (made,) = evaluate(fd.fusion(), [x])
+    return made.value, made.bound, made.undecided
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.bool])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_a_scan_is_that_of_torch(dtype: torch.dtype, dim: int) -> None:
+    """Within its bound, with the type that torch gives it."""
+    torch.manual_seed(0)
+    x = torch.randn(7, 33).mul(3).to(dtype)
+    value, bound, undecided = _running(x, dim)
+    want = x.cumsum(dim)
+    assert want.dtype is (dtype if dtype.is_floating_point else torch.int64)
+    assert not undecided.any()
+    assert bool(((want.double() - value.double()).abs() <= bound + 1e-12).all())
+
+
+def test_the_bound_of_a_scan_grows_along_it() -> None:
+    """The first element is exact; each further one may lose what a sum of so many may."""
+    _, bound, _ = _running(torch.full((1, 1000), 0.1), 1)
+    assert bound[0, 0] == 0
+    assert bool((bound[0, 1:] > bound[0, :-1]).all())
+    assert bound[0, -1] <= 1.01 * 999 * 2**-24 * 100 + 2**-24 * 100
+
+
+def test_a_scan_of_small_integers_is_exact() -> None:
+    """No addition of them loses a bit, in any order; beyond 2**24 one may."""
+    whole = torch.arange(-50, 50).float().reshape(1, -1)
+    assert not _running(whole, 1)[1].any()
+    _, bound, _ = _running(torch.tensor([[2.0**24, 1.0, 1.0]]), 1)
+    assert (bound > 0).tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("x", "decided"),
+    [
+        ([1.0, float("inf"), 1.0, float("-inf")], [1.0, float("inf"), float("inf"), float("nan")]),
+        ([float("nan"), 1.0], [float("nan"), float("nan")]),
+    ],
+)
+def test_special_values_decide_what_stands_behind_them(
+    x: list[float], decided: list[float]
+) -> None:
+    """And nothing before."""
+    value, _, undecided = _running(torch.tensor([x]), 1)
+    torch.testing.assert_close(value[0], torch.tensor(decided).double(), equal_nan=True)
+    assert not undecided.any()
+
+
+def test_a_scan_that_overflows_on_its_way_may_be_anything_from_there_on() -> None:
+    """In another order of additions it would not."""
+    _, _, undecided = _running(torch.tensor([[3e38, 3e38, -3e38]]), 1)
+    assert undecided.tolist() == [[False, True, True]]

@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scanned
 from matmuls import SLICED, sliced
 
 from fuser.cookbook.matmul import D, M, N
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
+from fuser.kernel.validate.legal import validate
+from oracles.prover.coverage.outputs import covered
 from oracles.simulator.simulate import Launch, search, simulate
 from oracles.verdict import Status, Verdict
 
@@ -73,3 +77,70 @@ def test_a_slice_uses_an_accumulator_as_any_statement_does(how: str, found: set[
     """Not while a wgmma is in flight; and a fence is due before the next one."""
     launch = Launch(1, {"M": 64, "N": 8, "K": 16 * 3})
     assert kinds(search(sliced(how), launch, schedules=6)) == found
+
+
+# --- scans ----------------------------------------------------------------------------------------
+
+ROWS = kir.Layout((4, 128), 2, 128, kir.Deal.ROWS, across=64)
+"""Rows of two warps."""
+PARTS = replace(ROWS, shape=(4, 2), vector=1, alike=32)
+EVERY = replace(PARTS, vector=2, alike=64)
+BEGIN = replace(EVERY, shape=(4, 1), vector=1)
+ALL = replace(ROWS, across=128, shape=(4, 256))
+SCANS = {
+    "runs of a warp": (scanned.kernel(ROWS, PARTS), 64),
+    "runs of a warp, exclusive": (scanned.kernel(ROWS, PARTS, exclusive=True), 64),
+    "whole rows": (scanned.kernel(EVERY, BEGIN), 2),
+    "whole rows, each warp its own": (
+        scanned.kernel(EVERY, BEGIN, dst=PARTS, exclusive=True), 2,
+    ),
+    "columns": (scanned.kernel(ALL, replace(ALL, shape=(1, 256))), 0),
+    "largest so far": (scanned.kernel(ROWS, PARTS, "maximum"), 64),
+}  # fmt: skip
+"""Kernels, and how long their runs are; 0 for columns."""
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_a_scan_puts_together_what_stands_before(name: str) -> None:
+    """Of its run, behind what that begins with; validation and the judge of coverage agree."""
+    kernel, run = SCANS[name]
+    validate(kernel, after="kernel", final=True)
+    assert not [f for f in covered(kernel, rlimit=500_000).findings if "hands" in f.witness]
+    (stmt,) = (s for s in kernel.walk() if isinstance(s, kir.Scan))
+    rng = np.random.default_rng(1)
+    x, b = (rng.integers(-9, 9, t.extents).astype(np.float32) for t in kernel.tensors[:2])
+    y = np.full_like(x, np.nan)
+    assert simulate(kernel, Launch(1, {}), {"X": x, "B": b, "Y": y}).status is Status.PASS
+    put = np.add if stmt.op == "add" else np.maximum
+    runs = x.reshape(-1, run) if run else x.T
+    begins = b.reshape(-1, 1) if run else b.T
+    want = put.accumulate(np.concatenate([begins, runs], axis=1), axis=1)
+    want = want[:, :-1] if stmt.exclusive else want[:, 1:]
+    np.testing.assert_array_equal(y, want.reshape(x.shape) if run else want.T)
+
+
+OUT_OF_REACH = {
+    "a run of two warps": scanned.kernel(ROWS, BEGIN),
+    "begun elsewhere": scanned.kernel(EVERY, replace(PARTS, shape=(4, 2))),
+    "columns of several threads": scanned.kernel(ROWS, replace(ROWS, shape=(1, 128))),
+    "two vectors a thread": scanned.kernel(
+        replace(ROWS, across=32), replace(ROWS, across=32, shape=(4, 1), vector=1, alike=32)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_REACH)
+def test_a_scan_of_what_others_hold_is_refused(name: str) -> None:
+    """By validation, and by the judge of coverage on its own."""
+    kernel = OUT_OF_REACH[name]
+    with pytest.raises(ScheduleError):
+        validate(kernel, after="kernel", final=True)
+    assert any("who scan it" in f.witness for f in covered(kernel, rlimit=500_000).findings)
+
+
+def test_a_scan_across_warps_is_a_finding_of_the_simulator() -> None:
+    """It holds no more than a warp does."""
+    kernel = OUT_OF_REACH["a run of two warps"]
+    arrays = {t.name: np.zeros(t.extents, np.float32) for t in kernel.tensors}  # type: ignore[arg-type]
+    verdict = simulate(kernel, Launch(1, {}), arrays)
+    assert kinds(verdict) == {"bounds"}
