@@ -9,10 +9,12 @@ import pytest
 
 from fuser.pipeline import Program
 from fuser.runtime.nvrtc import DEVICE
+from fuser.schedule.matmul_params import MatmulParams
 from fuzz.bench.drawn import texts
 from fuzz.campaign.mutants import representative
 from fuzz.cases.case import Case, from_text
 from fuzz.cases.strategies import cases
+from fuzz.kernels.fusions import linear
 from fuzz.ptx.faults import FAULTS, Fault, changes, found_by, programs
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
@@ -55,8 +57,6 @@ def test_a_fault_that_does_not_apply_is_refused(tmp_path: Path) -> None:
         ("no barrier", "direct/tma"),
         ("a try for a wait", "tma-pipelined/direct"),
         ("half of the bytes", "tma-pipelined/direct"),
-        ("release is relaxed", "hopper-pipelined"),
-        ("acquire is relaxed", "hopper-pipelined"),
         ("stores are not awaited", "direct/tma"),
         ("no wgmma fence", "hopper-pipelined"),
         ("no wgmma wait", "hopper-pipelined"),
@@ -66,6 +66,14 @@ def test_a_fault_that_does_not_apply_is_refused(tmp_path: Path) -> None:
 def test_a_fault_is_found(name: str, family: str, tmp_path: Path) -> None:
     """By its order, or by its values, in one of a few drawn cases."""
     assert found_by(BY_NAME[name], [*drawn(family)], tmp_path) is not None
+
+
+@pytest.mark.parametrize("name", ["release is relaxed", "acquire is relaxed"])
+def test_a_fault_between_ctas_is_found(name: str, tmp_path: Path) -> None:
+    """In a product whose sums they hand on in turns."""
+    params = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=8, splits=2)
+    case = Case(linear(), params, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
+    assert found_by(BY_NAME[name], list(programs([case])), tmp_path) is not None
 
 
 @pytest.mark.parametrize(

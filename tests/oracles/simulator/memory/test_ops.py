@@ -63,7 +63,15 @@ def pairs(values: list[float], dtype: DType, arity: int) -> list[ops.Array]:
     return [c.astype(ops.REGISTER[dtype]) for c in columns[:arity]]
 
 
-FORMS = (Form.SHAPE, Form.VIEW, Form.GATHER, Form.FACTORY, Form.MMA, Form.REDUCTION)
+FORMS = (
+    Form.SHAPE,
+    Form.VIEW,
+    Form.GATHER,
+    Form.FACTORY,
+    Form.MMA,
+    Form.REDUCTION,
+    Form.SCAN,
+)
 """What is lowered to statements of its own, or to none."""
 
 
