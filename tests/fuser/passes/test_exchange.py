@@ -78,8 +78,11 @@ def test_parts_are_waited_for_at_the_scope_of_the_cluster() -> None:
     """At that of the CTA nobody else's are acquired."""
 
     def narrow(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        here = isinstance(stmt, kir.MBarrierWaitParity) and stmt.scope is kir.Scope.CLUSTER
-        return [replace(stmt, scope=kir.Scope.CTA)] if here else None
+        match stmt:
+            case kir.MBarrierWaitParity(scope=kir.Scope.CLUSTER):
+                return [replace(stmt, scope=kir.Scope.CTA)]
+            case _:
+                return None
 
     assert prove(kernel().rewrite(narrow)).status is Status.FAIL
 
