@@ -9,6 +9,7 @@ from sample import ALL
 
 from fuzz.campaign.judge import CPU_ORACLES, judge
 from fuzz.cases.case import Case, to_text
+from oracles.ptx.judge import NOTHING
 
 SAMPLED = 3
 """Of so many cases one is compiled and executed, and one has other schedules, which are dear."""
@@ -22,4 +23,5 @@ def complaints(case: Case) -> list[str]:
         o for o in CPU_ORACLES if ALL or dear.get(o, digest[0] % SAMPLED) == digest[0] % SAMPLED
     ]
     said = judge(case, asked, seconds=inf if ALL else 0.0)
-    return [f"{r.oracle}: {r.reason}" for r in said if r.status != "pass"]
+    # Of empty tensors there is nothing to execute, and the other judges have said so much.
+    return [f"{r.oracle}: {r.reason}" for r in said if r.status != "pass" and r.reason != NOTHING]

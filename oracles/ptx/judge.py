@@ -14,6 +14,8 @@ from oracles.ptx.text.program import prepare
 from oracles.verdict import Status, Verdict
 
 NAME = "ptx"
+NOTHING = "no thread touches memory"
+"""Why it is unknown whether a launch of nothing is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,9 @@ def run(
     m.close()
     findings = tuple(m.findings.values())
     checked = m.claims + m.shared.checked + m.glob.checked
-    status = Status.UNKNOWN if reason or not checked else Status.PASS
+    if not (checked or findings or reason):
+        reason = NOTHING
+    status = Status.UNKNOWN if reason else Status.PASS
     if findings:
         status = Status.FAIL
     verdict = Verdict(NAME, status, checked, findings, reason)
