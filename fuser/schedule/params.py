@@ -285,7 +285,7 @@ class NormParams(PointwiseParams):
         registers.
     reload : bool
         And load them again from the slots of their rings, which hold them until the results are
-        there; ``load="cp_async"`` and ``recompute=True``.
+        there; no direct loads, and ``recompute=True``.
     hold : bool
         Load columns, such as weights, before all rows and hold them in registers, rather than load
         them for each tile once its rows are reduced.
@@ -324,14 +324,7 @@ class NormParams(PointwiseParams):
             self.refuse("vector", "need 1, 2, 4, 8 or 16 elements; use 8")
         if not 1 <= self.warps <= 32:
             self.refuse("warps", "need 1..32 warps; use 8")
-        threads = 32 * self.warps
-        whole = self.lanes in (1, 2, 4, 8, 16) or (self.lanes > 0 and self.lanes % 32 == 0)
-        if not whole or threads % self.lanes:
-            self.refuse(
-                "lanes warps",
-                "threads of a row are 1, 2, 4, 8, 16 or whole warps, and those of a CTA a multiple "
-                f"of them; use lanes={min(32, threads)}",
-            )
+        threads = check_lanes(self, self.lanes, self.warps)
         groups, step = threads // self.lanes, self.lanes * self.vector
         if rows % groups:
             self.refuse(
@@ -425,14 +418,7 @@ class ScanParams(PointwiseParams):
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
         self.check_ints("lanes", use=32)
-        threads = 32 * self.warps
-        whole = self.lanes in (1, 2, 4, 8, 16) or (self.lanes > 0 and self.lanes % 32 == 0)
-        if not whole or threads % self.lanes:
-            self.refuse(
-                "lanes warps",
-                "threads of a row are 1, 2, 4, 8, 16 or whole warps, and those of a CTA a multiple "
-                f"of them; use lanes={min(32, threads)}",
-            )
+        threads = check_lanes(self, self.lanes, self.warps)
         (rows, cols), groups = self.tile, threads // self.lanes
         if cols != self.lanes * self.vector:
             self.refuse(
@@ -474,6 +460,19 @@ class ScanParams(PointwiseParams):
                 self.refuse("warps load", why)
         cols, (rows, have) = threads * vector, self.tile
         return replace(self, tile=(rows * have // cols, cols), vector=vector, lanes=threads)
+
+
+def check_lanes(params: Checked, lanes: int, warps: int) -> int:
+    """Refuse threads of a row that those of a CTA are no multiple of; return the latter."""
+    threads = 32 * warps
+    whole = lanes in (1, 2, 4, 8, 16) or (lanes > 0 and lanes % 32 == 0)
+    if not whole or threads % lanes:
+        params.refuse(
+            "lanes warps",
+            "threads of a row are 1, 2, 4, 8, 16 or whole warps, and those of a CTA a multiple "
+            f"of them; use lanes={min(32, threads)}",
+        )
+    return threads
 
 
 def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:
