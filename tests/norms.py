@@ -23,6 +23,7 @@ CLUSTER = NormParams((2, 64), 2, 2, None, "direct", "direct", lanes=32, cluster=
 CLUSTER_RING = NormParams((1, 128), 2, 2, 1, "cp_async", "direct", 3, 2, lanes=64, cluster=2)
 BULK = NormParams((1, 256), 8, 1, 2, "bulk", "direct", 2, 1, lanes=32, recompute=True, reload=True)
 CLUSTER_BULK = NormParams((1, 128), 2, 2, 1, "bulk", "direct", 2, 1, lanes=64, cluster=2)
+LARGE = NormParams((1, 512), 1, 16, None, "direct", "direct", lanes=512, cluster=2)
 SCHEDULES = {
     "a warp a row": WARP_A_ROW,
     "a CTA a row": CTA_A_ROW,
@@ -33,6 +34,7 @@ SCHEDULES = {
     "clusters with rings": CLUSTER_RING,
     "rows in bulk": BULK,
     "clusters with rows in bulk": CLUSTER_BULK,
+    "sixteen warps a row": LARGE,
 }
 
 

@@ -95,7 +95,7 @@ def tile_line(
             return f"tile::slice<{which}>({names[dst]}, {names[src]});"
         case kir.Reduce(dst, src, op) if dst.layout.deal is kir.Deal.ROWS and not stmt.down:
             value = f"[&](int i) {{ return {_operand(src, registers, src.layout)}; }}"
-            lanes = f"{src.layout.alike}, {dst.layout.alike // src.layout.alike}"
+            lanes = f"{src.layout.alike}, {stmt.lanes}"
             which = f"{layout(stmt, dst.layout)}, {src.layout.per_row}, {lanes}"
             kept = "".join(f", {registers.names[frag]}" for frag in pinned)
             put = f"math::{op}(a, b)"

@@ -386,7 +386,8 @@ class Reduce:
     time, in a fixed order.  Where `dst` has fewer rows, a divisor of those of `src`: down each
     column, rows that lie as many apart.
     In `Deal.ROWS`, the same rows and threads: an element of `dst` is all that the threads which
-    hold it have of its row, first what each holds, then among lanes.
+    hold it have of its row, first what each holds, then among lanes.  Where a tile is one row,
+    which every group of `src.across` threads has, its sum may be what all threads hold.
     Needs:  whole warps.  Along rows: neighbours that are put together lie in one warp (in
             `Deal.ROUND` a power of two of vectors, 32 at most; in `Deal.STRIPS` a whole row).
             Down columns: every thread holds all that it puts together.  Along rows in
@@ -406,6 +407,11 @@ class Reduce:
         return (
             self.dst.layout.folded == 1 and self.dst.layout.shape[:-1] != self.src.layout.shape[:-1]
         )
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that put together what each of them holds of a row, in `Deal.ROWS`."""
+        return min(self.dst.layout.alike, self.src.layout.across) // self.src.layout.alike
 
 
 @dataclass(frozen=True, slots=True)

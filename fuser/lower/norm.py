@@ -9,7 +9,7 @@ Nothing here waits; the passes see who reads what.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 
 from fuser.dtype import DType
 from fuser.expr import Expr, ceildiv, eq, maximum, minimum
@@ -25,6 +25,8 @@ from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
 Body = tuple[kir.Stmt, ...]
+BY_LANES = 16
+"""Parts of a row that are put together by lanes, one each, and not by every thread, at least."""
 SENT = 4
 """Bytes that a thread stores into another CTA, at least.  Source: PTX ISA, "st.async"."""
 
@@ -360,10 +362,14 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         totals = []
         for part, slot in zip(parts, slots, strict=True):
             name, count = part.name.removeprefix("part_"), part.layout.shape[-1]
-            layout = replace(part.layout, vector=count, alike=self.params.lanes)
+            row = replace(part.layout, shape=(*part.layout.shape[:-1], 1), alike=self.params.lanes)
+            if prod(row.shape) == 1 and row.alike == row.threads and BY_LANES <= count <= kir.WARP:
+                layout = replace(part.layout, across=count, alike=1)  # every warp, a lane each
+            else:
+                layout = replace(part.layout, vector=count, alike=row.alike)
             every = self.math.fragment(f"parts_{name}", part.dtype, layout)
-            self.math.math.append(kir.Load(every, slot, gcd(count, 16 // part.dtype.nbytes)))
-            row = replace(layout, shape=(*layout.shape[:-1], 1), vector=1)
+            wide = gcd(layout.vector, 16 // part.dtype.nbytes)
+            self.math.math.append(kir.Load(every, slot, wide))
             several = self.params.cluster > 1
             total = self.math.fragment(f"{'cta' if several else 'all'}_{name}", part.dtype, row)
             self.math.math.append(kir.Reduce(total, every, self._op(part)))

@@ -700,6 +700,9 @@ def _along(stmt: kir.Reduce, dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
 
 
 def _rows(dst: kir.Layout, src: kir.Layout) -> Iterable[str]:
+    one_row = prod(src.shape[:-1]) == prod(dst.shape) == 1
+    if one_row and dst.across == dst.alike == src.threads:  # each group has it, and so have all
+        dst = replace(dst, across=src.across, alike=src.across)
     alike = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
     alike = alike and not dst.slides
     if not alike or dst.shape[:-1] != src.shape[:-1] or min(dst.alike, src.alike, src.across) < 1:

@@ -442,7 +442,12 @@ def _column(dst: kir.Layout, src: kir.Layout) -> Claim:
 
 
 def _shared(dst: kir.Layout, src: kir.Layout) -> Claim:
-    """Claim that lanes of one warp, of those that share a row, hold what becomes one element."""
+    """Claim that lanes of one warp, of those that share a row, hold what becomes one element.
+
+    One row is held by every group of threads that share it; its sum is, if all threads have it.
+    """
+    if prod(dst.shape) == prod(src.shape[:-1]) == 1 and dst.alike == dst.across == dst.threads:
+        dst = replace(dst, across=src.across, alike=src.across)
     fits = (dst.deal, dst.threads, dst.across) == (src.deal, src.threads, src.across)
     fits &= not dst.slides and dst.shape[:-1] == src.shape[:-1] and src.threads % kir.WARP == 0
     lanes, odd = divmod(dst.alike, src.alike)

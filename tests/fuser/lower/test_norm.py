@@ -14,6 +14,7 @@ from norms import (
     CTA_A_ROW,
     IDIOMS,
     LANES,
+    LARGE,
     RELOADED,
     RING,
     SCHEDULES,
@@ -35,6 +36,9 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.schedule.params import NormParams
 from fuzz.cases.case import Case
+from oracles.prover.prove import prove
+from oracles.simulator.simulate import search
+from oracles.verdict import Status
 
 
 def kernel(fusion: object, params: NormParams, columns: int = 200) -> kir.Kernel:
@@ -207,6 +211,24 @@ def test_the_sum_beside_its_norm_is_one_kernel() -> None:
     """Two inputs, two outputs."""
     (launch,) = launches(add_rms_norm(), WARP_A_ROW)
     assert len(launch.kernel.outputs) == 2
+
+
+def test_lanes_of_every_warp_put_together_what_sixteen_warps_have() -> None:
+    """One part each; without the join before nobody knows that they are there."""
+    whole = kernel(layer_norm(), LARGE, columns=1024)
+    every = [s for s in whole.walk() if isinstance(s, kir.Load) and isinstance(s.src, kir.Slot)]
+    assert {s.dst.layout.across for s in every if s.dst.name.startswith("parts_")} == {16}
+    joins = [s for s in whole.walk() if isinstance(s, kir.BlockSync)]
+    assert len(joins) == 2
+    assert prove(whole).status is Status.PASS
+    for join in joins:
+        broken = _without(whole, join)
+        assert prove(broken).status is Status.FAIL
+        assert search(broken, schedules=6).status is Status.FAIL
+
+
+def _without(whole: kir.Kernel, join: kir.Stmt) -> kir.Kernel:
+    return whole.rewrite(lambda s: [] if s is join else None)
 
 
 def test_sixteen_bits_are_computed_for_sixteen_bits() -> None:

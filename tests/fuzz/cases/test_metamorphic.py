@@ -8,13 +8,13 @@ from typing import get_args
 import pytest
 import torch
 from hypothesis import given, settings
-from norms import CTA_A_ROW
+from norms import CTA_A_ROW, layer_norm
 from product_kernels import GROUPS, PIPELINED, linear
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind, compiled
 from fuzz.cases.metamorphic import OTHERS, agree, rescheduled, under_others, variants
 from fuzz.cases.strategies import cases
@@ -88,8 +88,17 @@ def test_only_integers_are_computed_anew() -> None:
     for kind in get_args(Kind):
         drawn = [Case(fusion, CTA_A_ROW, {"i0": 3, "i1": 40}, kind, seed) for seed in range(9)]
         names[kind] = {name for case in drawn for name in changed(case)}
-        assert {"hold", "ctas_per_sm"} <= names[kind]
-    assert "recompute" in names["integers"] - names["reals"]
+    assert {"recompute", "hold"} <= names["integers"] - names["reals"]
+
+
+def test_only_integers_are_computed_with_and_without_a_loop() -> None:
+    """Products of weights are computed once in front of it, and fused with nothing in it."""
+    case = Case(layer_norm(), CTA_A_ROW, {"m": 3, "n": 40}, "reals", 0)
+    for params in (CTA_A_ROW, replace(CTA_A_ROW, ctas_per_sm=None)):
+        drawn = [replace(case, params=params, seed=seed) for seed in range(9)]
+        others = [other for one in drawn for other in variants(one)]
+        loops = {other.ctas_per_sm is None for other in others if isinstance(other, NormParams)}
+        assert loops == {params.ctas_per_sm is None}
 
 
 @settings(max_examples=60, deadline=None)
