@@ -36,6 +36,8 @@ from oracles.verdict import Finding, Status, Verdict
 
 TRIES = 16
 """Schedules that are drawn for a case, at most."""
+DRAWS = 4
+"""Times that a change is drawn which would change nothing."""
 SPLITS = (1, 2, 3, 5, 8, 16)
 
 OTHERS: tuple[Params, ...] = (
@@ -99,7 +101,10 @@ def variants(case: Case) -> Iterator[Params]:
     rng.shuffle(changes)
     seen = {case.params}
     for n in range(TRIES):
-        asked = changes[n % len(changes)](rng)
+        draws = (changes[n % len(changes)](rng) for _ in range(DRAWS))
+        asked = next((one for one in draws if not _has(case.params, one)), None)
+        if asked is None:
+            continue
         given: dict[str, object] = {}
         for change in rng.sample(changes, rng.randint(0, min(2, len(changes)))):
             given |= more if isinstance(more := change(rng), dict) else {}
@@ -107,11 +112,13 @@ def variants(case: Case) -> Iterator[Params]:
             made = _with(case.params, given | asked) if isinstance(asked, dict) else asked
         except ScheduleError:
             continue
-        if isinstance(asked, dict) and all(getattr(case.params, k) == asked[k] for k in asked):
-            continue
         if made not in seen:
             seen.add(made)
             yield made
+
+
+def _has(params: Params, asked: dict[str, object] | Params) -> bool:
+    return isinstance(asked, dict) and all(getattr(params, k) == asked[k] for k in asked)
 
 
 def _with(params: Params, given: dict[str, object]) -> Params:

@@ -64,8 +64,8 @@ def test_every_schedule_computes_every_idiom(idiom: str, name: str, columns: int
 @pytest.mark.parametrize("params", [WARP_A_ROW, LANES, RING, CLUSTER, CLUSTER_RING])
 @pytest.mark.parametrize("extents", [{"m": 0, "n": 64}, {"m": 3, "n": 0}, {"m": 1, "n": 2}])
 def test_of_nothing_and_of_one(params: NormParams, extents: dict[str, int]) -> None:
-    """No rows: nothing is written."""
-    assert not complaints(Case(softmax(), params, extents, "reals", 0))
+    """No rows: nothing is written.  Of few kernels of nothing the texts differ; of seed 2 some."""
+    assert not complaints(Case(softmax(), params, extents, "reals", 2))
 
 
 @pytest.mark.parametrize("idiom", IDIOMS)
