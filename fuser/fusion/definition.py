@@ -149,7 +149,8 @@ class FusionDefinition:
     def fusion(self) -> Fusion:
         """Return the finished Fusion; its extents carry one canonical symbol per class.
 
-        FusionError if there is no output, or an extent that no input tensor has.
+        FusionError if there is no output, an extent that no input tensor has, or a slice of an axis
+        that proved to be shorter.
         """
         recorder = self._recorder
         if not recorder.outputs:
@@ -178,6 +179,8 @@ class FusionDefinition:
                 stride_order=tv.stride_order,
                 meet=recorder.meets.get(tv),
             )
+            if tv.op == "slice":
+                _check_slice(new[tv])
         return Fusion(
             inputs=tuple(a if isinstance(a, Scalar) else new[a] for a in recorder.inputs),
             tensors=tuple(new.values()),
@@ -188,6 +191,19 @@ class FusionDefinition:
         if isinstance(entry, int) and not isinstance(entry, bool) and entry == -1:
             return self._recorder.extents.fresh()
         return self._recorder.extent(text, entry)
+
+
+def _check_slice(tv: TensorView) -> None:
+    """Refuse what was sliced while its extent was unknown, and is shorter than that."""
+    (source,) = tensor_args(tv)
+    (axis,), (start,), (step,) = (map(int, value) for _, value in tv.attrs)
+    have, many = source.shape[axis], tv.shape[axis]
+    assert isinstance(many, int), "checked when it was recorded"
+    needed = end_of_slice(start, step, many)
+    if isinstance(have, int) and have < needed:
+        refuse(
+            call(tv), f"axis {axis} has {have} elements, as {source} meets others; use end={have}"
+        )
 
 
 def to_python(fusion: Fusion) -> str:

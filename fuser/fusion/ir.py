@@ -244,6 +244,11 @@ def literal(value: bool | int | float) -> str:
     return repr(value)
 
 
+def end_of_slice(start: int, step: int, many: int) -> int:
+    """Return the end of a slice of so many elements: the least extent that has them all."""
+    return start + max((many - 1) * step + 1, 0)
+
+
 def call(tv: TensorView) -> str:
     """Write the operation that defines `tv` as a user would: ``add(T0, T1)``."""
     name, words, attrs = tv.op, [str(arg) for arg in tv.args], tv.attrs
@@ -273,7 +278,7 @@ def call(tv: TensorView) -> str:
             (axis,), (start,), (step,) = (map(int, value) for _, value in tv.attrs)
             many = tv.logical[axis].extent
             assert isinstance(many, int), "checked when it was recorded"
-            end = start + max((many - 1) * step + 1, 0)
+            end = end_of_slice(start, step, many)
             words.append(f"dim={axis}, start={start}, end={end}, step={step}")
             attrs = ()
         case "flatten" | "unflatten" | "cat" | "gather":

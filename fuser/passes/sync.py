@@ -59,6 +59,8 @@ class Open:
     Names of barriers that one thread initialised (`fresh`); of buffers `written`, or `read`, by
     ordinary accesses of many threads, `awaited` by one that the engine has read them, or `copied`
     by cp.async of many (joining changes nothing); of workspaces that many read or wrote (`shared`).
+    Of what was written, before they joined or since: the `bare`, behind which no proxy fence has
+    stood yet, and the `fenced`.
     """
 
     fresh: frozenset[str] = frozenset()
@@ -67,10 +69,12 @@ class Open:
     awaited: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
+    fenced: frozenset[str] = frozenset()
 
     def joined(self) -> Open:
         """Return what is still open after the threads have joined."""
-        return Open(copied=self.copied)
+        return Open(copied=self.copied, bare=self.bare)
 
     def __or__(self, other: Open) -> Open:
         every = (field.name for field in fields(Open))
@@ -81,7 +85,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     """Join the threads of a role wherever one relies on what others did since they last joined.
 
     - a use of a barrier after its initialisation by one thread;
-    - a read of a slot (by an engine too) after ordinary writes by many threads;
+    - a read of a slot after ordinary writes by many threads; by an engine, after their fences, too:
+      who writes also fences before it joins;
     - a refill of a slot, issued in the same role, after ordinary reads by many threads;
     - ordinary writes of a slot by many threads after one thread has awaited the engine's reads, or
       after ordinary reads, or reads of wgmma, by many;
@@ -111,7 +116,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
             body, state = everyone.walk((stmt,), state)
             out.extend(body)
             continue
-        if state != Open():
+        if replace(state, bare=frozenset()) != Open():
             out.append(kir.BlockSync(0, kernel.threads))
             state = Open()
         number += 1
@@ -187,6 +192,8 @@ class _Joiner:
             return True
         if isinstance(stmt, kir.BlockSerializeRelease):
             return bool(state.shared)
+        if by_engine(stmt) and names(reads(stmt)) & state.fenced:
+            return True
         own = names(writes(stmt))
         there = frozenset[str]().union(*(self.over[name] for name in own))
         if by_engine(stmt):
@@ -208,6 +215,8 @@ class _Joiner:
                 return replace(state, fresh=state.fresh | {barrier.name})
             case kir.AsyncAwait(kir.AsyncKind.BULK) if alone:
                 return replace(state, awaited=state.awaited | self.drained)
+            case kir.FenceAsyncProxy(kir.Space.SHARED):
+                return replace(state, bare=frozenset(), fenced=state.fenced | state.bare)
             case kir.Wgmma():
                 return replace(state, read=state.read | names(reads(stmt)))
             case _ if by_engine(stmt):
@@ -216,6 +225,7 @@ class _Joiner:
                 return replace(
                     state,
                     written=state.written | names(writes(stmt)),
+                    bare=state.bare | names(writes(stmt)),
                     read=state.read | names(reads(stmt)),
                     shared=state.shared | (touches(stmt) & self.workspaces),
                 )

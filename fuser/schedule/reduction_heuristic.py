@@ -139,7 +139,7 @@ def _whole_rows(
     leaves = domain.leaves
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
-    widest = max(_sizes(domain))
+    widest = max(_sizes(domain), default=4)
     wide = WIDEST // max(widest, 2)
     slides = (False, True) if aligned < WIDEST and slide_refusal(domain, wide) is None else (False,)
     every = product(slides, (1, 2, 4, 8), LANES)

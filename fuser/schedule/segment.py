@@ -320,9 +320,10 @@ class _Cutting:
             return False
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False
-        return not any(
+        before = [*ancestry(operand)]
+        return any(tv.op == "input" for tv in before) and not any(
             tv.op in ("mma", "iota") or reduced_axes(tv) or scanned_axis(tv) is not None
-            for tv in ancestry(operand)
+            for tv in before
         )
 
     def _stored(
@@ -386,8 +387,16 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
 
 
 def _groups(fusion: Fusion, choices: Choices) -> list[tuple[TensorView, ...]]:
-    found = groups(fusion, choices.rows, choices.spread)
-    return [tuple(access.tv for access in writes) for _, writes in found]
+    """Return the outputs of each kernel; those with products take nothing by index."""
+    found: list[tuple[TensorView, ...]] = []
+    for _, writes in groups(fusion, choices.rows, choices.spread):
+        mine = [access.tv for access in writes]
+        if _products(tuple(mine), choices.empty, {}):
+            taken = [tv for tv in mine if any(one.op == "gather" for one in ancestry(tv))]
+            found.append(tuple(tv for tv in mine if tv not in taken))
+            mine = taken
+        found += [tuple(mine)] if mine else []
+    return found
 
 
 def _products(

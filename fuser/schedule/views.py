@@ -22,6 +22,7 @@ from fuser.fusion.ir import (
     IterType,
     Symbol,
     TensorView,
+    end_of_slice,
     row_major,
     tensor_args,
 )
@@ -64,10 +65,7 @@ class Narrow:
     def of(self, whole: Layout, values: Mapping[Symbol, int], name: str) -> Layout:
         """Return the layout of the part; FusionError if the whole ends before."""
         many = values[self.many] if isinstance(self.many, Symbol) else self.many
-        have, needed = (
-            whole.shape[self.axis],
-            self.start + max(many - 1, 0) * self.step + (many > 0),
-        )
+        have, needed = whole.shape[self.axis], end_of_slice(self.start, self.step, many)
         if have < needed:
             raise FusionError(
                 f"call({name}): axis {self.axis} has {have} elements, slice takes those up to "

@@ -56,7 +56,9 @@ def main(
         raise click.BadParameter(f"{only!r} names no row; pick from {names}", param_hint="--only")
     if workers > 1:
         every_name = [row.name for row in chosen]
-        for complaint in compile_ahead(every_name, drawn, seed, workers, compiled=not no_compile):
+        for complaint in compile_ahead(
+            every_name, drawn, seed, workers, tune=tune, compiled=not no_compile
+        ):
             console.print(complaint)
     measured: dict[str, dict[str, float]] = {}
     off = 0

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations_with_replacement
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from fuser.errors import ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion, TensorView
+from fuser.runtime.explain import explain
+from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import Params
+from fuzz.bench.pointwise import copies
 from fuzz.bench.row import Peers, Row, Tensors, together
 
 EPS = 1e-5
@@ -45,7 +51,7 @@ CASES: dict[str, tuple[str, tuple[int, int], torch.dtype]] = {
 class Norm(Row):
     """A row of a matrix of this shape, each row of which is normalised.
 
-    `kind` names the operation.  torch.compile is asked to tune, too, if `tuned`.
+    `kind` names the operation.  If `tuned`, torch.compile is asked to tune, and a copy is timed.
     """
 
     kind: str
@@ -97,16 +103,83 @@ class Norm(Row):
         )
 
     def candidates(self) -> dict[str, Params]:
-        """Return schedules worth trying: the default alone."""
-        return {}
+        """Return schedules beside the default one: other threads a row, CTAs an SM, and rings."""
+        default = self.default()
+        if not isinstance(default, NormParams):
+            return {}
+        return {_named(one): one for one in neighbours(default, self.shape[1])}
+
+    def default(self) -> Params:
+        """Return the default schedule of the first kernel."""
+        fusion = self.fusion()
+        shapes = [self.shape[-tv.rank :] for tv in fusion.inputs if isinstance(tv, TensorView)]
+        return explain(fusion, *shapes).parts[0].params
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
-        """Return torch, torch.compile, also tuned, and Liger where it is installed."""
+        """Return torch, torch.compile, also tuned, a copy, and Liger where it is installed."""
         peers = super().peers(outs, compiled=compiled)
+        if self.tuned:
+            peers |= copies(self.nbytes)
         if compiled and self.tuned:
             mode = "max-autotune-no-cudagraphs"
             peers["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
         return peers | (_liger(self.kind) if self.shape[1] <= LIGER_COLUMNS else {})
+
+
+def neighbours(default: NormParams, cols: int) -> Iterator[NormParams]:
+    """Yield schedules that differ from a default one in one or two respects, for so many columns.
+
+    Those are threads a row, CTAs that share one, CTAs an SM, what is held or computed anew, and
+    rings.
+    """
+    clusters = (2, 4, 8) if default.cluster > 1 else (1,)
+    options: dict[str, Sequence[object]] = {
+        "lanes": [n for n in (default.lanes // 2, default.lanes * 2, default.lanes * 4) if n],
+        "threads": (128, 256, 512),
+        "cluster": clusters,
+        "vector": (max(default.vector // 2, 1),),
+        "resident": (1, 2, 3, 4, 5, 6, 8, 10, 12, 16),
+        "loop": (1, 2, 3, 4, 6, 8),
+        "hold": (not default.hold,),
+        "recompute": (not default.recompute,),
+        "ring": [(load, n) for load in ("cp_async", "bulk") for n in (2, 3, 4)],
+    }
+    single = [{name: value} for name, values in options.items() for value in values]
+    seen = {default}
+    for one, other in combinations_with_replacement(single, 2):
+        with suppress(ScheduleError):
+            made = _changed(default, cols, one | other)
+            if made not in seen:
+                seen.add(made)
+                yield made
+
+
+def _changed(default: NormParams, cols: int, changes: Mapping[str, Any]) -> NormParams:
+    """Return a schedule with these changes; ScheduleError if they contradict each other."""
+    lanes, vector = (changes.get(n, getattr(default, n)) for n in ("lanes", "vector"))
+    cluster, resident = (changes.get(n, getattr(default, n)) for n in ("cluster", "resident"))
+    threads = changes.get("threads", max(lanes, 32 * default.warps if lanes < 128 else lanes))
+    part = -(-cols // cluster)
+    load, stages = changes.get("ring", (default.load, default.stages))
+    loop = changes.get("loop", resident if load != "direct" else default.ctas_per_sm)
+    return replace(
+        default, tile=(max(threads // lanes, 1), part + -part % (lanes * vector)), vector=vector,
+        warps=threads // 32, ctas_per_sm=loop, load=load, stages=stages, prefetch=stages - 1,
+        lanes=lanes, recompute=changes.get("recompute", default.recompute),
+        resident=min(loop or resident, 2048 // threads),
+        hold=changes.get("hold", default.hold), cluster=cluster,
+    )  # fmt: skip
+
+
+def _named(params: NormParams) -> str:
+    """Return a short name of a schedule."""
+    marks = " ".join(mark for mark in ("hold", "recompute") if getattr(params, mark))
+    tile = "x".join(map(str, params.tile))
+    loop = f" loop{params.ctas_per_sm}" if params.ctas_per_sm else ""
+    return (
+        f"{params.load} s{params.stages} {tile} v{params.vector} l{params.lanes} w{params.warps} "
+        f"c{params.cluster} r{params.resident}{loop} {marks}"
+    )
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ class Pointwise(Row):
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch, and copies of as many bytes."""
-        copies = _copies(self.nbytes) if self.roof else {}
-        return super().peers(outs, compiled=compiled) | copies
+        roof = copies(self.nbytes) if self.roof else {}
+        return super().peers(outs, compiled=compiled) | roof
 
 
 def rows() -> list[Row]:
@@ -150,7 +150,7 @@ def call_overhead() -> tuple[float, float]:
     return Executable(fd.fusion()).host_cost(a, b)
 
 
-def _copies(nbytes: int) -> Peers:
+def copies(nbytes: int) -> Peers:
     """Return copies that read and write `nbytes` in all by 16-byte accesses, in four shapes."""
     fd = FusionDefinition()
     fd.add_output(fd.ops.set(fd.define_tensor(shape=[-1], dtype="f32")))

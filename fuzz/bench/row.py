@@ -10,7 +10,7 @@ import json
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -34,6 +34,8 @@ L2_BYTES = 60_000_000
 SAMPLES = 15
 LONG_US = 20_000.0
 """A graph repeats its calls until it takes about so long."""
+FINALISTS, SHORT_US = 6, 2_000.0
+"""Candidates that are timed beside the peers, of more than so many; and how long each is before."""
 PRACTICAL_FLOPS, PRACTICAL_BYTES = 790e12, 4.3e12
 """What an H200 does per second on random bf16 data; the roof of a row."""
 
@@ -104,14 +106,15 @@ def random_bf16(*shape: int) -> torch.Tensor:
     return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
 
 
-def warm(row: Row, *, compiled: bool) -> None:
+def warm(row: Row, tried: Iterable[Params | None], *, compiled: bool) -> None:
     """Compile what a row needs, for all processes that share the caches on disk."""
     given = row.inputs()
     outs = tuple(torch.empty_like(out) for out in together(row.form(*given)))
     for call in row.peers(outs, compiled=compiled).values():
         call(*given)
-    with suppress(ScheduleError):
-        Executable(row.fusion())(*given)
+    for params in tried:
+        with suppress(ScheduleError):
+            Executable(row.fusion(), params)(*given)
 
 
 def measure(row: Row, *, tune: bool, compiled: bool) -> list[Timing]:
@@ -123,7 +126,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> list[Timing]:
     fusion = row.fusion()
     tried: dict[str, Params | None] = {DEFAULT: None}
     if tune:
-        tried |= {f"ours, {name}": params for name, params in row.candidates().items()}
+        tried |= {f"ours, {name}": params for name, params in _fastest(row, sets, outs).items()}
     first_s: dict[str, float] = {}
     for name, params in tried.items():
         run = Executable(fusion, params)
@@ -153,6 +156,20 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> list[Timing]:
         )
         for name, times in taken.items()
     ]
+
+
+def _fastest(row: Row, sets: Sequence[Tensors], outs: Tensors) -> dict[str, Params]:
+    """Return the candidates that are fastest, each alone and timed shortly."""
+    fusion, candidates = row.fusion(), row.candidates()
+    if len(candidates) <= FINALISTS:
+        return {**candidates}
+    taken: dict[str, float] = {}
+    for name, params in candidates.items():
+        run = Executable(fusion, params)
+        with suppress(ScheduleError):
+            graph, calls = _capture(lambda *given, run=run: run(*given, out=outs), sets, SHORT_US)
+            taken[name] = min(_timed(graph.replay) for _ in range(3)) / calls
+    return {name: candidates[name] for name in sorted(taken, key=taken.__getitem__)[:FINALISTS]}
 
 
 def medians(timings: Sequence[Timing]) -> dict[str, float]:
@@ -207,14 +224,14 @@ def table(rows: Sequence[Row], measured: Mapping[str, Mapping[str, float]]) -> T
 
 
 def _capture(
-    call: Callable[..., object], sets: Sequence[Tensors]
+    call: Callable[..., object], sets: Sequence[Tensors], us: float = LONG_US
 ) -> tuple[torch.cuda.CUDAGraph, int]:
     """Return a graph that calls once per set, or oftener where a call is short."""
     for given in sets:
         call(*given)
     torch.cuda.synchronize()
     once = _timed(lambda: call(*sets[0]))
-    calls = max(len(sets), min(40, int(LONG_US / max(once, 1.0)) + 1))
+    calls = max(len(sets), min(40, int(us / max(once, 1.0)) + 1))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for i in range(calls):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from multiprocessing import get_context
 
 from pebble import ProcessPool
@@ -10,7 +11,7 @@ from pebble import ProcessPool
 from fuzz.bench import norms, pointwise, products, reductions, shapes
 from fuzz.bench.row import Row, warm
 
-WARM_S = 120
+WARM_S = 300
 """Seconds in which all that a row needs is compiled."""
 
 
@@ -22,19 +23,34 @@ def rows(drawn: int | None, seed: int) -> list[Row]:
 
 
 def compile_ahead(
-    names: Sequence[str], drawn: int | None, seed: int, workers: int, *, compiled: bool
+    names: Sequence[str],
+    drawn: int | None,
+    seed: int,
+    workers: int,
+    *,
+    tune: bool,
+    compiled: bool,
 ) -> Iterator[str]:
     """Fill the caches on disk with what rows need, and yield what went wrong with any."""
+    parts = -(-workers // len(names)) if tune else 1
     with ProcessPool(workers, context=get_context("spawn")) as pool:
         jobs = {
-            name: pool.schedule(_warm, (name, drawn, seed, compiled), timeout=WARM_S)
-            for name in names
+            (name, part): pool.schedule(
+                _warm,
+                (name, drawn, seed, compiled and part == 0, tune, part, parts),
+                timeout=WARM_S,
+            )
+            for name, part in product(names, range(parts))
         }
-        for name, job in jobs.items():
+        for (name, _), job in jobs.items():
             if job.exception() is not None:
                 yield f"{name} was not compiled ahead: {job.exception()}"
 
 
-def _warm(name: str, drawn: int | None, seed: int, compiled: bool) -> None:
-    """Compile one row, found again by its name: what it computes cannot be sent."""
-    warm(next(row for row in rows(drawn, seed) if row.name == name), compiled=compiled)
+def _warm(
+    name: str, drawn: int | None, seed: int, compiled: bool, tune: bool, part: int, parts: int
+) -> None:
+    """Compile a part of one row, found again by its name: what it computes cannot be sent."""
+    row = next(row for row in rows(drawn, seed) if row.name == name)
+    tried = [None, *(row.candidates().values() if tune else ())]
+    warm(row, tried[part::parts], compiled=compiled)

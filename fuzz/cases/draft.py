@@ -7,7 +7,7 @@ each tensor bounds its magnitude, so that a fusion drawn as `exact` stays exact 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -131,6 +131,10 @@ def largest(op: str, args: list[int]) -> int:
             return max(args)
 
 
+Wanted = Sequence[tuple[str, str]]
+"""Operations and the types of their first operands, by name."""
+
+
 @dataclass
 class Draft:
     """A fusion under construction, as far as it lies in one frame, whose extents are `axes`.
@@ -138,7 +142,8 @@ class Draft:
     Drafts of other frames may share `fd`.  Features that are `banned` are left out; if `exact`,
     small integers must stay exact.  `live` are the tensors that operations may take, `size` has the
     bound of the magnitude of each, by name, `used` are those that were taken.  Reductions
-    are `along` these axes, or any.
+    are `along` these axes, or any.  `wanted` are pairs of an operation and a type that it had
+    better be drawn with.
     """
 
     fd: FusionDefinition
@@ -150,6 +155,7 @@ class Draft:
     used: set[str] = field(default_factory=set)
     scalars: list[Scalar] = field(default_factory=list)
     along: list[int] | None = None
+    wanted: Wanted = ()
 
     def allows(self, feature: str) -> bool:
         """Tell whether a feature is not banned."""
@@ -525,10 +531,19 @@ def step(draw: st.DrawFn, draft: Draft) -> TensorView:
             take_input(draw, draft)
         stretchable = [tv for tv in draft.live[::-1] if ones(tv)]
         a = reshape(draw, draft, draw(st.sampled_from(stretchable or [a])))
+    return operation(draw, draft, a)
+
+
+def operation(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Add a drawn pointwise operation on `a`; three in four times one that is wanted, if any is."""
     # The same draw means the same operation whatever is legal, so that failures shrink.
     number = draw(st.integers(0, len(POINTWISE) - 1))
     able = legal(draft, a)
     op = POINTWISE[number] if POINTWISE[number] in able else able[number % len(able)]
+    wanted = [name for name, dtype in draft.wanted if dtype == str(a.dtype) and name in able]
+    if wanted and not rarely(draw):
+        op = wanted[number % len(wanted)]
+        draft.wanted = [pair for pair in draft.wanted if pair != (op, str(a.dtype))]
     return apply(draw, draft, op, a)
 
 

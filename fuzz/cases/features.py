@@ -1,8 +1,8 @@
 """What a case is made of: the shape of its graph, the cells of the coverage table, its repeats.
 
 A cell is a tuple of words: an operation and the type of its first tensor, the forms of two
-operations one behind the other, an operation and how its results are reduced, a schedule, or how
-long an axis is beside its tile.
+operations one behind the other, an operation and how its results are reduced, a schedule and the
+depth of its ring, a schedule and how its CTAs share tiles, or how long an axis is beside its tile.
 """
 
 from __future__ import annotations
@@ -228,10 +228,15 @@ def cells(case: Case, found: Plan) -> set[Cell]:
     """Return the cells that a case is in."""
     made = operations(case.fusion) | pairs(case.fusion) | _reduced(case.fusion)
     for kernel in found.kernels:
-        depth = DEPTHS[kernel.params.stages]
-        made.add(("schedule", kernel.params.family, depth, kernel.way))
         made |= {("extents", kernel.kind, length) for length in kernel.lengths}
-    return made
+    return made | scheduled(found)
+
+
+def scheduled(found: Plan) -> set[Cell]:
+    """Return the cells of the schedules of kernels."""
+    depths = {(k.params.family, DEPTHS[k.params.stages]) for k in found.kernels}
+    ways = {(k.params.family, k.way) for k in found.kernels}
+    return {("schedule", *one) for one in depths} | {("sharing", *one) for one in ways}
 
 
 def operations(fusion: Fusion) -> set[Cell]:
@@ -275,9 +280,10 @@ def legal() -> frozenset[Cell]:
         if op not in ("set", "cast") and any(reduces(op, dtype, reduction) for dtype in DType)
     }
     for family in FAMILIES:
-        ways = _ways(family)
         depths = ["1"] if "direct/" in family else list(dict.fromkeys(DEPTHS.values()))
-        made |= {("schedule", family, depth, way) for depth, way in product(depths, ways)}
+        made |= {("schedule", family, depth) for depth in depths}
+        ways = _ways(family)
+        made |= {("sharing", family, way) for way in ways if len(ways) > 1}
     kinds = ("pointwise", "reduction", "rows", "scan", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}
     return frozenset(made)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 
 from fuser.dtype import DType
@@ -9,23 +11,29 @@ from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.fusion.ops import OPS, Form, Rule
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
-from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft
-from fuzz.cases.features import legal, reduces
-from fuzz.cases.graphs import MOST, extend
+from fuzz.cases.draft import DTYPES, FEATURES, INEXACT, POINTWISE, Draft, Wanted
+from fuzz.cases.features import reduces
+from fuzz.cases.graphs import MOST, extend, grow
 
-MOVES = tuple(op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER))
+_MOVING = (Form.SHAPE, Form.VIEW, Form.GATHER)
+MOVES = ("set", *(op for op, spec in OPS.items() if spec.form in _MOVING))
 """Operations that move elements."""
+MORE = 6
+"""Operations that come behind a plain fusion, at most."""
 
 
 @st.composite
-def fusions(draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False) -> Fusion:
+def fusions(
+    draw: st.DrawFn, *, max_ops: int = 8, exact: bool = False, wanted: Wanted = ()
+) -> Fusion:
     """Fusions of one to `max_ops` drawn blocks; `exact` ones keep small integers exact.
 
+    Operations that are `wanted` are drawn more often.
     Shrinks towards one `relu` of an f32 input with one axis: fewer operations first, then
     simpler ones, fewer axes, f32, and no feature.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
-    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 4)), exact)
+    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 4)), exact, wanted=wanted)
     on.take_input(draw, draft, whole=True)
     extend(draw, draft, 1, min(max_ops, MOST))
     on.add_outputs(draw, draft)
@@ -39,77 +47,64 @@ def single_op_fusions(
     op: str | None = None,
     dtype: DType | None = None,
     exact: bool = False,
-    more: int = 0,
 ) -> Fusion:
     """Fusions of one operation but products, each operand an input of its own.
 
-    `dtype` is that of the first; up to so many blocks `more` follow.  Shrinks towards one `relu`
-    (or `op`) of an f32 input with one axis.
+    `dtype` is that of the first.  Shrinks towards one `relu` (or `op`) of an f32 input with one
+    axis.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8)))
     names = [n for n in POINTWISE if not (exact and n in INEXACT)]
     name = op or draw(st.sampled_from(names))
-    form = OPS[name].form
-    moves = name in MOVES or (dtype is not None and name == "set")
-    axes: list[str | int] = ["i0", 8] if moves else draw(on.axes(banned, 2))
+    axes: list[str | int] = ["i0", 8] if name in MOVES else draw(on.axes(banned, 2))
     draft = Draft(FusionDefinition(), banned, axes, exact)
     legal = [
         d for d in DTYPES if (OPS[name].rule in (Rule.GIVEN, Rule.TEST) or d in OPS[name].allowed)
     ]
     if exact and name in ("floor_div", "remainder"):
         legal = [d for d in legal if d.is_int]
-    types = [dtype] if dtype else legal
-    if moves:
-        on.moved(draw, draft, name, draw(st.sampled_from(types)))
-    else:
-        a = on.take_input(draw, draft, dtypes=types, whole=True)
-        if form is Form.FACTORY:
-            on.factory(draw, draft, name, dtype)
-        elif form is Form.REDUCTION:
-            on.reduce(draw, draft, a, name)
-        elif form is Form.SCAN:
-            on.scan(draw, draft, a)
-        else:
-            for _ in range(on.others(name) if OPS[name].rule is not Rule.SELECT else 1):
-                on.take_input(draw, draft, dtypes=[a.dtype])
-            on.apply(draw, draft, name, a)
-    # Nothing more is computed in 8 bits.
-    draft.live = [tv for tv in draft.live if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
-    extend(draw, draft, min(2, more), more)
+    _alone(draw, draft, name, draw(st.sampled_from([dtype] if dtype else legal)))
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
 
-def several_ops(cell: tuple[str, ...]) -> bool:
-    """Tell whether a cell is of an operation that goes beside others: it computes, or reduces."""
-    if cell[0] != "operation" or cell[1] == "set":
-        return False
-    spec = OPS[cell[1]]
-    return spec.pointwise or spec.form in (Form.REDUCTION, Form.SCAN)
+def _alone(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
+    """Add an operation of inputs of its own; return its result."""
+    if op in MOVES:
+        return on.moved(draw, draft, op, dtype)
+    draft.live = []
+    a = on.take_input(draw, draft, dtypes=[dtype], whole=True)
+    if OPS[op].form is Form.FACTORY:  # which has the extents of an input
+        return on.factory(draw, draft, op, dtype)
+    if OPS[op].form is Form.REDUCTION:
+        return on.reduce(draw, draft, a, op)
+    if OPS[op].form is Form.SCAN:
+        return on.scan(draw, draft, a)
+    for _ in range(on.others(op) if OPS[op].rule is not Rule.SELECT else 1):
+        on.take_input(draw, draft, dtypes=[dtype])
+    return on.apply(draw, draft, op, a)
 
 
 @st.composite
-def several_op_fusions(draw: st.DrawFn, cells: tuple[tuple[str, ...], ...]) -> Fusion:
-    """Fusions of operations side by side, each on inputs of its own, of the types of these cells.
+def several_op_fusions(draw: st.DrawFn, wanted: Wanted, *, exact: bool = False) -> Fusion:
+    """Fusions of operations side by side, each on inputs of its own, of the types given.
 
-    Shrinks towards the first one alone.
+    Up to three blocks follow, one in three a normalization.  Shrinks towards the first one alone.
     """
     banned = frozenset(FEATURES) - {"constants", "mixed dtypes", "gaps", "permuted strides"}
-    draft = Draft(FusionDefinition(), banned, draw(on.axes(banned, 2)), exact=False)
+    banned -= {"reductions", "idioms"}
+    moves = any(op in MOVES for op, _ in wanted)
+    axes: list[str | int] = ["i0", 8] if moves else draw(on.axes(banned, 2))
+    draft = Draft(FusionDefinition(), banned, axes, exact)
     made = []
-    for _, op, name in cells:
+    for op, name in wanted:
         dtype = next(dtype for dtype in DType if str(dtype) == name)
-        draft.live = []
-        a = on.take_input(draw, draft, dtypes=[dtype], whole=True)
-        form = OPS[op].form
-        if form is Form.REDUCTION:
-            made.append(on.reduce(draw, draft, a, op))
-        elif form is Form.SCAN:
-            made.append(on.scan(draw, draft, a))
-        else:
-            made.append(on.apply(draw, draft, op, a))
+        made.append(_alone(draw, draft, op, dtype))
+    # Nothing more is computed in 8 bits.
     draft.live = [tv for tv in made if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
-    extend(draw, draft, 0, 2)
+    if draft.live:
+        for block in draw(st.lists(st.sampled_from(["step", "diamond", "norm"]), max_size=3)):
+            grow(draw, draft, block)
     draft.live = [*dict.fromkeys((*made, *draft.live))]
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
@@ -125,23 +120,29 @@ _OF_FORM = {
 
 @st.composite
 def paired_fusions(
-    draw: st.DrawFn, *, first: Form | None, second: Form | None, exact: bool = False
+    draw: st.DrawFn, pairs: Sequence[tuple[Form | None, Form | None]], *, exact: bool = False
 ) -> Fusion:
-    """Fusions of two operations of these forms, one behind the other, on 16-bit matrices.
+    """Fusions of pairs of operations of these forms, one behind the other, on 16-bit matrices.
 
-    `first` is None for an input, `second` for an output.  Shrinks towards the simplest of each.
+    The first is None for an input, the second for an output.  Each pair has inputs of its own.
+    Shrinks towards the simplest of each.
     """
     banned = frozenset(FEATURES) - {"constants"}
     draft = Draft(FusionDefinition(), banned, ["i0", 8], exact)
-    made = on.take_input(draw, draft, dtypes=[DType.BF16], whole=True)
-    if first is Form.REDUCTION:  # both of its axes are left, so that anything may follow
-        deep = draft.fd.define_tensor(["i0", 8, "i1"], DType.BF16)
-        op = draw(st.sampled_from(["max", "sum"]))
-        made = draft.add(getattr(draft.fd.ops, op)(deep, [2]), SMALL * on.MOST_REDUCED)
-    elif first is not None:
-        made = _formed(draw, draft, first, made)
-    if second is not None:
-        _formed(draw, draft, second, made)
+    every: list[TensorView] = []
+    for first, second in pairs:
+        draft.live = []
+        made = on.take_input(draw, draft, dtypes=[DType.BF16], whole=True)
+        if first is Form.REDUCTION:  # both of its axes are left, so that anything may follow
+            deep = draft.fd.define_tensor(["i0", 8, "i1"], DType.BF16)
+            op = draw(st.sampled_from(["max", "sum"]))
+            made = draft.add(getattr(draft.fd.ops, op)(deep, [2]), SMALL * on.MOST_REDUCED)
+        elif first is not None:
+            made = _formed(draw, draft, first, made)
+        if second is not None:
+            _formed(draw, draft, second, made)
+        every += draft.live
+    draft.live = every
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
@@ -175,62 +176,79 @@ def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorV
 _INSIDE = dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow"), "abs")
 _INSIDE |= dict.fromkeys(("asin", "acos"), "tanh")
 """What brings numbers to where a function is defined: a NaN decides what is reduced."""
-_AT_ONCE = 8
-"""More operations that are reduced in a fusion made for one, at most."""
 
 
 @st.composite
-def reduced_fusions(
-    draw: st.DrawFn, *, op: str, reduction: str, beside: tuple[str, ...] = ()
-) -> Fusion:
-    """Fusions that reduce the results of a pointwise operation, and of those `beside` likewise.
+def reduced_fusions(draw: st.DrawFn, wanted: Wanted) -> Fusion:
+    """Fusions that reduce results of pointwise operations: pairs of an operation and a reduction.
 
-    Where none are, of a few more.
-
-    Each has operands of its own.  Shrinks towards the one.
+    Each operation has operands of its own, of which that decides whose reductions take fewest
+    types.  Shrinks towards the first pair alone.
     """
     banned = frozenset(FEATURES) - {"constants", "16 bits", "f64", "integers", "bool"}
     draft = Draft(FusionDefinition(), banned, ["i0", "i1"], exact=False)
-    able = [other for other in POINTWISE if ("reduced", other, reduction) in legal()]
     made = []
-    more = [*beside] or draw(st.lists(st.sampled_from(able), max_size=_AT_ONCE, unique=True))
-    for name in (op, *more):
-        types = [dtype for dtype in draft.dtypes() if reduces(name, dtype, reduction)]
-        a = on.take_input(draw, draft, dtypes=types, whole=True)
-        if name in _INSIDE and a.dtype.is_float:
-            a = on.apply(draw, draft, _INSIDE[name], a)
-        draft.live = [a]  # whatever else an operation takes
-        made.append(on.reduce(draw, draft, on.apply(draw, draft, name, a), reduction))
+    for op in dict.fromkeys(op for op, _ in wanted):
+        types = draft.dtypes()
+        left = [reduction for other, reduction in wanted if other == op]
+        while left:
+            able = [dtype for dtype in types if reduces(op, dtype, left[0])]
+            a = on.take_input(draw, draft, dtypes=able, whole=True)
+            if op in _INSIDE and a.dtype.is_float:
+                a = on.apply(draw, draft, _INSIDE[op], a)
+            draft.live = [a]  # whatever else an operation takes
+            values = on.apply(draw, draft, op, a)
+            now = [reduction for reduction in left if reduces(op, a.dtype, reduction)]
+            made += [on.reduce(draw, draft, values, reduction) for reduction in now]
+            left = [reduction for reduction in left if reduction not in now]
     draft.live = made
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
 
 @st.composite
-def reducing_fusions(draw: st.DrawFn) -> Fusion:
+def reducing_fusions(draw: st.DrawFn, wanted: Wanted = ()) -> Fusion:
     """Fusions that add up f32 and do little else, so that CTAs can share it in any way.
+
+    Some operations that are `wanted` come behind.
 
     Shrinks towards a sum of one axis.
     """
     draft = Draft(FusionDefinition(), frozenset(FEATURES), ["i0", "i1"], exact=True)
     a = on.take_input(draw, draft, dtypes=[DType.F32], whole=True)
     a = a if draw(st.booleans()) else draft.fd.ops.abs(a)
-    made = draft.fd.ops.sum(a, [draw(st.sampled_from([1, 0]))])
-    draft.fd.add_output(made)
+    large = SMALL * on.MOST_REDUCED
+    draft.live = []
+    made = draft.add(draft.fd.ops.sum(a, [draw(st.sampled_from([1, 0]))], keepdim=True), large)
     if draw(st.booleans()):
-        draft.fd.add_output(draft.fd.ops.relu(made))
+        _more(draw, draft, draft.add(draft.fd.ops.relu(made), large), wanted)
+    on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
 
+def _more(draw: st.DrawFn, draft: Draft, a: TensorView, wanted: Wanted) -> None:
+    """Add operations that are wanted of the type of a tensor, each on nothing but that tensor."""
+    able = on.legal(draft, a)
+    names = [op for op, dtype in wanted if dtype == str(a.dtype) and op in able]
+    before, made = draft.live, []
+    for op in names[: draw(st.sampled_from([0, MORE]))]:
+        draft.live = [a]
+        made.append(on.apply(draw, draft, op, a))
+    draft.live = [*before, *made]
+
+
 @st.composite
-def plain_fusions(draw: st.DrawFn) -> Fusion:
+def plain_fusions(draw: st.DrawFn, wanted: Wanted = ()) -> Fusion:
     """Fusions of one operation on whole f32 tensors, which every engine can move.
+
+    Some that are `wanted` come behind.
 
     Shrinks towards one `relu` of a tensor with two axes.
     """
     draft = Draft(FusionDefinition(), frozenset(FEATURES), ["i0", "i1"], exact=True)
     a = on.take_input(draw, draft, dtypes=[DType.F32], whole=True)
-    on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg", "sign"])), a)
+    a = on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg", "sign"])), a)
+    _more(draw, draft, a, wanted)
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
 
@@ -242,7 +260,9 @@ HINDERING = frozenset(
 
 
 @st.composite
-def scan_fusions(draw: st.DrawFn, *, exact: bool = False, few: bool = False) -> Fusion:
+def scan_fusions(
+    draw: st.DrawFn, *, exact: bool = False, few: bool = False, wanted: Wanted = ()
+) -> Fusion:
     """Fusions that scan what is computed, and compute with the results; `few` suit every engine.
 
     Their one to three axes have any extents.  Shrinks towards a cumsum in f32 of one axis.
@@ -251,11 +271,13 @@ def scan_fusions(draw: st.DrawFn, *, exact: bool = False, few: bool = False) -> 
     banned |= {"pinned extents", "equal axes", "reductions"}
     banned |= HINDERING if few or draw(st.booleans()) else frozenset()
     rank = draw(st.sampled_from([1, 2, 2, 3]))
-    draft = Draft(FusionDefinition(), banned, [f"i{n}" for n in range(rank)], exact)
+    axes: list[str | int] = [f"i{n}" for n in range(rank)]
+    draft = Draft(FusionDefinition(), banned, axes, exact, wanted=wanted)
     types = [d for d in DTYPES if d in draft.dtypes() and not (few and d.nbytes == 1)]
     a = on.take_input(draw, draft, dtypes=types, whole=True)
     if a.dtype is not DType.BOOL and draw(st.booleans()):
         a = on.apply(draw, draft, draw(st.sampled_from(["relu", "abs", "neg"])), a)
+        _more(draw, draft, a, wanted)
     made = on.scan(draw, draft, a)
     if draw(st.booleans()):
         extend(draw, draft, 0, 2)

@@ -78,14 +78,6 @@ def combine(draw: st.DrawFn, draft: Draft, a: TensorView, b: TensorView) -> Tens
     return draft.add(getattr(draft.fd.ops, op)(a, b), size)
 
 
-def _operation(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
-    # The same draw means the same operation whatever is legal, so that failures shrink.
-    number = draw(st.integers(0, len(POINTWISE) - 1))
-    able = on.legal(draft, a)
-    op = POINTWISE[number] if POINTWISE[number] in able else able[number % len(able)]
-    return on.apply(draw, draft, op, a)
-
-
 def _diamond(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Compute something of two or three branches of one tensor, and bring them together."""
     shared = _some(draw, draft, a, [0, 1, 1, 1])
@@ -98,17 +90,17 @@ def _diamond(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
 def _some(draw: st.DrawFn, draft: Draft, a: TensorView, many: list[int]) -> TensorView:
     """Add operations one behind the other."""
     for _ in range(draw(st.sampled_from(many))):
-        a = _operation(draw, draft, a)
+        a = on.operation(draw, draft, a)
     return a
 
 
 def normalize(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Reduce what is computed of a tensor, and combine the result with the tensor."""
     if a.op == "input" and rarely(draw):
-        a = _operation(draw, draft, a)
-    reduced = on.reduce(draw, draft, _operation(draw, draft, a) if rarely(draw) else a)
+        a = on.operation(draw, draft, a)
+    reduced = on.reduce(draw, draft, on.operation(draw, draft, a) if rarely(draw) else a)
     if rarely(draw):
-        reduced = _operation(draw, draft, reduced)
+        reduced = on.operation(draw, draft, reduced)
     return combine(draw, draft, a, reduced)
 
 

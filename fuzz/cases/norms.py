@@ -21,7 +21,7 @@ from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs, symbols
-from fuzz.cases.draft import DTYPES, FEATURES, Draft, add_outputs, take_input
+from fuzz.cases.draft import DTYPES, FEATURES, Draft, Wanted, add_outputs, take_input
 from fuzz.cases.graphs import extend, grow
 
 NORM_FAMILIES = (
@@ -43,10 +43,11 @@ HELD = 24
 
 
 @st.composite
-def norm_fusions(draw: st.DrawFn, *, exact: bool = False) -> Fusion:
+def norm_fusions(draw: st.DrawFn, *, exact: bool = False, wanted: Wanted = ()) -> Fusion:
     """Fusions that reduce rows and use the results for each element of them.
 
-    Their one to three axes end with those of a row, one or two.  Shrinks towards x + sum(x) in f32.
+    Operations that are `wanted` are drawn more often.  One to three axes end with those of a row,
+    one or two.  Shrinks towards x + sum(x) in f32.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(FEATURES), max_size=8))) - REDUCING | PLAIN
     banned |= FEW if draw(st.sampled_from([True, True, True, False])) else frozenset()
@@ -54,7 +55,7 @@ def norm_fusions(draw: st.DrawFn, *, exact: bool = False) -> Fusion:
     reduced = 2 if rank == 3 and draw(st.booleans()) else 1
     axes: list[str | int] = [f"i{n}" for n in range(rank)]
     along = list(range(rank - reduced, rank))
-    draft = Draft(FusionDefinition(), banned, axes, exact, along=along)
+    draft = Draft(FusionDefinition(), banned, axes, exact, along=along, wanted=wanted)
     types = [DType.F32, *({DType.BF16, DType.F16} & {*draft.dtypes()})]
     take_input(draw, draft, dtypes=sorted(types, key=DTYPES.index), whole=True)
     grow(draw, draft, draw(st.sampled_from(["normalize", "norm"])))

@@ -14,7 +14,7 @@ from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition, Scalar, TensorView
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
-from fuzz.cases.draft import Draft, rarely
+from fuzz.cases.draft import Draft, Wanted, rarely
 from fuzz.cases.graphs import normalize
 
 MAX_SUM = 256
@@ -57,6 +57,7 @@ class Products:
     sizes: dict[str, int] = field(default_factory=dict)
     shared: list[tuple[TensorView, Names]] = field(default_factory=list)
     accumulate: str | None = None
+    wanted: Wanted = ()
 
     @property
     def precision(self) -> str | None:
@@ -70,7 +71,9 @@ class Products:
     def frame(self, names: Names) -> Draft:
         """Return an empty draft whose frame has these axes, or one of a single element."""
         axes = [self.extents[name] for name in names] or [1]
-        return Draft(self.fd, self.banned, axes, self.exact, scalars=self.scalars)
+        return Draft(
+            self.fd, self.banned, axes, self.exact, scalars=self.scalars, wanted=self.wanted
+        )
 
 
 def new_axis(draw: st.DrawFn, products: Products, letter: str) -> str:

@@ -16,7 +16,7 @@ from fuser.fusion.definition import Fusion, FusionDefinition, IterType, TensorVi
 from fuser.fusion.ops import product_dtype
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
-from fuzz.cases.draft import FEATURES, Draft, rarely
+from fuzz.cases.draft import FEATURES, Draft, Wanted, rarely
 from fuzz.cases.graphs import BLOCKS, grow
 from fuzz.cases.operands import (
     MAX_SUM,
@@ -66,17 +66,19 @@ def product_fusions(
     asked: bool = False,
     banned: Iterable[str] = (),
     dtype: DType | None = None,
+    wanted: Wanted = (),
 ) -> Fusion:
     """Fusions of one to three products with up to `max_ops` blocks behind; see `fusions`.
 
     With `asked` CTAs are asked to share the tiles of the first; features are `banned`, and more
-    that are drawn; `dtype` is that of operands.  Shrinks towards a `matmul` of two bf16 matrices.
+    that are drawn; `dtype` is that of operands; operations that are `wanted` are drawn more often.
+    Shrinks towards a `matmul` of two bf16 matrices.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8))) | {*banned}
     types: tuple[DType, ...] = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8
     types = types if "other types" in banned else (*types, *OTHERS)
     dtype = draw(st.sampled_from((dtype,) if dtype else types))
-    products = Products(FusionDefinition(), banned, exact, dtype)
+    products = Products(FusionDefinition(), banned, exact, dtype, wanted=wanted)
     if dtype is DType.F16 and not exact and products.allows("other types") and rarely(draw):
         products.accumulate = "f16"
     sides = _sides(draw, products)

@@ -8,14 +8,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion
 from fuser.fusion.ops import Form
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind
-from fuzz.cases.draft import INEXACT, rarely
+from fuzz.cases.draft import INEXACT, Wanted, rarely
 from fuzz.cases.extents import matmul_extents
-from fuzz.cases.features import DEPTHS, Cell
+from fuzz.cases.features import DEPTHS, Cell, plan, scheduled
 from fuzz.cases.fusions import (
     fusions,
     paired_fusions,
@@ -24,7 +25,6 @@ from fuzz.cases.fusions import (
     reducing_fusions,
     scan_fusions,
     several_op_fusions,
-    several_ops,
     single_op_fusions,
 )
 from fuzz.cases.norms import (
@@ -54,8 +54,10 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
-AT_ONCE, FEW = 8, 5
+AT_ONCE, FEW = 14, 8
 """Wishes of a kind that a case is made for at once, at most; and of one that is for a schedule."""
+TRIES = 3
+"""Draws of a case that is to have a schedule, whose kernels may be of another for their extents."""
 WIDE = ("f32", "bf16", "f16", "i32", "i64", "f64")
 """Types of which few elements are what an engine moves at a time."""
 _TYPES = {dtype.name: dtype for dtype in DType}
@@ -77,17 +79,22 @@ def cases(
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
 
-    Three in five are made for one of the `wishes`, cells of the table of `features`.
+    Three in four are made for one of the `wishes`, cells of the table of `features`; half of the
+    others have a schedule of them.
 
     One in seven has whole rows, another scans.  Where these are of several kinds, one in eight
     leaves its schedules to the heuristics.  Shrinks towards one `relu` of an f32 input of one
     element under direct/direct (or the first of `families` that can be), integers, seed 0; those
     with products towards one `matmul`.
     """
-    asked = bool(wishes) and draw(st.sampled_from((False, True, True, False, True)))
-    wish = draw(st.sampled_from(wishes)) if asked else None
-    if wish:
-        return draw(_wished(wish, wishes, kinds=kinds, max_ops=max_ops))
+    if wishes and draw(st.sampled_from((False, True, True, True))):
+        cell = draw(st.sampled_from(_leading(wishes)))
+        return draw(_wished(cell, wishes, kinds=kinds, max_ops=max_ops))
+    under = [cell for cell in wishes if cell[0] in ("schedule", "sharing")]
+    if bool(under) and draw(st.booleans()):
+        kind, cell = draw(st.sampled_from(kinds)), draw(st.sampled_from(under))
+        return draw(_scheduled(cell, wishes, kind=kind, plain=False))
+    wanted = operations(wishes)
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
     norm = tuple(family for family in families if family in NORM_FAMILIES)
@@ -100,12 +107,13 @@ def cases(
         ways += ["rows"] * bool(norm) + ["scans"] * bool(scan)
     way = draw(st.sampled_from(ways))
     if way == "products":
-        return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
+        most = min(max_ops, 4)
+        return draw(product_cases(families=matmul, kinds=kinds, max_ops=most, wanted=wanted))
     if way == "rows":
-        return draw(row_cases(families=norm, kinds=kinds))
+        return draw(row_cases(families=norm, kinds=kinds, wanted=wanted))
     if way == "scans":
-        return draw(scan_cases(families=scan, kinds=kinds))
-    return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
+        return draw(scan_cases(families=scan, kinds=kinds, wanted=wanted))
+    return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops, wanted=wanted))
 
 
 @st.composite
@@ -118,62 +126,118 @@ def _wished(
     max_ops: int,
 ) -> Case:
     """Cases that are in a cell of the table, if they can be; and in more that are wished for."""
+    kind = draw(st.sampled_from(kinds))
+    wanted = operations(wishes)
     match wish:
         case ("operation", "mma", dtype):
-            fusions_ = product_fusions(max_ops=3, dtype=_TYPES[dtype], exact=True)
-            return draw(product_cases(kinds=kinds, of=fusions_))
-        case ("operation", op, dtype) if several_ops(wish):
-            several = draw(_beside(wish, [cell for cell in wishes if several_ops(cell)]))
-            of = several_op_fusions(several)
-            return draw(pointwise_cases(kinds=kinds[-1:], of=of))
+            exact = kind == "integers"
+            products = product_fusions(max_ops=3, dtype=_TYPES[dtype], exact=exact, wanted=wanted)
+            return draw(product_cases(kinds=(kind,), of=products))
         case ("operation", op, dtype):
-            exact = op not in INEXACT | {"mean"} and "integers" in kinds and draw(st.booleans())
-            exact = exact and not (op in ("floor_div", "remainder") and _TYPES[dtype].is_float)
-            one = single_op_fusions(op=op, dtype=_TYPES[dtype], exact=exact, more=4)
-            return draw(pointwise_cases(kinds=("integers",) if exact else kinds[-1:], of=one))
+            kind = kind if _exactly(op, dtype) else kinds[-1]
+            exact = kind == "integers"
+            able = [pair for pair in wanted if not exact or _exactly(*pair)]
+            several = several_op_fusions(draw(_beside((op, dtype), able)), exact=exact)
+            return draw(pointwise_cases(kinds=(kind,), of=several))
         case ("pair", first, second):
-            before, after = (None if n in ("input", "output") else Form(n) for n in (first, second))
-            pair = paired_fusions(first=before, second=after, exact=True)
-            made = product_cases if Form.MMA in (before, after) else pointwise_cases
-            return draw(made(kinds=kinds, of=pair))
+            others = [(cell[1], cell[2]) for cell in wishes if cell[0] == "pair"]
+            pairs = draw(_beside((first, second), others, most=FEW))
+            forms = [(_formed(before), _formed(after)) for before, after in pairs]
+            multiplies = any(Form.MMA in pair for pair in forms)
+            made = product_cases if multiplies else pointwise_cases
+            return draw(made(kinds=(kind,), of=paired_fusions(forms, exact=True)))
         case ("reduced", op, reduction):
-            others = [cell for cell in wishes if cell[0] == "reduced" and cell[2] == reduction]
-            together = draw(_beside(wish, others))
-            beside = tuple(cell[1] for cell in together[1:])
-            several_reduced = reduced_fusions(op=op, reduction=reduction, beside=beside)
-            return draw(pointwise_cases(kinds=kinds[-1:], of=several_reduced))
-        case ("schedule", family, depth, way):
-            depths = [n for n, name in DEPTHS.items() if name == depth]
-            asked = (family,)
-            if family in MATMUL_FAMILIES:
-                plain = product_fusions(max_ops=2, exact=True, banned=HINDERING)
-                return draw(
-                    product_cases(families=asked, kinds=kinds, of=plain, depths=depths, way=way)
-                )
-            if family in NORM_FAMILIES:
-                return draw(row_cases(families=asked, kinds=kinds, depths=depths))
-            if family in SCAN_FAMILIES:
-                return draw(scan_cases(families=asked, kinds=kinds, depths=depths))
-            lone = [cell for cell in wishes if several_ops(cell) and cell[2] in WIDE]
-            if way == "alone" and lone and draw(st.booleans()):
-                alike = draw(_beside(lone[0], lone[1:FEW]))
-                some, of_them = kinds[-1:], several_op_fusions(alike)
-            else:
-                some, of_them = kinds, plain_fusions() if way == "alone" else reducing_fusions()
-            return draw(
-                pointwise_cases(families=asked, kinds=some, of=of_them, depths=depths, way=way)
-            )
+            others = [(cell[1], cell[2]) for cell in wishes if cell[0] == "reduced"]
+            reduced = reduced_fusions(draw(_beside((op, reduction), others)))
+            return draw(pointwise_cases(kinds=kinds[-1:], of=reduced))
+        case ("schedule" | "sharing", *_):
+            for _ in range(TRIES):
+                case = draw(_scheduled(wish, wishes, kind=kind, plain=True))
+                if wish in _schedules(case):
+                    break
+            return case
         case ("extents", "scan", _):
-            return draw(scan_cases(kinds=kinds))
+            return draw(scan_cases(kinds=(kind,), wanted=wanted))
         case _:
-            return draw(pointwise_cases(kinds=kinds, max_ops=max_ops))
+            return draw(pointwise_cases(kinds=(kind,), max_ops=max_ops, wanted=wanted))
 
 
 @st.composite
-def _beside(draw: st.DrawFn, wish: Cell, others: list[Cell]) -> tuple[Cell, ...]:
+def _scheduled(
+    draw: st.DrawFn, wish: Cell, wishes: tuple[Cell, ...], *, kind: Kind, plain: bool
+) -> Case:
+    """Cases under a schedule that is wished for: by the depth of its ring, and how CTAs share.
+
+    Of a `plain` fusion, whose kernels can have it, or of any that may have.
+    """
+    family, kinds, wanted = wish[1], (kind,), operations(wishes)
+    beside = [wish, *(cell for cell in wishes if cell[1] == family)]
+    depth = next((cell[2] for cell in beside if cell[0] == "schedule"), None)
+    way = next((cell[2] for cell in beside if cell[0] == "sharing"), "alone")
+    depths = [n for n, name in DEPTHS.items() if depth in (None, name)]
+    if family in MATMUL_FAMILIES:
+        banned = HINDERING if plain else ()
+        exact = kind == "integers"
+        products = product_fusions(max_ops=2, exact=exact, banned=banned, wanted=wanted)
+        return draw(
+            product_cases(families=(family,), kinds=kinds, of=products, depths=depths, way=way)
+        )
+    if family in NORM_FAMILIES:
+        return draw(row_cases(families=(family,), kinds=kinds, depths=depths, wanted=wanted))
+    if family in SCAN_FAMILIES:
+        return draw(scan_cases(families=(family,), kinds=kinds, depths=depths, wanted=wanted))
+    lone = [pair for pair in wanted if pair[1] in WIDE and (kind == "reals" or _exactly(*pair))]
+    of_them: st.SearchStrategy[Fusion] | None = None
+    if plain and way == "alone" and lone and not rarely(draw):
+        several = draw(_beside(lone[0], lone, most=FEW))
+        of_them = several_op_fusions(several, exact=kind == "integers")
+    elif plain:
+        of_them = plain_fusions(wanted) if way == "alone" else reducing_fusions(wanted)
+    return draw(
+        pointwise_cases(
+            families=(family,), kinds=kinds, of=of_them, depths=depths, way=way, wanted=wanted
+        )
+    )
+
+
+def _leading(wishes: tuple[Cell, ...]) -> list[Cell]:
+    """Return the wishes that cases are made for, in turn: of what goes together only some."""
+    together = {"operation": AT_ONCE, "reduced": AT_ONCE, "pair": FEW}
+    parts: dict[str, list[Cell]] = {}
+    for cell in wishes:
+        parts.setdefault(cell[0], []).append(cell)
+    return [cell for name, cells in parts.items() for cell in cells[:: together.get(name, 1)]]
+
+
+def _schedules(case: Case) -> set[Cell]:
+    try:
+        return scheduled(plan(case))
+    except ScheduleError:  # whoever judges it will say so
+        return set()
+
+
+def operations(wishes: tuple[Cell, ...]) -> list[tuple[str, str]]:
+    """Return the operations that are wished for, with their types, but products."""
+    return [(cell[1], cell[2]) for cell in wishes if cell[0] == "operation" and cell[1] != "mma"]
+
+
+def _exactly(op: str, dtype: str) -> bool:
+    """Tell whether an operation of small integers gives such."""
+    divides = op in ("floor_div", "remainder") and _TYPES[dtype].is_float
+    return op not in INEXACT | {"mean"} and not divides
+
+
+@st.composite
+def _beside(
+    draw: st.DrawFn, wish: tuple[str, str], others: list[tuple[str, str]], most: int = AT_ONCE
+) -> list[tuple[str, str]]:
     """Draw some more wishes beside one.  Shrinks towards the one."""
-    left = [cell for cell in dict.fromkeys(others) if cell != wish]
-    return (wish, *left[: draw(st.sampled_from([0, *[AT_ONCE - 1] * 4]))])
+    left = [other for other in dict.fromkeys(others) if other != wish]
+    return [wish, *left[: draw(st.sampled_from([0, *[most - 1] * 4]))]]
+
+
+def _formed(name: str) -> Form | None:
+    return None if name in ("input", "output") else Form(name)
 
 
 @st.composite
@@ -209,6 +273,7 @@ def row_cases(
     families: tuple[str, ...] = NORM_FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     depths: Sequence[int] = (1, 2, 3, 4),
+    wanted: Wanted = (),
 ) -> Case:
     """Cases whose kernels have whole rows; one in eight adds them up and does nothing else.
 
@@ -216,7 +281,8 @@ def row_cases(
     """
     kind: Kind = draw(st.sampled_from(kinds))
     plain = draw(st.sampled_from([False] * 7 + [True]))
-    fusion = draw((plain_rows if plain else norm_fusions)(exact=kind == "integers"))
+    exact = kind == "integers"
+    fusion = draw(plain_rows(exact=exact) if plain else norm_fusions(exact=exact, wanted=wanted))
     schedule = draw(norm_params(families=families, depths=depths))
     if plain and draw(st.booleans()):
         schedule = sliding(fusion, schedule)
@@ -233,11 +299,13 @@ def scan_cases(
     families: tuple[str, ...] = SCAN_FAMILIES,
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     depths: Sequence[int] = (1, 2, 3, 4),
+    wanted: Wanted = (),
 ) -> Case:
     """Cases with kernels that scan.  Shrinks towards a cumsum in f32 of one element."""
     kind: Kind = draw(st.sampled_from(kinds))
     schedule = draw(scan_params(families=families, depths=depths))
-    fusion = draw(scan_fusions(exact=kind == "integers", few=schedule.load != "direct"))
+    few = schedule.load != "direct"
+    fusion = draw(scan_fusions(exact=kind == "integers", few=few, wanted=wanted))
     values = draw(scan_extents(fusion, schedule))
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
@@ -254,6 +322,7 @@ def pointwise_cases(
     of: st.SearchStrategy[Fusion] | None = None,
     depths: Sequence[int] = range(1, MAX_STAGES + 1),
     way: str | None = None,
+    wanted: Wanted = (),
 ) -> Case:
     """Cases without products; one in eight has a single operation.
 
@@ -264,7 +333,8 @@ def pointwise_cases(
     exact = kind == "integers"
     if of is None:
         alone = draw(st.sampled_from([False] * 7 + [True]))
-        of = single_op_fusions(exact=exact) if alone else fusions(exact=exact, max_ops=max_ops)
+        several = fusions(exact=exact, max_ops=max_ops, wanted=wanted)
+        of = single_op_fusions(exact=exact) if alone else several
     fusion = draw(of)
     schedule = draw(params(fusion, families=families, depths=depths, way=way))
     values = draw(extents(fusion, schedule))
@@ -283,6 +353,7 @@ def product_cases(
     of: st.SearchStrategy[Fusion] | None = None,
     depths: Sequence[int] = (),
     way: str | None = None,
+    wanted: Wanted = (),
 ) -> Case:
     """Cases with products; see `pointwise_cases`.
 
@@ -290,7 +361,8 @@ def product_cases(
     """
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
-    fusion = draw(product_fusions(exact=exact, max_ops=max_ops) if of is None else of)
+    drawn = product_fusions(exact=exact, max_ops=max_ops, wanted=wanted)
+    fusion = draw(drawn if of is None else of)
     schedule = draw(matmul_params(fusion, families=families, depths=depths, way=way))
     values = draw(matmul_extents(fusion, schedule, exact=exact))
     gap, offset = draw(layouts())

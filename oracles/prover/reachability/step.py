@@ -335,7 +335,7 @@ class Access:
     ) -> None:
         """Record a violation; a weak one is a warning unless policy is strict."""
         step = self.step
-        warns = rule is Rule.PROXY_WRITER or (weak and step.world.policy != "strict")
+        warns = weak and step.world.policy != "strict"
         found = step.violation(rule, step.site, says, step.k)
         earlier, severity = step.world.code.sites[entry.site], "warning" if warns else "error"
         step.findings.record(replace(found, earlier=earlier, severity=severity, event=event))
@@ -542,4 +542,5 @@ class Access:
             return
         before, after = self._pair(entry, of)
         says = f"{says}: {before}, then {after}"
-        self._report(rule, says, entry, weak=rule is Rule.PROXY_READ, event=entry.event)
+        weak = rule in (Rule.PROXY_READ, Rule.PROXY_WRITER)
+        self._report(rule, says, entry, weak=weak, event=entry.event)

@@ -308,6 +308,16 @@ def test_an_extent_that_no_input_has_is_refused() -> None:
         fd.fusion()
 
 
+def test_a_slice_of_what_proves_too_short_is_refused() -> None:
+    """A property test drew one: the text of such a fusion made another one."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], "f32")
+    fd.add_output(fd.ops.add(x, fd.ops.slice(x, 0, 1, 4)))
+    says = r"start=1, end=4, step=1\): axis 0 has 3 elements, as T0 meets others; use end=3"
+    with pytest.raises(FusionError, match=says):
+        fd.fusion()
+
+
 def test_garbage_in_every_place_is_refused_properly() -> None:
     """A blunt sweep: wrong values in every argument of every operation and of define_tensor."""
     garbage: list[Any] = [None, "x", [], {}, 1.5, object(), [None], [[0]], b"y", 2**80, (True, 3)]

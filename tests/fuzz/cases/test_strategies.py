@@ -165,7 +165,7 @@ def test_every_pair_of_forms_can_be_drawn(cell: tuple[str, str, str]) -> None:
     """Sixteen of them were in none of 2,000 draws: gathers and views of most things."""
     first, second = (None if n in ("input", "output") else Form(n) for n in cell[1:])
     drawn = find(
-        paired_fusions(first=first, second=second, exact=True),
+        paired_fusions([(first, second)], exact=True),
         lambda _: True, settings=QUIET, random=Random(1),
     )  # fmt: skip
     assert cell in pairs(drawn)

@@ -146,11 +146,12 @@ def test_a_smaller_ring_is_right_where_the_distance_allows_it() -> None:
 
 
 def test_a_fence_of_the_reader_is_a_warning() -> None:
-    """Policy table, row 1: accepted, but not where the compiler puts it."""
+    """Policy table, row 1: accepted, but not where the compiler puts it; an error under strict."""
     for kernel in (ks.staged(2, fence_late=True), ks.handed(3, fence="observer")):
         verdict = prove(kernel)
         assert verdict.status is Status.PASS, verdict
         assert any(f.kind == "proxy" for f in verdict.findings)
+        assert "proxy" in kinds(prove(kernel, policy="strict"))
 
 
 def test_strict_policy_wants_a_fence_between_reads_and_a_refill() -> None:
