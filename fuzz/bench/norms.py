@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import torch
@@ -27,6 +27,11 @@ EPS = 1e-5
 LARGEST_F8 = 448.0
 LIGER_COLUMNS = 65536
 """The longest rows that Liger takes."""
+SMALL, SHARED_COLUMNS, MOST_EACH = 1 << 20, 4096, 32
+"""Elements up to which every way to deal rows to threads is tried; columns from which on CTAs may
+share a row then; elements of a thread, at most."""
+POWERS = tuple(1 << n for n in range(11))
+DEALT = ("lanes", "threads", "vector", "cluster", "hold")
 PROBE = 64
 """Rows that are compared with torch in f64, from both ends."""
 CASES: dict[str, tuple[str, tuple[int, int], torch.dtype]] = {
@@ -107,7 +112,7 @@ class Norm(Row):
         default = self.default()
         if not isinstance(default, NormParams):
             return {}
-        return {_named(one): one for one in neighbours(default, self.shape[1])}
+        return {_named(one): one for one in neighbours(default, *self.shape)}
 
     def default(self) -> Params:
         """Return the default schedule of the first kernel."""
@@ -126,32 +131,50 @@ class Norm(Row):
         return peers | (_liger(self.kind) if self.shape[1] <= LIGER_COLUMNS else {})
 
 
-def neighbours(default: NormParams, cols: int) -> Iterator[NormParams]:
-    """Yield schedules that differ from a default one in one or two respects, for so many columns.
+def neighbours(default: NormParams, rows: int, cols: int) -> Iterator[NormParams]:
+    """Yield schedules that differ from a default one in one or two respects.
 
     Those are threads a row, CTAs that share one, CTAs an SM, what is held or computed anew, and
-    rings.
+    rings.  Of small matrices only who has what of a row, but in every way.
     """
-    clusters = (2, 4, 8) if default.cluster > 1 else (1,)
-    options: dict[str, Sequence[object]] = {
-        "lanes": [n for n in (default.lanes // 2, default.lanes * 2, default.lanes * 4) if n],
-        "threads": (128, 256, 512),
-        "cluster": clusters,
-        "vector": (max(default.vector // 2, 1),),
-        "resident": (1, 2, 3, 4, 5, 6, 8, 10, 12, 16),
-        "loop": (1, 2, 3, 4, 6, 8),
-        "hold": (not default.hold,),
-        "recompute": (not default.recompute,),
-        "ring": [(load, n) for load in ("cp_async", "bulk") for n in (2, 3, 4)],
-    }
-    single = [{name: value} for name, values in options.items() for value in values]
+    if rows * cols <= SMALL:
+        ctas = (1, 2, 4, 8) if cols >= SHARED_COLUMNS else (1,)
+        every = product(POWERS, POWERS[5:], (1, 2, 4, 8), ctas, (True, False))
+        dealt = (dict(zip(DEALT, one, strict=True), resident=1) for one in every)
+        asked: list[dict[str, Any]] = [one for one in dealt if _deals(one, default, cols)]
+    else:
+        options: dict[str, Sequence[Any]] = {
+            "lanes": [n for n in (default.lanes // 2, default.lanes * 2, default.lanes * 4) if n],
+            "threads": (128, 256, 512),
+            "cluster": (2, 4, 8) if default.cluster > 1 else (1,),
+            "vector": (max(default.vector // 2, 1),),
+            "resident": (1, 2, 3, 4, 5, 6, 8, 10, 12, 16),
+            "loop": (1, 2, 3, 4, 6, 8),
+            "hold": (not default.hold,),
+            "recompute": (not default.recompute,),
+            "ring": [(load, n) for load in ("cp_async", "bulk") for n in (2, 3, 4)],
+        }
+        single = [{name: value} for name, values in options.items() for value in values]
+        asked = [one | other for one, other in combinations_with_replacement(single, 2)]
     seen = {default}
-    for one, other in combinations_with_replacement(single, 2):
+    for changes in asked:
         with suppress(ScheduleError):
-            made = _changed(default, cols, one | other)
+            made = _changed(default, cols, changes)
             if made not in seen:
                 seen.add(made)
                 yield made
+
+
+def _deals(one: Mapping[str, int], default: NormParams, cols: int) -> bool:
+    """Tell whether threads and vectors suit a row, and each other."""
+    lanes, threads, vector, ctas = (one[name] for name in DEALT[:4])
+    part = -(-cols // ctas)
+    return (
+        lanes <= threads <= max(lanes, 128)
+        and vector <= default.vector
+        and lanes * vector < 2 * part
+        and part <= MOST_EACH * lanes
+    )
 
 
 def _changed(default: NormParams, cols: int, changes: Mapping[str, Any]) -> NormParams:

@@ -169,8 +169,9 @@ def params(
         and need.smem_bytes((rows, cols), **through, stages=stages) <= SM_90A.smem_bytes
         and rows * cols <= per_thread * 32 * 16
     ]
-    while not tiles:  # very wide fusions: fewer stages always fit
-        stages -= 1
+    while not tiles:  # very wide fusions: fewer stages fit, or fewer columns
+        cols = cols if stages > 1 else max((n for n in columns if n < cols), default=cols // 2)
+        stages = max(stages - 1, 1)
         if need.smem_bytes((1, cols), **through, stages=stages) <= SM_90A.smem_bytes:
             tiles = [(1, cols)]
     tile = draw(st.sampled_from(tiles))
@@ -513,7 +514,10 @@ def scans_rows_of(fusion: Fusion) -> bool:
 
 
 def loaded(case: Case) -> Case:
-    """Return the case with direct loads where its engine can move no tensor of a kernel."""
+    """Return the case with direct loads where its engine can move no tensor of a kernel.
+
+    And with fewer stages where its rings have no room.
+    """
     params = case.params
     if not isinstance(params, ScanParams) or params.load == "direct":
         return case
@@ -537,7 +541,12 @@ def loaded(case: Case) -> Case:
             )
         if segment.domain.reads and not able:
             return replace(case, params=direct)
-    return case
+        slots = prod(params.tile) * sum(a.tv.dtype.nbytes for a in segment.domain.reads)
+        most = (SM_90A.smem_bytes - BARRIER_BYTES) // max(slots, 1)
+        if most < params.stages:
+            ahead = min(params.prefetch, max(most, 1) - 1)
+            params = replace(params, stages=max(most, 1), prefetch=ahead)
+    return replace(case, params=params)
 
 
 def _scanned(fusion: Fusion) -> str:
