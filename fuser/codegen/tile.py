@@ -358,7 +358,7 @@ def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     dst, packed = stmt.dst, registers.packed
     if op == "div" and dst.layout.deal is kir.Deal.ROWS:
         _, by = stmt.args
-        if isinstance(by, kir.Fragment) and by.layout.shape[-1] < dst.layout.shape[-1]:
+        if isinstance(by, kir.Fragment) and prod(by.layout.shape) < prod(dst.layout.shape):
             rough = dst in registers.rough or dst.dtype in HALVES
             return "math::div_roughly" if rough else "math::div_by"
     if op == "exp" and dst.dtype in HALVES:

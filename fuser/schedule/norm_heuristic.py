@@ -15,6 +15,7 @@ from math import log, prod
 from fuser.arch import SM_90A, SPARE_REGISTERS
 from fuser.schedule.domain import Access, Domain
 from fuser.schedule.params import MAX_HELD, NormParams
+from fuser.schedule.pointwise import WARP
 from fuser.schedule.shape_class import ShapeClass
 
 SATURATED = 64 << 10
@@ -56,9 +57,17 @@ SINGLE, VECTORS = (1024, 4, 256), (1024, 40, 256)
 by so many threads a row: 59 x 129 by 64 1.50, 16 2.01; 429 x 239 by 64 1.88, 16 2.30; 2000 x 77 by
 32 1.78, 16 1.99; 150 x 2049 by 256 2.51, 512 2.83; by vectors 7123 x 456 by 16 5.41, 8 6.16, but
 2871 x 568 by 32 4.22, 16 3.01; 621 x 4072 by 256 5.45, 128 4.40."""
-LITTLE = 1 << 19
+LITTLE = 5 << 17
 """Elements up to which odd rows are read by single elements, however long.  Layer norm of 150 x
-2049: 2.51, by vectors 3.23; of 333 x 5001 6.29 and 5.34."""
+2049: 2.51, by vectors 3.23; on an H100 of 127 x 4453 3.57 and 3.85; of 333 x 5001 6.29 and 5.34."""
+PARTED, PARTS, PART_LANES = (66, 8192, 1 << 20), ((4, 16_384), (8, 65_536)), 256
+"""Odd rows, at most, of so many columns at least, and elements of all, that CTAs of a cluster share
+though one could hold them: so many up to so many columns, by so many threads each.  Layer norm on
+an H100: 16 x 17653 3.85, by one CTA a row 8.11; 40 x 9001 3.59 and 4.60; 19 x 29235 4.76 and, by
+vectors, 7.28; but 60 x 5003 3.51 and 3.40."""
+SINGLES = 20
+"""Single elements of a thread, at most, where few rows have SMs for themselves: then fewer threads
+meet sooner.  On an H100: 60 x 5003 by 256 threads a row 3.40, 512 3.51, 1024 3.55."""
 MOST_HELD = 144
 """Registers for elements of long rows, from which on the assembler spills: of 160 28 bytes."""
 BASE, MORE, STEP = 24, 16, 8
@@ -107,7 +116,9 @@ def default_norm_params(
     most = WEIGHED if weights else SHARE
     cluster = MOST_CTAS if columns * words > most else 1
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
-    narrow = aligned < 16 and (columns < SHORT or columns * tiles < LITTLE)
+    few, long, least = PARTED
+    parted = aligned < 16 and tiles <= few and columns >= long and columns * tiles <= least
+    narrow = aligned < 16 and (columns < SHORT or columns * tiles < LITTLE or parted)
     rows = _Rows(
         columns=min(-(-columns // cluster), int(2 * SHARE / words)),
         tiles=tiles,
@@ -120,6 +131,8 @@ def default_norm_params(
         cluster=cluster,
         masked=aligned < 16 and (narrow or bool(weights)),
     )
+    if parted and (shared := rows.parted(columns)):
+        return shared
     many = rows.tiles * cluster > SM_90A.sms
     if ring and aligned == 16 and cluster > 1 and many and (shared := rows.by_clusters(columns)):
         return shared
@@ -171,7 +184,9 @@ class _Rows:
 
     def _dealt(self, lanes: int, wide: int, *, recompute: bool, ring: bool) -> Iterator[NormParams]:
         """Yield schedules by which so many threads have a row."""
-        threads, held = max(lanes, THREADS), wide // lanes
+        # Few rows spread over SMs.
+        threads = max(lanes, THREADS if self.tiles > SM_90A.sms else WARP)
+        held = wide // lanes
         many = self.resident(lanes, held, recompute=recompute)
         alone = self.resident(lanes, held, recompute=False) < 2
         # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
@@ -196,6 +211,18 @@ class _Rows:
                     tile, self.vector, warps, many, "cp_async", "direct", stages, stages - 1,
                     lanes=lanes, recompute=recompute, resident=many, hold=hold,
                 )  # fmt: skip
+
+    def parted(self, columns: int) -> NormParams | None:
+        """Return how clusters share few long rows that are read by single elements; None if not."""
+        for ctas, most in PARTS:
+            part = -(-columns // ctas)
+            wide = part + -part % (PART_LANES * self.vector)
+            if columns <= most and wide // PART_LANES <= EARLY:
+                return NormParams(
+                    (1, wide), self.vector, PART_LANES // 32, None, "direct", "direct",
+                    lanes=PART_LANES, hold=bool(self.weights), cluster=ctas,
+                )  # fmt: skip
+        return None
 
     def by_clusters(self, columns: int) -> NormParams | None:
         """Return how clusters share rows too long for one CTA, by rings of bulk copies.
@@ -265,12 +292,17 @@ class _Rows:
         counts = round(log(max(min(nbytes, all_, SATURATED), 1.0), ALIKE))
         over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
         direct = params.load == "direct"
+        singles = self.vector == 1 and self.tiles <= SM_90A.sms
+        if singles:
+            warps = -params.warps if held <= SINGLES else -params.warps - MOST
+        else:
+            warps = params.warps if alone else -params.warps
         return (
             fits,
             counts,
             direct,
             -over,
-            params.warps if alone else -params.warps,
+            warps,
             -params.tile[1],
             -held,
         )

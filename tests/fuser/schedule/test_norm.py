@@ -280,6 +280,24 @@ def test_a_cta_that_has_its_sm_for_itself_copies_rows_ahead() -> None:
     assert (odd.load, odd.vector, short.vector) == ("direct", 8, 1)
 
 
+def test_few_long_odd_rows_are_shared_by_a_cluster() -> None:
+    """Nobody reads tens of thousands of single elements while most SMs have nothing to do."""
+    few, less, long, many = (
+        default(layer_norm(), rows, n, 2)
+        for rows, n in ((16, 17653), (40, 9001), (60, 5003), (100, 9001))
+    )
+    assert [one.cluster for one in (few, less, long, many)] == [8, 4, 1, 1]
+    assert (few.tile, few.lanes, few.vector, few.hold) == ((1, 2304), 256, 1, True)
+    assert long.lanes < 1024  # fewer threads meet sooner
+
+
+def test_few_short_rows_spread_over_all_sms() -> None:
+    """A CTA of 128 threads would have two rows, or four."""
+    assert default(layer_norm(), 37, 872).tile == (1, 1024)
+    assert default(layer_norm(), 13, 700, 8).tile == (1, 768)
+    assert default(layer_norm(), 4096, 872).tile[0] > 1
+
+
 def test_rows_that_no_cta_holds_have_a_cluster() -> None:
     """Of as few CTAs as have rings of two rows; of as many as there can be if there is no ring."""
     assert [default(softmax(), 4096, n).cluster for n in (4096, 32768, 65536)] == [1, 1, 2]
@@ -301,6 +319,9 @@ DEFAULTS = [
     (layer_norm, 16384, 8192),
     (layer_norm, 3205, 22776),
     (layer_norm, 4096, 65536),
+    (layer_norm, 16, 17653),
+    (layer_norm, 19, 29235),
+    (softmax, 40, 9001),
 ]
 
 
