@@ -17,7 +17,10 @@ from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form
 from fuser.runtime.call import Spec, asked, extents_of, output_spec, shape_of, with_parts
 from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
@@ -55,7 +58,8 @@ class Part:
     def lines(self) -> Iterable[str]:
         """Yield what a person reads about it."""
         tile = "x".join(map(str, self.params.tile))
-        yield f"{self.name}: {type(self.params).__name__} {self.params.family}, tile {tile}"
+        how = ", ".join((self.params.family, f"tile {tile}", *_how(self.params)))
+        yield f"{self.name}: {type(self.params).__name__} {how}"
         yield from (f"  {op}" for op in self.ops)
         yield f"  reads {self._tensors(self.reads)}; writes {self._tensors(self.writes)}"
         if self.flops:
@@ -215,6 +219,18 @@ def _part(
         apart,
         views,
     )
+
+
+def _how(params: Params) -> Iterable[str]:
+    """Yield what else a person asks about a schedule: its ring, and who shares what."""
+    if params.stages > 1:
+        by = f" by {params.load}" if isinstance(params, PointwiseParams) else ""
+        yield f"{params.stages} stages{by}"
+    match params:
+        case NormParams(lanes=lanes, cluster=ctas):
+            yield f"{lanes} threads a row" if ctas == 1 else f"{lanes} threads of {ctas} CTAs a row"
+        case ReductionParams() | MatmulParams() | AmpereParams() if params.splits > 1:
+            yield f"{params.splits} CTAs a tile ({params.meet})"
 
 
 def _op(tv: TensorView) -> str:

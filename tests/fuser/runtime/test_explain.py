@@ -88,6 +88,21 @@ def test_params_of_the_user_are_named() -> None:
     assert str(said).startswith("1 kernel; 1.049 MB moved, 1.00 of the 1.049 MB")
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "says"),
+    [
+        ("softmax", (4096, 65536), "tile 1x32768, 2 stages by bulk, 256 threads of 2 CTAs a row"),
+        ("softmax", (4096, 1024), "32 threads a row"),
+        ("sum", (8, 1 << 22), "CTAs a tile (last)"),
+    ],
+)
+def test_who_shares_a_tile_is_said(op: str, shape: tuple[int, int], says: str) -> None:
+    """And through how many slots it comes."""
+    fd = FusionDefinition()
+    fd.add_output(getattr(fd.ops, op)(fd.define_tensor([-1, -1], "bf16"), [1]))
+    assert says in str(explain(fd.fusion(), shape))
+
+
 def test_mistakes_say_the_way_out() -> None:
     """Too few shapes, a number for a tensor, an axis too many."""
     fusion = relu_and_sum()
