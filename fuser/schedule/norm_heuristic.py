@@ -217,7 +217,8 @@ class _Rows:
         for ctas, most in PARTS:
             part = -(-columns // ctas)
             wide = part + -part % (PART_LANES * self.vector)
-            if columns <= most and wide // PART_LANES <= EARLY:
+            held = wide // PART_LANES * (max(self.words, 1) + self.weights / 2)
+            if columns <= most and wide // PART_LANES <= EARLY and held <= MOST_HELD:
                 return NormParams(
                     (1, wide), self.vector, PART_LANES // 32, None, "direct", "direct",
                     lanes=PART_LANES, hold=bool(self.weights), cluster=ctas,
