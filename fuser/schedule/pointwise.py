@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from fuser.arch import SM_90A
 from fuser.fusion.ir import Fusion, TensorView
@@ -274,7 +274,8 @@ def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
     time, so that neighbouring lanes have neighbouring bytes of every one; of large tensors two such
     vectors: at 1024 threads an SM these are the 32 to 48 KB on their way that an H200's memory
     wants.  Of small ones, which are a matter of latency, a thread takes one vector, a narrower one
-    where SMs would be left without work.
+    where SMs would be left without work, or where the last one were cut: its elements are loaded
+    behind each other, of one tensor after the other.
     """
     rank, total = len(domain.extents), prod(loops)
     every = (*domain.reads, *domain.writes)
@@ -289,9 +290,11 @@ def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
     while len(domain.merged) > 1 and cols > vector and cols >= 2 * last:
         cols //= 2
     params = PointwiseParams((elements // cols, cols), vector, 4, None, "direct", "direct")
-    if _walks_flat(params, domain, loops):
-        return replace(params, tile=(1, elements), flat=True)
-    return params
+    flat = _walks_flat(params, domain, loops)
+    if total <= 2 * WAVE and (flat or len(domain.merged) == 1):
+        vector = gcd(vector, total)
+        return replace(params, tile=(1, 128 * vector), vector=vector, flat=flat)
+    return replace(params, tile=(1, elements), flat=True) if flat else params
 
 
 def _has_all(access: Access, rank: int) -> bool:

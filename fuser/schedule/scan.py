@@ -83,7 +83,9 @@ def default_scan_params(domain: Domain, loops: Sequence[int], *, ring: bool = Tr
         tile, stages = (HELD // vector, WARP * vector), COLUMN_STAGES
         steps = along // tile[0]
     plain = ScanParams(tile, vector, warps, None, "direct", "direct", lanes=lanes)
-    if not ring or not domain.reads or steps < STEPS:
+    slots = prod(tile) * sum(access.tv.dtype.nbytes for access in domain.reads)
+    stages = min(stages, SM_90A.smem_bytes * 63 // 64 // max(slots, 1))  # parts of rows beside
+    if not ring or not domain.reads or steps < STEPS or stages < 2:
         return plain
     return replace(plain, load="cp_async", stages=stages, prefetch=stages - 1)
 

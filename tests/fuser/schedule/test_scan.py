@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from scanned import PLAIN, scan
 
+from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
+from fuser.pipeline import build
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
 from fuser.schedule.params import ScanParams
@@ -24,6 +26,24 @@ def chosen(dim: int, rows: int, columns: int, *, stride: int | None = None) -> S
     (schedule,) = classify(fd.fusion(), None, {"T0": spec}).schedules
     assert isinstance(schedule, ScanParams)
     return schedule
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("inputs", [1, 5, 12, 30])
+def test_rings_of_many_inputs_have_room(inputs: int, dim: int) -> None:
+    """Fewer slots, or none; such a default schedule was refused."""
+    fd = FusionDefinition()
+    total, *more = (fd.define_tensor(["m", "n"], "f64") for _ in range(inputs))
+    for one in more:
+        total = fd.ops.add(total, one)
+    fd.add_output(fd.ops.cumsum(total, dim))
+    fusion = fd.fusion()
+    specs = {tv.name: Spec((8000, 8000), (8000, 1), 0, DType.F64) for tv in fusion.inputs}
+    shapes = classify(fusion, None, specs)
+    (launch,) = build(fusion, None, shapes).launches
+    assert launch.kernel.smem_bytes <= SM_90A.smem_bytes
+    (schedule,) = shapes.schedules
+    assert schedule.stages > 1 or inputs > 5
 
 
 @pytest.mark.parametrize(("dim", "rows"), [(1, True), (0, False)])
