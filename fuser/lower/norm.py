@@ -434,11 +434,13 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Divide by how many elements a row has."""
         math, axis = self.math, self.tiling.rank - 1
         count = math.fragment("count", DType.I64, self._layout(rows=False, cols=False))
-        if not any(isinstance(stmt, kir.Coordinate) and stmt.dst == count for stmt in math.math):
+        made = {s.dst for s in math.math if isinstance(s, kir.Coordinate | kir.Compute)}
+        if count not in made:
             math.math.append(kir.Coordinate(count, axis, self.extents[axis]))
         less = math.corrected(tv, count)
         many = math.fragment(f"{less.name}_as_{total.dtype.name}", total.dtype, count.layout)
-        math.math.append(kir.Compute(many, "promote", (less,)))
+        if many not in made:
+            math.math.append(kir.Compute(many, "promote", (less,)))
         out = math.fragment(f"mean_{total.name}", total.dtype, total.layout)
         math.math.append(kir.Compute(out, "div", (total, many)))
         return out
