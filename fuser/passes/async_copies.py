@@ -28,9 +28,18 @@ from fuser.passes.stores import destination
 
 
 def _grouped(body: Body) -> Iterator[tuple[bool, Body]]:
-    """Split a body into runs of neighbours that fill slots, and what lies between."""
-    for inside, run in groupby(body, key=lambda stmt: fills(stmt) is not None):
+    """Split a body into runs of neighbours that fill slots, and what lies between.
+
+    Those by a queue are runs of their own.
+    """
+    for (inside, _), run in groupby(
+        body, key=lambda stmt: (fills(stmt) is not None, _queued(stmt))
+    ):
         yield inside, tuple(run)
+
+
+def _queued(stmt: kir.Stmt) -> bool:
+    return isinstance(stmt, kir.Copy) and stmt.engine is kir.Engine.QUEUE
 
 
 # --- RAW of loads -------------------------------------------------------------------------------
@@ -43,8 +52,9 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     summed bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all,
     and the bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies,
     then an arrival of each thread that counts when its copies have landed; without roles there is
-    no barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
-    iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
+    no barrier, and groups tell the end (`group_copies`).  By a queue one thread waits for the end,
+    too (`await_queues`), and tells other roles by an arrival.  Readers wait before their first
+    read: iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
     `(i // slots) % 2`.
 
     Source: PTX ISA, "mbarrier", phase completion; boxes count in full even out of bounds;
@@ -79,7 +89,7 @@ def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
     def rule(body: Body, place: Context) -> Body:
         for copies, run in _grouped(body):
             filled = frozenset(slot.buffer.name for stmt in run if (slot := fills(stmt)))
-            if copies and not _by_cp_async(run):
+            if copies and not _by_cp_async(run) and (place.role or not _queued(run[0])):
                 found.add((filled, 1))
             elif copies and place.role is not None:
                 found.add((filled, place.role.warps * kir.WARP))
@@ -96,6 +106,8 @@ def _by_cp_async(run: Body) -> bool:
 def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int) -> Body:
     if _by_cp_async(run):
         return _by_threads(run, full)
+    if _queued(run[0]):
+        return by_one_thread(_by_queue(run, full), place)
     loads: list[kir.Stmt] = []
     for_all: list[kir.Stmt] = []
     nbytes: Expr = 0
@@ -116,6 +128,23 @@ def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int)
         loads.append(kir.IfThenElse(eq(kir.RANK, 0), tuple(for_all)))
     expect = kir.MBarrierArriveExpectTx(barrier, slot, nbytes)
     return by_one_thread((expect, *loads), place)
+
+
+def _by_queue(run: Body, full: dict[str, kir.MBarrier]) -> Body:
+    """Return copies of a queue, and what tells a role of readers that they are over."""
+    copies: list[kir.Stmt] = []
+    told: Body = ()
+    for stmt in run:
+        match stmt:
+            case kir.Copy(kir.Slot() as dst, kir.Box() as src):
+                copies.append(kir.QueueCopy(dst, src))
+                if dst.buffer.name in full:
+                    barrier = full[dst.buffer.name]
+                    await_ = kir.AsyncAwait(kir.AsyncKind.QUEUE, 0)
+                    told = (await_, kir.MBarrierArrive(barrier, dst.index))
+            case _:
+                raise AssertionError("a run holds copies into slots only")
+    return (*copies, *told)
 
 
 def _by_threads(run: Body, full: dict[str, kir.MBarrier]) -> Body:
@@ -203,7 +232,7 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
     every = tuple(kernel.walk())
     sent = frozenset[str]().union(*(names(reads(s)) for s in every if by_engine(s)))
     filled = frozenset[str]().union(
-        *(names(writes(s)) for s in every if isinstance(s, kir.TmaLoad))
+        *(names(writes(s)) for s in every if isinstance(s, kir.TmaLoad | kir.QueueCopy))
     )
 
     over = _refilled(kernel)
@@ -213,8 +242,8 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         return bool(touched) and not by_engine(stmt)
 
     def signals(stmt: kir.Stmt) -> bool:
-        starts = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.Wgmma | kir.MBarrierArrive
-        return any(isinstance(inner, starts) for inner in kir.walk((stmt,)))
+        starts = kir.TmaLoad | kir.QueueCopy | kir.TmaStore | kir.TmaReduce | kir.Wgmma
+        return any(isinstance(inner, starts | kir.MBarrierArrive) for inner in kir.walk((stmt,)))
 
     def rule(body: Body, place: Context) -> Body:
         del place
@@ -241,7 +270,8 @@ def _refilled(kernel: kir.Kernel) -> frozenset[str]:
     for loop in kernel.walk():
         if isinstance(loop, kir.ForLoop):
             inner = tuple(kir.walk(loop.body))
-            filled = (names(writes(s)) for s in inner if isinstance(s, kir.TmaLoad))
+            loads = (s for s in inner if isinstance(s, kir.TmaLoad | kir.QueueCopy))
+            filled = map(names, map(writes, loads))
             there = (over[name] - {name} for name in frozenset[str]().union(*filled))
             touched = (names((*reads(s), *writes(s))) for s in inner)
             found |= frozenset[str]().union(*there) & frozenset[str]().union(*touched)

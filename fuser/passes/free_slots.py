@@ -87,7 +87,7 @@ class _Handing:
         match stmt:
             case kir.MBarrierArriveExpectTx(full, slot):
                 return [(ring, slot) for ring in self.rings if ring.full == full]
-            case kir.CpAsync(dst):
+            case kir.CpAsync(dst) | kir.QueueCopy(dst):
                 return [(ring, dst.index) for ring in self.of((dst,))]
             case _:
                 return []

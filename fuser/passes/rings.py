@@ -47,6 +47,8 @@ def rings(kernel: kir.Kernel) -> list[Ring]:
     empty: dict[kir.MBarrier, kir.MBarrier] = {}
     spread: set[kir.MBarrier] = set()
     copied: set[str] = set()
+    queued: set[str] = set()
+    over: set[str] = set()
     waited: kir.MBarrier | None = None
     for stmt in kernel.walk():
         match stmt:
@@ -60,13 +62,22 @@ def rings(kernel: kir.Kernel) -> list[Ring]:
                     spread.add(full)
             case kir.CpAsync(dst):
                 copied.add(dst.buffer.name)
+            case kir.QueueCopy(dst):
+                queued.add(dst.buffer.name)
+            case kir.AsyncAwait(kir.AsyncKind.QUEUE):
+                over, queued = queued, set()
+            case kir.MBarrierArrive(full) if over:
+                buffers.setdefault(full, set()).update(over)
+                over = set()
+                if waited is not None:
+                    empty[full] = waited
             case kir.CpAsyncMBarrierArrive(full):
                 buffers.setdefault(full, set()).update(copied)
                 copied = set()
                 if waited is not None:
                     empty[full] = waited
             case _:
-                waited = None
+                waited, over = None, set()
     order = [barrier for barrier in kernel.barriers if barrier in buffers]
     return [
         Ring(n, full, empty.get(full), frozenset(buffers[full]), full in spread)
