@@ -43,7 +43,7 @@ class _Queue:
         """Return a body with its awaits, and what is open behind it."""
         out: list[kir.Stmt] = []
         for stmt in body:
-            if self._asked(stmt) & state:
+            if self._asked(stmt, body) & state:
                 out += by_one_thread((kir.AsyncAwait(kir.AsyncKind.QUEUE, 0),), place)
                 state = Open()
             match stmt:
@@ -75,10 +75,16 @@ class _Queue:
                     out.append(stmt)
         return tuple(out), state
 
-    def _asked(self, stmt: kir.Stmt) -> Open:
-        """Return what is to be awaited in front of a statement: what it reads and does not copy."""
+    def _asked(self, stmt: kir.Stmt, body: Body) -> Open:
+        """Return what is to be awaited in front of a statement: what it reads and does not copy.
+
+        Roles run side by side: in front of the first is awaited what any of them reads.
+        """
         match stmt:
-            case kir.ForLoop() | kir.Loop() | kir.Role() | kir.Elect():
+            case kir.Role():
+                roles = (beside for beside in body if isinstance(beside, kir.Role))
+                return Open().union(*(_read(role.body) - _queued(role.body) for role in roles))
+            case kir.ForLoop() | kir.Loop() | kir.Elect():
                 return _read(stmt.body) - _queued(stmt.body) - self.ring
             case _:
                 return names(reads(stmt)) - self.ring

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr
+from fuser.expr import Expr, Op, Var
 from fuser.kernel import ir as kir
 
 Body = tuple[kir.Stmt, ...]
@@ -126,6 +126,11 @@ def each_loop(body: Body, rule: Callable[[kir.ForLoop], kir.ForLoop]) -> Body:
     """Apply `rule` to loops, innermost first."""
     inner = (kir.inside(stmt, lambda some: each_loop(some, rule)) for stmt in body)
     return tuple(rule(stmt) if isinstance(stmt, kir.ForLoop) else stmt for stmt in inner)
+
+
+def at_least(stop: Expr, iterations: int) -> Expr:
+    """Return whether a loop has so many iterations."""
+    return stop >= iterations if isinstance(stop, Var | Op) else int(stop >= iterations)
 
 
 def wait_phase(
