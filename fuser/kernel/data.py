@@ -192,7 +192,7 @@ class QueueCopy:
             ordinary reads as of `TmaLoad`.
 
     Source: TVM, "src/tir/transforms/lower_async_dma.cc" (`dma_copy`, and `dma_wait` for a number of
-    copies in flight); Hexagon V73 Programmer's Reference Manual, "User DMA".
+    copies in flight), "src/runtime/hexagon/ring_buffer.h" (`InFlight` counts from the oldest on).
     """
 
     dst: Slot
