@@ -27,6 +27,7 @@ from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.exchange import exchange
 from fuser.passes.free_slots import free_slots, relay_slots
 from fuser.passes.overlay import overlay
+from fuser.passes.queues import await_queues
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
 from fuser.passes.stores import drain_stores
 from fuser.passes.sync import init_barriers, sync_threads
@@ -64,6 +65,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     overlay,
     observe_copies,
     group_copies,
+    await_queues,
     group_wgmma,
     flush_wgmma,
     free_slots,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fuser.codegen.expr import map_slot, spell
+from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
+from fuser.kernel.text import line
 
 
 def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
-    """Write a synchronising statement of a role of so many threads.
+    """Write a synchronising statement of a role of so many threads; ScheduleError if none does it.
 
     `pinned` are the register arrays that tensor cores may be reading or writing here.
     """
@@ -18,6 +20,11 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return f"threads::named_arrive({barrier}, {joined});"
         case kir.WarpSync():
             return "threads::warp_sync();"
+        case kir.AsyncCommit(kir.AsyncKind.QUEUE) | kir.AsyncAwait(kir.AsyncKind.QUEUE):
+            raise ScheduleError(
+                f"`{line(stmt)}`: no GPU has a queue of copies, so no code is printed for it; wait "
+                "for copies by TMA, BULK or CP_ASYNC, or only judge the kernel"
+            )
         case kir.AsyncCommit(kind):
             return f"{_GROUPS[kind]}::commit();"
         case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):

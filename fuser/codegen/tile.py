@@ -173,6 +173,11 @@ def tile_line(
             extents = ", ".join(spell(fold(Kind.SUB, limit[a], first[a])) for a in like.axes)
             ends = f"{map_slot(dst.maps, dst.index)}, &{like.name}, {like.tensor.name}{begin}"
             return f"tensor_map::replace({ends}, {extents});"
+        case kir.QueueCopy():
+            raise ScheduleError(
+                f"`{line(stmt)}`: no GPU has a queue of copies, so no code is printed for it; copy "
+                "by TMA, BULK or CP_ASYNC, or only judge the kernel"
+            )
         case kir.Copy() | kir.GridSum() | kir.GridShare():
             raise AssertionError("a finished kernel has no requests; validate says so")
         case kir.Wgmma() | kir.Mma():

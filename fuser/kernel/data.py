@@ -33,6 +33,7 @@ class Engine(Enum):
     TMA = "tma"
     BULK = "bulk"
     CP_ASYNC = "cp_async"
+    QUEUE = "queue"
 
     @property
     def of_threads(self) -> bool:
@@ -46,9 +47,9 @@ class Copy:
 
     Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
     elements each thread copies, `width` how many at a time.  By BULK the box is one run of memory
-    (`TmaLoad`).  A `shared` tile is the same for all
-    CTAs of the cluster, so that one of them may load it for all.  With `reduce` a slot is added to
-    what global memory holds.
+    (`TmaLoad`).  By QUEUE it is a load (`QueueCopy`).  A `shared` tile is the same for all CTAs of
+    the cluster, so that one of them may load it for all.  With `reduce` a slot is added to what
+    global memory holds.
     """
 
     dst: Slot | Box
@@ -172,6 +173,30 @@ class CpAsync:
     src: Box
     layout: Layout
     width: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCopy:
+    """Put a copy of a box of global memory into a slot at the end of the executing thread's queue.
+
+    The engine of DSPs: one queue for each thread that issues, whose length says what is done.  Its
+    boxes are those of a `TmaLoad` without `bulk`.  No GPU has it: kernels with it are derived and
+    judged, and not printed.
+    Blocks: never.
+    Orders: joins the queue of its thread, an entry of its own that needs no commit.  On finish
+            `dst` is written (async proxy; zeros where the box leaves the tensor).  Entries of one
+            queue finish in order, though one may begin before those in front of it have finished;
+            those of two queues finish in any order.
+    Needs:  one executing thread; nobody reads or writes the slot meanwhile, other entries of the
+            queue included; ordinary writes of it ordered before through `FenceAsyncProxy`, and
+            ordinary reads as of `TmaLoad`.
+
+    Source: TVM, "src/tir/transforms/lower_async_dma.cc" (`dma_copy`, and `dma_wait` for a number of
+    copies in flight), "src/runtime/hexagon/ring_buffer.h" (`InFlight` counts from the oldest on).
+    """
+
+    dst: Slot
+    src: Box
 
 
 @dataclass(frozen=True, slots=True)

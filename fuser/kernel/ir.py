@@ -220,6 +220,7 @@ Data = (
     | TmaReduce
     | TensorMapReplace
     | CpAsync
+    | QueueCopy
     | StAsync
     | Load
     | Gather

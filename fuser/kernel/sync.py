@@ -17,7 +17,7 @@ from fuser.kernel.memory import TensorMaps
 
 
 class AsyncKind(Enum):
-    """The three families of asynchronous groups, each with a commit and an await of its own."""
+    """The families of asynchronous copies and products that are awaited by counting, by its own."""
 
     BULK = "bulk"
     """TMA stores and reductions; groups belong to the issuing *thread*."""
@@ -25,6 +25,8 @@ class AsyncKind(Enum):
     """Ampere's cp.async; groups belong to the issuing *thread*."""
     WGMMA = "wgmma"
     """Tensor-core groups; issued by a warpgroup, awaited by each *warp*."""
+    QUEUE = "queue"
+    """Copies in order; a queue belongs to the issuing *thread*, each entry is a group by itself."""
 
 
 class Space(Enum):
@@ -216,6 +218,7 @@ class AsyncCommit:
 
     Blocks: never.
     Orders: nothing.  An empty group counts as a group.
+    Needs:  a kind that is committed: QUEUE is not.
     """
 
     kind: AsyncKind
@@ -225,9 +228,12 @@ class AsyncCommit:
 class AsyncAwait:
     """Wait for all but the latest `keep` committed groups of `kind` of *this* thread (or warp).
 
+    Of QUEUE: until at most `keep` entries of this thread's queue have not finished.
+
     Blocks: until they have finished; with `read_only` (BULK) until they have read their
             shared-memory sources, which says nothing of their writes.
-    Orders: the finished groups (or their reads) before what follows in *this* thread, nobody else.
+    Orders: the finished groups (or their reads) before what follows in *this* thread, nobody else;
+            no proxy fence is owed after it for what BULK and QUEUE have written or read.
     Needs:  the copies to have been issued and committed by the same thread.
     """
 

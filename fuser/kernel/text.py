@@ -150,6 +150,8 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.maps.name}[{dst.index}] = tensor_map_replace({name}[{spans}])"
         case kir.CpAsync(dst, src, _, width):
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
+        case kir.QueueCopy(dst, src):
+            return f"{place(dst)} <~ queue_copy({place(src)})"
         case kir.StAsync(dst, src, barrier, slot, width):
             return f"{place(dst)} <~ st_async({src.name}, width={width}) on {barrier.name}[{slot}]"
         case kir.Draw(dst, counter, atomic):
@@ -281,6 +283,7 @@ _SHORT: dict[type, str] = {
     kir.TmaStore: "{dst} <~ tma_store({src})",
     kir.TmaReduce: "{dst} <~ tma_reduce({src})",
     kir.CpAsync: "{dst} <~ cp_async({src})",
+    kir.QueueCopy: "{dst} <~ queue_copy({src})",
     kir.StAsync: "{dst} <~ st_async({src}) on {barrier}",
     kir.TensorMapReplace: "{own} = tensor_map_replace",
     kir.TensorMapAcquire: "tensor_map_acquire({own})",

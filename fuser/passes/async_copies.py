@@ -7,6 +7,7 @@ left to `free_slots`, joining to `sync`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -18,6 +19,7 @@ from fuser.passes.effects import by_engine, fills, names, reads, sharers, writes
 from fuser.passes.rings import (
     Body,
     Context,
+    at_least,
     by_one_thread,
     each_body,
     each_loop,
@@ -28,9 +30,18 @@ from fuser.passes.stores import destination
 
 
 def _grouped(body: Body) -> Iterator[tuple[bool, Body]]:
-    """Split a body into runs of neighbours that fill slots, and what lies between."""
-    for inside, run in groupby(body, key=lambda stmt: fills(stmt) is not None):
+    """Split a body into runs of neighbours that fill slots, and what lies between.
+
+    Those by a queue are runs of their own.
+    """
+    for (inside, _), run in groupby(
+        body, key=lambda stmt: (fills(stmt) is not None, _queued(stmt))
+    ):
         yield inside, tuple(run)
+
+
+def _queued(stmt: kir.Stmt) -> bool:
+    return isinstance(stmt, kir.Copy) and stmt.engine is kir.Engine.QUEUE
 
 
 # --- RAW of loads -------------------------------------------------------------------------------
@@ -43,9 +54,12 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     summed bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all,
     and the bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies,
     then an arrival of each thread that counts when its copies have landed; without roles there is
-    no barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
-    iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
-    `(i // slots) % 2`.
+    no barrier, and groups tell the end (`group_copies`).  By a queue one thread waits for the end,
+    too (`await_queues`).  In a role of its own it tells the others by an arrival; as many
+    iterations as there are other slots stay in flight, so that it has told of what a slot holds
+    when it asks for it again, and the last ones are told of behind the loop.  Readers wait before
+    their first read: iteration `i` fills its slot for the `i // slots`-th time, so its phase has
+    parity `(i // slots) % 2`.
 
     Source: PTX ISA, "mbarrier", phase completion; boxes count in full even out of bounds;
     "cp.async.mbarrier.arrive.noinc".
@@ -66,6 +80,8 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
             for stmt in run:
                 out.extend(_waits(stmt, full, waited, place.position))
                 out.append(stmt)
+                if isinstance(stmt, kir.ForLoop):
+                    out.extend(_told_behind(stmt, full, place))
         return tuple(out)
 
     body = each_body(kernel.body, rule, Context())
@@ -79,7 +95,7 @@ def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
     def rule(body: Body, place: Context) -> Body:
         for copies, run in _grouped(body):
             filled = frozenset(slot.buffer.name for stmt in run if (slot := fills(stmt)))
-            if copies and not _by_cp_async(run):
+            if copies and not _by_cp_async(run) and (place.role or not _queued(run[0])):
                 found.add((filled, 1))
             elif copies and place.role is not None:
                 found.add((filled, place.role.warps * kir.WARP))
@@ -96,6 +112,8 @@ def _by_cp_async(run: Body) -> bool:
 def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int) -> Body:
     if _by_cp_async(run):
         return _by_threads(run, full)
+    if _queued(run[0]):
+        return by_one_thread(_by_queue(run, full, place), place)
     loads: list[kir.Stmt] = []
     for_all: list[kir.Stmt] = []
     nbytes: Expr = 0
@@ -116,6 +134,54 @@ def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int)
         loads.append(kir.IfThenElse(eq(kir.RANK, 0), tuple(for_all)))
     expect = kir.MBarrierArriveExpectTx(barrier, slot, nbytes)
     return by_one_thread((expect, *loads), place)
+
+
+def _by_queue(run: Body, full: dict[str, kir.MBarrier], place: Context) -> Body:
+    """Return copies of a queue, and what tells a role of readers that earlier ones are over."""
+    copies: list[kir.Stmt] = []
+    told: Body = ()
+    for stmt in run:
+        match stmt:
+            case kir.Copy(kir.Slot(buffer, index) as dst, kir.Box() as src):
+                copies.append(kir.QueueCopy(dst, src))
+                if buffer.name in full:
+                    lag = _in_flight(place.loop)
+                    slot = (place.position + (buffer.slots - lag)) % buffer.slots if lag else index
+                    told = _told(full[buffer.name], slot, lag * len(run))
+                    if lag and place.loop is not None:
+                        told = (kir.IfThenElse(place.loop.index >= lag, told),)
+            case _:
+                raise AssertionError("a run holds copies into slots only")
+    return (*copies, *told)
+
+
+def _in_flight(loop: kir.ForLoop | None) -> int:
+    """Return of how many iterations a load role leaves the copies of its queue in flight."""
+    request = loop.circular if loop is not None else None
+    return request.stages - 1 if request is not None and request.specialized else 0
+
+
+def _told(barrier: kir.MBarrier, slot: Expr, keep: int) -> Body:
+    return kir.AsyncAwait(kir.AsyncKind.QUEUE, keep), kir.MBarrierArrive(barrier, slot)
+
+
+def _told_behind(loop: kir.ForLoop, full: dict[str, kir.MBarrier], place: Context) -> Body:
+    """Tell of the copies that the last iterations of a loop have left in flight, oldest first."""
+    if place.role is None or not _in_flight(loop):
+        return ()
+    request = loop.circular
+    assert request is not None, "only rings leave copies in flight"
+    assert request.position is not None, "a ring counts its iterations"
+    end: Expr = loop.stop if request.position == loop.index else request.position
+    own = (s for stmt in loop.body for s in (stmt.body if isinstance(stmt, kir.Elect) else (stmt,)))
+    many = Counter(full[s.dst.buffer.name] for s in own if isinstance(s, kir.QueueCopy))
+    out: list[kir.Stmt] = []
+    for back in range(_in_flight(loop), 0, -1):
+        for barrier, each in many.items():
+            slot = (end + (barrier.slots - back)) % barrier.slots
+            told = _told(barrier, slot, (back - 1) * each)
+            out.append(kir.IfThenElse(at_least(loop.stop, back), told))
+    return by_one_thread(tuple(out), place) if out else ()
 
 
 def _by_threads(run: Body, full: dict[str, kir.MBarrier]) -> Body:
@@ -203,7 +269,7 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
     every = tuple(kernel.walk())
     sent = frozenset[str]().union(*(names(reads(s)) for s in every if by_engine(s)))
     filled = frozenset[str]().union(
-        *(names(writes(s)) for s in every if isinstance(s, kir.TmaLoad))
+        *(names(writes(s)) for s in every if isinstance(s, kir.TmaLoad | kir.QueueCopy))
     )
 
     over = _refilled(kernel)
@@ -213,8 +279,8 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
         return bool(touched) and not by_engine(stmt)
 
     def signals(stmt: kir.Stmt) -> bool:
-        starts = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.Wgmma | kir.MBarrierArrive
-        return any(isinstance(inner, starts) for inner in kir.walk((stmt,)))
+        starts = kir.TmaLoad | kir.QueueCopy | kir.TmaStore | kir.TmaReduce | kir.Wgmma
+        return any(isinstance(inner, starts | kir.MBarrierArrive) for inner in kir.walk((stmt,)))
 
     def rule(body: Body, place: Context) -> Body:
         del place
@@ -241,7 +307,8 @@ def _refilled(kernel: kir.Kernel) -> frozenset[str]:
     for loop in kernel.walk():
         if isinstance(loop, kir.ForLoop):
             inner = tuple(kir.walk(loop.body))
-            filled = (names(writes(s)) for s in inner if isinstance(s, kir.TmaLoad))
+            loads = (s for s in inner if isinstance(s, kir.TmaLoad | kir.QueueCopy))
+            filled = map(names, map(writes, loads))
             there = (over[name] - {name} for name in frozenset[str]().union(*filled))
             touched = (names((*reads(s), *writes(s))) for s in inner)
             found |= frozenset[str]().union(*there) & frozenset[str]().union(*touched)

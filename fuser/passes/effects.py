@@ -31,6 +31,8 @@ def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return (slot,)
         case kir.Copy(kir.Slot() as slot) | kir.TmaLoad(slot) | kir.CpAsync(slot):
             return (slot,)
+        case kir.QueueCopy(slot):
+            return (slot,)
         case _:
             return ()
 
@@ -55,8 +57,8 @@ def touches(stmt: kir.Stmt) -> frozenset[str]:
 
 def by_engine(stmt: kir.Stmt) -> bool:
     """Tell whether an asynchronous engine moves the bytes, at some later time."""
-    engines = kir.Copy | kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.Wgmma
-    return isinstance(stmt, engines)
+    loads = kir.Copy | kir.TmaLoad | kir.CpAsync | kir.QueueCopy
+    return isinstance(stmt, loads | kir.TmaStore | kir.TmaReduce | kir.Wgmma)
 
 
 def fills(stmt: kir.Stmt) -> kir.Slot | None:

@@ -9,7 +9,16 @@ from typing import TypeGuard
 from fuser.expr import Expr, Op, Var
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, reads, writes
-from fuser.passes.rings import Body, Context, Ring, each_body, numbered, rings, wait_phase
+from fuser.passes.rings import (
+    Body,
+    Context,
+    Ring,
+    at_least,
+    each_body,
+    numbered,
+    rings,
+    wait_phase,
+)
 
 
 def free_slots(kernel: kir.Kernel) -> kir.Kernel:
@@ -87,7 +96,7 @@ class _Handing:
         match stmt:
             case kir.MBarrierArriveExpectTx(full, slot):
                 return [(ring, slot) for ring in self.rings if ring.full == full]
-            case kir.CpAsync(dst):
+            case kir.CpAsync(dst) | kir.QueueCopy(dst):
                 return [(ring, dst.index) for ring in self.of((dst,))]
             case _:
                 return []
@@ -138,12 +147,8 @@ def _rest(ring: Ring, loop: kir.ForLoop) -> list[kir.Stmt]:
     out: list[kir.Stmt] = []
     for back in range(_kept(loop.body), 0, -1):
         slot = (end + (ring.full.slots - back)) % ring.full.slots
-        out.append(kir.IfThenElse(_at_least(loop.stop, back), (_arrive(ring, slot),)))
+        out.append(kir.IfThenElse(at_least(loop.stop, back), (_arrive(ring, slot),)))
     return out
-
-
-def _at_least(stop: Expr, iterations: int) -> Expr:
-    return stop >= iterations if isinstance(stop, Var | Op) else int(stop >= iterations)
 
 
 def _roles(

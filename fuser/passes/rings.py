@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr
+from fuser.expr import Expr, Op, Var
 from fuser.kernel import ir as kir
 
 Body = tuple[kir.Stmt, ...]
@@ -47,6 +47,8 @@ def rings(kernel: kir.Kernel) -> list[Ring]:
     empty: dict[kir.MBarrier, kir.MBarrier] = {}
     spread: set[kir.MBarrier] = set()
     copied: set[str] = set()
+    queued: set[str] = set()
+    over: set[str] = set()
     waited: kir.MBarrier | None = None
     for stmt in kernel.walk():
         match stmt:
@@ -60,13 +62,22 @@ def rings(kernel: kir.Kernel) -> list[Ring]:
                     spread.add(full)
             case kir.CpAsync(dst):
                 copied.add(dst.buffer.name)
+            case kir.QueueCopy(dst):
+                queued.add(dst.buffer.name)
+            case kir.AsyncAwait(kir.AsyncKind.QUEUE):
+                over, queued = queued, set()
+            case kir.MBarrierArrive(full) if over:
+                buffers.setdefault(full, set()).update(over)
+                over = set()
+                if waited is not None:
+                    empty[full] = waited
             case kir.CpAsyncMBarrierArrive(full):
                 buffers.setdefault(full, set()).update(copied)
                 copied = set()
                 if waited is not None:
                     empty[full] = waited
             case _:
-                waited = None
+                waited, over = None, set()
     order = [barrier for barrier in kernel.barriers if barrier in buffers]
     return [
         Ring(n, full, empty.get(full), frozenset(buffers[full]), full in spread)
@@ -115,6 +126,11 @@ def each_loop(body: Body, rule: Callable[[kir.ForLoop], kir.ForLoop]) -> Body:
     """Apply `rule` to loops, innermost first."""
     inner = (kir.inside(stmt, lambda some: each_loop(some, rule)) for stmt in body)
     return tuple(rule(stmt) if isinstance(stmt, kir.ForLoop) else stmt for stmt in inner)
+
+
+def at_least(stop: Expr, iterations: int) -> Expr:
+    """Return whether a loop has so many iterations."""
+    return stop >= iterations if isinstance(stop, Var | Op) else int(stop >= iterations)
 
 
 def wait_phase(

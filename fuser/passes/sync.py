@@ -58,7 +58,8 @@ class Open:
 
     Names of barriers that one thread initialised (`fresh`); of buffers `written`, or `read`, by
     ordinary accesses of many threads, `awaited` by one that the engine has read them, or `copied`
-    by cp.async of many (joining changes nothing); of workspaces that many read or wrote (`shared`).
+    by cp.async of many, `queued` by one (joining changes nothing); of workspaces that many read or
+    wrote (`shared`).
     Of what was written, before they joined or since: the `bare`, behind which no proxy fence has
     stood yet, and the `fenced`.
     """
@@ -68,13 +69,14 @@ class Open:
     read: frozenset[str] = frozenset()
     awaited: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    queued: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     bare: frozenset[str] = frozenset()
     fenced: frozenset[str] = frozenset()
 
     def joined(self) -> Open:
         """Return what is still open after the threads have joined."""
-        return Open(copied=self.copied, bare=self.bare)
+        return Open(copied=self.copied, queued=self.queued, bare=self.bare)
 
     def __or__(self, other: Open) -> Open:
         every = (field.name for field in fields(Open))
@@ -92,6 +94,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
       after ordinary reads, or reads of wgmma, by many;
     - a read of a slot that cp.async of many threads filled, after each has awaited its own, unless
       each reads what it has copied itself, and nobody else does;
+    - a read of a slot that one thread filled by its queue, after it has awaited that;
     - the release of a turn, after ordinary reads and writes of workspaces by many threads.
 
     Waits for turns and syncs of CTAs join the threads themselves, by the barrier of their role.
@@ -211,6 +214,10 @@ class _Joiner:
             case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, keep):
                 left = state.copied if keep else frozenset[str]()
                 return replace(state, written=state.written | state.copied, copied=left)
+            case kir.QueueCopy():
+                return replace(state, queued=state.queued | names(writes(stmt)))
+            case kir.AsyncAwait(kir.AsyncKind.QUEUE):  # what of it is over depends on the branch
+                return replace(state, written=state.written | state.queued)
             case kir.MBarrierInit(barrier):
                 return replace(state, fresh=state.fresh | {barrier.name})
             case kir.AsyncAwait(kir.AsyncKind.BULK) if alone:

@@ -46,6 +46,7 @@ _GROUPS = {
     kir.AsyncKind.BULK: ("H40", "H41", "H42", "H45"),
     kir.AsyncKind.CP_ASYNC: ("H50", "H51"),
     kir.AsyncKind.WGMMA: ("H06", "H21", "H22"),
+    kir.AsyncKind.QUEUE: ("H50", "H51"),
 }
 
 
@@ -94,8 +95,8 @@ def traits(kernel: kir.Kernel) -> Traits:
                         teams[slot.buffer.name].add(who)
             case kir.MBarrierArrive(barrier):
                 freed[barrier].add(who)
-            case kir.TmaLoad(dst) | kir.CpAsync(dst):
-                (filled if isinstance(site.stmt, kir.TmaLoad) else copied).add(dst.buffer.name)
+            case kir.TmaLoad(dst) | kir.CpAsync(dst) | kir.QueueCopy(dst):
+                (copied if isinstance(site.stmt, kir.CpAsync) else filled).add(dst.buffer.name)
                 fillers[dst.buffer.name].add(who)
             case kir.TmaStore(_, src) | kir.TmaReduce(_, src):
                 sent.add(src.buffer.name)
@@ -140,7 +141,7 @@ def _more(stmt: kir.Stmt, mutant: Mutant, has: Traits) -> Iterator[str]:
             yield "H04"
         case kir.AsyncAwait(kind) | kir.AsyncCommit(kind):
             yield from _groups(kind, mutant, has)
-        case kir.CpAsync():
+        case kir.CpAsync() | kir.QueueCopy():
             if mutant.operator in ("predicate", "trip"):
                 yield "H55"
         case kir.WgmmaFence():
@@ -186,6 +187,9 @@ def _groups(kind: kir.AsyncKind, mutant: Mutant, has: Traits) -> Iterator[str]:
                 yield "H55"
             if has.fed_by_cp_async:
                 yield "H54"
+        case kir.AsyncKind.QUEUE:
+            if mutant.operator in ("move", "predicate", "trip"):
+                yield "H55"
         case kir.AsyncKind.BULK:
             if has.shared_region:
                 yield "H46"

@@ -192,6 +192,7 @@ def _weaker(stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt, str]]:
                 kir.AsyncKind.BULK: "H44",
                 kir.AsyncKind.CP_ASYNC: "H50",
                 kir.AsyncKind.WGMMA: "H06",
+                kir.AsyncKind.QUEUE: "H50",
             }[kind]
             yield "keep one more", replace(stmt, keep=keep + 1), row
             if kind is kir.AsyncKind.BULK and not read_only:
@@ -399,7 +400,8 @@ def _misread(site: Site) -> Iterator[tuple[str, kir.Stmt]]:
     """Take another tile, other columns, or begin a sum at another step."""
     stmt = site.stmt
     match stmt:
-        case kir.TmaLoad() | kir.CpAsync() if site.loops:  # tile k, where k + distance is meant
+        case kir.TmaLoad() | kir.CpAsync() | kir.QueueCopy() if site.loops:
+            # tile k, where k + distance is meant
             k = site.loops[-1].index
             origin = tuple(_without_distance(expr, k) for expr in stmt.src.origin)
             if origin != stmt.src.origin:

@@ -137,7 +137,7 @@ def _unread(plan: Plan) -> dict[tuple[str, str], str]:
     used: dict[int, int] = {}
     filled: dict[tuple[int, str], Access] = {}
     for step in (step for agent in plan.agents for step in agent.steps):
-        copies = isinstance(step.stmt, kir.TmaLoad | kir.CpAsync)
+        copies = isinstance(step.stmt, kir.TmaLoad | kir.CpAsync | kir.QueueCopy)
         for one in (one for one in step.accesses if one.shared):
             used[one.space] = used.get(one.space, 0) | (0 if one.write else one.mask)
             if copies and one.write and not one.barrier:

@@ -23,6 +23,7 @@ class Rule(Enum):
     AWAIT_BULK = "an await of bulk groups knows that they are done"
     AWAIT_BULK_READ = "an await of the reads of bulk groups knows that these are done"
     AWAIT_CP_ASYNC = "an await of cp.async groups knows that they are done"
+    AWAIT_QUEUE = "an await of a queue knows that all of its copies but the latest are done"
     AWAIT_WGMMA = "an await of wgmma groups knows, for its whole warp, that they are done"
     WARPGROUP = "an await of a wgmma waits until all warps of the warpgroup have issued it"
     PROXY_FENCE_SHARED = "a proxy fence covers what its thread knew of shared memory"

@@ -293,6 +293,8 @@ class _Unroller:
                 rule = Rule.AWAIT_CP_ASYNC
             case kir.AsyncKind.WGMMA:
                 rule = Rule.AWAIT_WGMMA
+            case kir.AsyncKind.QUEUE:
+                rule = Rule.AWAIT_QUEUE
         over, events = events, 0 if rule in self.plan.without else events
         if kind is kir.AsyncKind.WGMMA:
             self.collective()
@@ -449,6 +451,8 @@ class _Unroller:
                 self.step(Op.MAP, stmt, self.plan.event()).map = self.on_map(ref, limit)
             case kir.CpAsync():
                 self.cp_async(stmt)
+            case kir.QueueCopy():
+                self.queue_copy(stmt)
             case kir.StAsync():
                 self.st_async(stmt)
             case kir.Wgmma():
@@ -908,6 +912,25 @@ class _Unroller:
         step = self.step(Op.ACCESS, stmt, issue, tuple(accesses))
         if stmt.through is not None:
             step.map = self.through(stmt.through, stmt.dst, read)
+
+    def queue_copy(self, stmt: kir.QueueCopy) -> None:
+        """Append a copy that its thread knows of by how many it has issued since."""
+        self.alone()
+        self.boxed(stmt.dst, stmt.src)
+        issue, queue = self.plan.event(), self.groups[kir.AsyncKind.QUEUE]
+        write, read = self.access(stmt.dst, None), self.access(stmt.src, None)
+        assert write is not None, "a slot has bytes"
+        done = self.event(write, issue)
+        write.write = write.engine = True
+        accesses = [write]
+        if read is not None:
+            read.engine, read.bit, read.issue = True, done, issue
+            self.plan.global_bits |= done
+            accesses.append(read)
+        self.plan.leaving.append((write.space, done, f"{write.what} being filled by {self.where}"))
+        queue.open.append((done, done))
+        queue.commit()
+        self.step(Op.ACCESS, stmt, issue, tuple(accesses))
 
     def cp_async(self, stmt: kir.CpAsync) -> None:
         for place in (stmt.dst, stmt.src):

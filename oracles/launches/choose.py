@@ -357,7 +357,7 @@ class _Chooser:
     @cached_property
     def _multiples(self) -> dict[Expr, int]:
         """Return what has to be a multiple of what: last extents, and the distances of rows."""
-        moves = kir.TmaLoad | kir.TmaStore | kir.TmaReduce
+        moves = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.QueueCopy
         maps = [
             s for s in self.kernel.walk() if isinstance(s, moves) and not getattr(s, "bulk", False)
         ]

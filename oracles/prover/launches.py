@@ -50,8 +50,9 @@ def broken(kernel: kir.Kernel, values: Values) -> str:
 
 
 def copied(kernel: kir.Kernel) -> frozenset[str]:
-    """Return the names of the tensors that TMA moves."""
-    moves = (s for s in kernel.walk() if isinstance(s, kir.TmaLoad | kir.TmaStore | kir.TmaReduce))
+    """Return the names of the tensors that engines move by boxes."""
+    engines = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.QueueCopy
+    moves = (s for s in kernel.walk() if isinstance(s, engines))
     maps = (s for s in moves if not getattr(s, "bulk", False))
     return frozenset(box.tensor.name for s in maps if (box := sites.touches(s)) is not None)
 

@@ -186,7 +186,7 @@ AMONG_CTAS = kir.OnSemaphore
 
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Scan | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
-_COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.StAsync
+_COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.QueueCopy | kir.StAsync
 _DATA = _COPIES | kir.Load | kir.Gather | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
 
 
@@ -264,7 +264,9 @@ def adds(stmt: kir.Stmt) -> kir.Box | None:
 def reads(stmt: kir.Stmt) -> kir.Box | None:
     """Return the box of global memory that a statement only reads, if it does."""
     match stmt:
-        case kir.TmaLoad(_, box) | kir.Load(_, kir.Box() as box) | kir.CpAsync(_, box):
+        case kir.TmaLoad(_, box) | kir.CpAsync(_, box) | kir.QueueCopy(_, box):
+            return box
+        case kir.Load(_, kir.Box() as box):
             return box
         case _:
             return None
@@ -302,6 +304,8 @@ def slots(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return (part,) if isinstance(part, kir.Slot) else ()
         case kir.Store(part) | kir.TmaLoad(part) | kir.CpAsync(part) | kir.StAsync(part):
             return (part,) if isinstance(part, kir.Slot) else ()
+        case kir.QueueCopy(part):
+            return (part,)
         case _:
             return ()
 

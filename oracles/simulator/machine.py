@@ -100,6 +100,8 @@ def engine(stmt: kir.Stmt) -> str:
             return "tensor core"
         case kir.CpAsync() | kir.CpAsyncMBarrierArrive():
             return "cp.async"
+        case kir.QueueCopy():
+            return "queue"
         case kir.StAsync():
             return "st.async"
         case _:
@@ -194,9 +196,10 @@ class Agent:
     phase that the wait it stands at is meant for, `blocked` what it waits for, in words.  What its
     lanes did up to `joined` is ordered before what any of them does now.  `bulk` and `copies` are
     groups of tensor stores, and of cp.async; those of these that have not arrived on a barrier by
-    themselves are `issued`.  `fences` has what it knew at its last fence of each scope, `weak` what
-    it has observed at too narrow a scope; a fence of that scope makes up for it.  `generation` is
-    that of the cluster's barrier at which it has arrived and not yet waited.
+    themselves are `issued`.  Each copy of its `queue` is a group.  `fences` has what it knew at its
+    last fence of each scope, `weak` what it has observed at too narrow a scope; a fence of that
+    scope makes up for it.  `generation` is that of the cluster's barrier at which it has arrived
+    and not yet waited.
     """
 
     by: int
@@ -217,6 +220,7 @@ class Agent:
     registers: dict[str, Array] = field(default_factory=dict)
     bulk: Groups = field(default_factory=Groups)
     copies: Groups = field(default_factory=Groups)
+    queue: Groups = field(default_factory=Groups)
     issued: list[Flight] = field(default_factory=list)
     copied: dict[int, Flight] = field(default_factory=dict)
     fences: dict[kir.Scope, Clock] = field(default_factory=dict)
@@ -232,6 +236,8 @@ class Agent:
                 return self.copies
             case kir.AsyncKind.WGMMA:
                 return self.team.groups
+            case kir.AsyncKind.QUEUE:
+                return self.queue
 
     @property
     def now(self) -> int:
@@ -361,8 +367,8 @@ class Machine:
 
     `agents` are of all CTAs, those of one CTA next to each other, with clock columns 0, 1, ...;
     then come `away`, which count what each did to other CTAs of its cluster, those of barriers, and
-    those of copies in flight.  `warn` takes findings that do not end the run.  `followed`: copies
-    have arrived on barriers by themselves.  `remote` are arrivals on, and accesses of, the shared
+    those of copies in flight.  `warn` takes findings that do not end the run.  `followed`: some
+    copies wait for others.  `remote` are arrivals on, and accesses of, the shared
     memory of another CTA.  `followers` are called when clocks have grown, for who keeps clocks of
     its own.  `before` is the column of the launches before this one, whose end is at time 1, or -1
     where they have ended; `waited` is whether some thread has waited for them.

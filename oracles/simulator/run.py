@@ -210,6 +210,8 @@ class Run:
                 self._note(agent, event)
             case kir.CpAsync():
                 self.memory.cp_async(agent, event, stmt)
+            case kir.QueueCopy():
+                self.memory.queue_copy(agent, event, stmt)
             case kir.StAsync():
                 if self._multiplies:
                     self.cores.access(agent, stmt)
@@ -325,7 +327,11 @@ class Run:
         groups = agent.groups(kind)
         upto = READ_DONE if read_only else WRITE_DONE
         old = groups.older(keep, read_only=read_only)
-        if any(f.done < upto for f in old):
+        waits = any(f.done < upto for f in old)
+        if kind is kir.AsyncKind.QUEUE:
+            waits = sum(f.done < upto for f in groups.left) > keep
+            assert waits or all(f.done == upto for f in old), "a queue finishes in order"
+        if waits:
             self.machine.block(agent, f"{GROUPS} {old[0].name} and others")
             return False
         for flight in old:

@@ -192,7 +192,7 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             node.limit = tuple(map(compile_expr, limit))
         case kir.TensorMapAcquire(_, index):
             node.map = compile_expr(index)
-        case kir.Copy(dst, src) | kir.CpAsync(dst, src):
+        case kir.Copy(dst, src) | kir.CpAsync(dst, src) | kir.QueueCopy(dst, src):
             _references(node, dst, src)
         case kir.StAsync(dst, _, _, slot):
             node.slot = compile_expr(slot)

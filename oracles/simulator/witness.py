@@ -208,7 +208,7 @@ def _does(event: Event, *, writes: bool) -> str:
             return f"reading {left}{b.buffer.name}[{event.other}]"
         case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src):
             return f"reading {src.buffer.name}[{event.index}], writing {dst.tensor.name}"
-        case kir.TmaLoad(dst) | kir.CpAsync(dst):
+        case kir.TmaLoad(dst) | kir.CpAsync(dst) | kir.QueueCopy(dst):
             return f"{'writing' if writes else 'reading'} {dst.buffer.name}[{event.index}]"
         case _:
             return "at work"

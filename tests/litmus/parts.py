@@ -17,6 +17,7 @@ from oracles.verdict import Status
 
 k, m, n, p, q, s, t = (Var(name) for name in "kmnpqst")
 BULK, CP_ASYNC, WGMMA = kir.AsyncKind.BULK, kir.AsyncKind.CP_ASYNC, kir.AsyncKind.WGMMA
+QUEUE = kir.AsyncKind.QUEUE
 ROLE, PER_WARP = kir.Per.ROLE, kir.Per.WARP
 SHARED, GLOBAL, ALL = kir.Space.SHARED, kir.Space.GLOBAL, kir.Space.ALL
 CTA, CLUSTER, GPU = kir.Scope.CTA, kir.Scope.CLUSTER, kir.Scope.GPU

@@ -43,6 +43,7 @@ from litmus import (
     prologues,
     proxies,
     published,
+    queues,
     reductions,
     required,
     rules,
@@ -72,7 +73,7 @@ from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
-    bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
+    bulk, destinations, cp_async, queues, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,

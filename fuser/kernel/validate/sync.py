@@ -55,6 +55,8 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             if isinstance(parity, int) and parity not in (0, 1):
                 yield f" waits for parity {parity}; it is 0 or 1: take phase % 2"
             yield from _mbarrier_scope(scope)
+        case kir.AsyncCommit(kir.AsyncKind.QUEUE):
+            yield ": each entry of a queue is a group by itself; drop the commit"
         case kir.AsyncAwait(kind, keep, read_only):
             if keep < 0:
                 yield f" keeps {keep} groups; 0 waits for all"

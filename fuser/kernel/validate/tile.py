@@ -78,6 +78,8 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from known(place, src)
             yield from dealt(place, layout)
             yield from _cp_async(dst, src, layout, width)
+        case kir.QueueCopy(dst, src):
+            yield from _bulk(place, dst, src, None)
         case kir.StAsync(dst, src, barrier, slot):
             yield from mbarrier(barrier, slot, kernel)
             yield from _access(place, src, dst, stmt.width, whole=True)
@@ -130,9 +132,14 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                 yield f": a tile of {rank} axes has no axis {axis}; use 0..{rank - 1}"
             if dst.dtype not in (DType.I64, DType.I32):
                 yield f" gives i64 or i32, {dst.name} is {dst.dtype.name}; make it i64"
-        case kir.Copy(dst, src):
+        case kir.Copy(dst, src, engine):
             yield from known(place, dst)
             yield from known(place, src)
+            if engine is kir.Engine.QUEUE and (stmt.shared or not isinstance(dst, kir.Slot)):
+                yield (
+                    ": a queue fills slots of its own CTA only; store by TMA or BULK, load for "
+                    "other CTAs by TMA"
+                )
         case kir.GridSum(acc, workspace):
             yield from known(place, workspace)
             if stmt.staged is not None:

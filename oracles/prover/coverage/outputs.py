@@ -150,7 +150,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             for low, high in ((0, first), (first, start), (first + 1, bound)):
                 if not known.at_most(low, high, *inside, *site.guards):
                     return f"of its map, from {first} to {bound}, {low} may exceed {high}"
-        if isinstance(site.stmt, kir.TmaLoad) and not site.stmt.bulk:
+        if isinstance(site.stmt, kir.TmaLoad | kir.QueueCopy) and not runs.is_run(site.stmt):
             continue  # what lies before the tensor is 0, as is what lies behind it
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
@@ -231,7 +231,7 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.TmaLoad(bulk=True) | kir.TmaStore(bulk=True) as copy:
             once = [] if isinstance(copy, kir.TmaLoad) else [_issued_once(site)]
             return [*runs.claims(copy, site), *once]
-        case kir.TmaLoad(slot, box):
+        case kir.TmaLoad(slot, box) | kir.QueueCopy(slot, box):
             return _bulk(site.stmt, slot, box)
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
             return [*_bulk(site.stmt, slot, box), *_tensor_store(site, box.tensor)]
@@ -304,11 +304,12 @@ def _issued_once(site: Site) -> Claim:
 
 
 def _bulk(
-    stmt: kir.TmaLoad | kir.TmaStore | kir.TmaReduce, slot: kir.Slot, box: kir.Box
+    stmt: kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.QueueCopy, slot: kir.Slot, box: kir.Box
 ) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
-    nbytes, told = tensor.dtype.nbytes, stmt.through is not None
-    ends = () if stmt.through is None else (stmt.through.origin[-1], box.limit[-1])
+    through = None if isinstance(stmt, kir.QueueCopy) else stmt.through
+    nbytes, told = tensor.dtype.nbytes, through is not None
+    ends = () if through is None else (through.origin[-1], box.limit[-1])
     cut = [
         e
         for e in ends
@@ -585,7 +586,7 @@ def _unread(sites: tuple[Site, ...]) -> list[Finding]:
     used: list[kir.Slot] = []
     for site in sites:
         match site.stmt:
-            case kir.TmaLoad(dst) | kir.CpAsync(dst) | kir.StAsync(dst):
+            case kir.TmaLoad(dst) | kir.CpAsync(dst) | kir.StAsync(dst) | kir.QueueCopy(dst):
                 filled.append((site, dst))
             case kir.Store():
                 pass
@@ -629,7 +630,7 @@ class Reading:
         self.limit = [function(site.plain(e)) for e in box.limit]
         self.extents = [function(e) for e in box.tensor.extents]
         self.writes = writes(site.stmt) is not None
-        engines = kir.TmaLoad | kir.TmaStore | kir.TmaReduce
+        engines = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.QueueCopy
         self.clipped = isinstance(site.stmt, engines) and not runs.is_run(site.stmt)
 
     def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:

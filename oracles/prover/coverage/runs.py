@@ -325,7 +325,7 @@ def _read(site: Site) -> Iterator[tuple[kir.Slot, tuple[Expr, ...]]]:
             yield slot, tuple(least) if limit else whole
         case kir.TmaStore(box, slot, bulk=True):
             yield slot, sizes(box)
-        case kir.Store() | kir.TmaLoad() | kir.CpAsync() | kir.StAsync():
+        case kir.Store() | kir.TmaLoad() | kir.CpAsync() | kir.StAsync() | kir.QueueCopy():
             pass
         case _:
             for slot in slots(site.stmt):

@@ -340,9 +340,11 @@ def covered(
     """Return awaits of the threads that cover a group between two instances, and when they do.
 
     An await that keeps n groups covers it if n + 1 groups or more have been closed since; the first
-    of them is its own.  `read` is whether it suffices that its sources have been read.
+    of them is its own, which in a queue is closed at once.  `read` is whether it suffices that its
+    sources have been read.
     """
     commits, awaits = program.groups(kind)
+    own = kind is not kir.AsyncKind.QUEUE
     found = []
     for point in awaits:
         stmt = point.stmt
@@ -350,7 +352,7 @@ def covered(
         if stmt.read_only and not read:
             continue
         for await_, inside in asked.between(program, first, last, [point]):
-            closed = asked.counted(program, first, await_, commits, stmt.keep + 1)
+            closed = asked.counted(program, first, await_, commits, stmt.keep + own)
             holds = all_of(inside, closed)
             if holds == 1:
                 return [(await_, 1)]
@@ -468,6 +470,8 @@ def _matters(stmt: kir.Stmt | None) -> bool:
         case kir.FenceAsyncProxy(space):
             return space is not kir.Space.GLOBAL
         case kir.MBarrierWaitParity() | kir.CpAsyncMBarrierArrive() | kir.Assign():
+            return True
+        case kir.QueueCopy():
             return True
         case _:
             return isinstance(stmt, JOINS)

@@ -57,6 +57,7 @@ from oracles.prover.sites import Overlaps, every, fragments, operand, ordinary, 
 from oracles.prover.solver import Formula, all_of, any_of
 
 WGMMA, CP_ASYNC = kir.AsyncKind.WGMMA, kir.AsyncKind.CP_ASYNC
+QUEUE = kir.AsyncKind.QUEUE
 RELAYS = 1
 """Roles that may stand between the readers of a slot and who refills it, at most."""
 
@@ -338,7 +339,7 @@ class Rings(Order):
     def _joined(self, read: Read, fill: Fill, at: Expr) -> None:
         """Ask that a fill by threads is complete, and its threads join the readers."""
         program, filler, slots = read.program, fill.program, fill.slot.buffer.slots
-        copies = isinstance(fill.point.stmt, kir.CpAsync)
+        copies = isinstance(fill.point.stmt, kir.CpAsync | kir.QueueCopy)
         own = self._filled(fill) if copies or slots > 1 or self.counted else None
         if own is None and (copies or slots > 1):
             raise UndecidedError(f"{fill.point.where}: its slot is no position of a ring")
@@ -382,7 +383,9 @@ class Rings(Order):
         ends: list[tuple[Instance, Formula]] = [(one, 1)]
         if isinstance(fill.point.stmt, kir.CpAsync):
             ends = covered(self.asked, fill.program, one, stop, CP_ASYNC)
-        if not read.runs_on:
+        if isinstance(fill.point.stmt, kir.QueueCopy):
+            ends = covered(self.asked, fill.program, one, stop, QUEUE)
+        if not read.runs_on or isinstance(fill.point.stmt, kir.QueueCopy):  # of the async proxy
             return any_of(*(holds for _, holds in ends))
         known = list(late)
         return any_of(
@@ -684,7 +687,7 @@ def _fills(program: Program) -> Iterator[Fill]:
                             pass
                 else:
                     yield Fill(program, point, slot, None, 0, point)
-            case kir.Store(kir.Slot() as slot):
+            case kir.Store(kir.Slot() as slot) | kir.QueueCopy(slot):
                 yield Fill(program, point, slot, None, 0, point)
             case _:
                 pass

@@ -290,8 +290,10 @@ class Program:
     def groups(self, kind: kir.AsyncKind) -> tuple[list[Point], list[Point]]:
         """Return where groups of a kind are closed, and where they are awaited."""
         if kind not in self._groups:
+            queue = kind is kir.AsyncKind.QUEUE  # each copy is a group
             self._groups[kind] = (
-                [p for p in self.points if p.stmt == kir.AsyncCommit(kind)],
+                [p for p in self.points if p.stmt == kir.AsyncCommit(kind)
+                 or (queue and isinstance(p.stmt, kir.QueueCopy))],
                 [p for p in self.points if isinstance(p.stmt, kir.AsyncAwait)
                  and p.stmt.kind is kind],
             )  # fmt: skip

@@ -201,6 +201,7 @@ _WORDS = {
     kir.TmaStore: Words("the TMA store", *_BULK),
     kir.TmaReduce: Words("the TMA reduction", *_BULK),
     kir.CpAsync: Words("the cp.async", "cp.async engine", kir.AsyncKind.CP_ASYNC),
+    kir.QueueCopy: Words("the queued copy", "queue", kir.AsyncKind.QUEUE),
     kir.StAsync: Words("the st.async", "asynchronous store"),
     kir.Wgmma: Words("`wgmma`", "tensor core", kir.AsyncKind.WGMMA),
     kir.Load: Words("the load"),

@@ -383,6 +383,8 @@ def execute(step: Step) -> bool:
         case kir.TmaReduce(dst, src):
             step.alone(Rule.WAW, "is issued", " at once")
             _tma_store(step, dst, src)
+        case kir.QueueCopy(dst, src):
+            _queue_copy(step, dst, src)
         case kir.StAsync() as stmt:
             _st_async(step, stmt)
         case kir.MBarrierInit(barrier):
@@ -620,6 +622,17 @@ def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:
     through = getattr(step.site.stmt, "through", None)
     if through is not None and (went_by := _goes_by_map(step, through)) >= 0:
         step.a.starts(kir.AsyncKind.BULK, (went_by, -1))
+
+
+def _queue_copy(step: Step, dst: kir.Slot, src: kir.Box) -> None:
+    """Put a copy at the end of the queue of a thread, each of which is a group by itself."""
+    step.alone(Rule.WAW, "is issued", " at once")
+    ends: tuple[int, ...] = ()
+    if (there := _box(step, src.tensor)) is not None:
+        ends = (Access(step, there, writes=False, proxy=True, engine=True).judge(),)
+    end = _launched(step, dst, step.value("slot"), step.cta, writes=True)
+    step.a.starts(kir.AsyncKind.QUEUE, (*ends, end) if end >= 0 else ends)
+    step.a.commits(kir.AsyncKind.QUEUE)
 
 
 def _write_map(step: Step, ref: kir.MapSlot) -> None:

@@ -215,7 +215,7 @@ class Geometry:
         self.copied = {
             ref.tensor.name
             for stmt in kernel.walk()
-            if isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce)
+            if isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.QueueCopy)
             and not getattr(stmt, "bulk", False)
             for ref in (stmt.dst, stmt.src)
             if isinstance(ref, kir.Box)
@@ -229,7 +229,7 @@ class Geometry:
         self.read = {
             stmt.src.tensor.name
             for stmt in kernel.walk()
-            if isinstance(stmt, kir.Load | kir.TmaLoad | kir.CpAsync)
+            if isinstance(stmt, kir.Load | kir.TmaLoad | kir.CpAsync | kir.QueueCopy)
             and isinstance(stmt.src, kir.Box)
         }
         self._flat: dict[tuple[int, int, int, int], Index] = {}

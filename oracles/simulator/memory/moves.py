@@ -9,6 +9,7 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -370,7 +371,8 @@ class Memory:
         told = set[int]()
         for (stmt_id, cta, index), flight in self._loaded.items():
             stmt = flight.event.stmt
-            assert isinstance(stmt, kir.TmaLoad | kir.CpAsync | kir.StAsync), "these fill slots"
+            fills = kir.TmaLoad | kir.CpAsync | kir.StAsync | kir.QueueCopy
+            assert isinstance(stmt, fills), "these fill slots"
             used = self.shadow.used[self.whole(stmt.dst, index, cta)].any()
             if stmt_id not in told and not used:
                 told.add(stmt_id)
@@ -403,13 +405,38 @@ class Memory:
             self._clipped[cta, stmt.dst.buffer.name, event.index] = many
             if many:  # of an empty box nothing is copied
                 flight = self.machine.issue(agent, event, shared=private, cta=cta)
-                self._begin_load(flight, stmt, many)
+                if stmt.through is not None:
+                    self.maps.read(flight, stmt.through, view, WRITE_DONE)
+                self._begin_load(flight, stmt, many, partial(self._complete, flight, stmt, many))
 
-    def _begin_load(self, flight: Flight, stmt: kir.TmaLoad, many: int) -> None:
+    def _complete(self, flight: Flight, stmt: kir.TmaLoad, many: int) -> None:
+        barrier = self.phases.barrier(stmt.barrier, flight.event.slot, flight.cta)
+        self.phases.complete(flight, barrier, many * stmt.dst.buffer.dtype.nbytes)
+        self._log(flight, barrier.state)
+
+    def queue_copy(self, agent: Agent, event: Event, stmt: kir.QueueCopy) -> None:
+        """Start a copy at the end of a thread's queue: it does not finish before those in front."""
+        _one_thread(agent)
+        name, many, queue = stmt.src.tensor.name, prod(stmt.src.shape), agent.queue
+        check_copy(self.geometry.views[name], event, stmt.src, stmt.dst)
+        self._clipped[agent.cta, stmt.dst.buffer.name, event.index] = many
+        shared = name not in self.tensors.shadows
+        flight = self.machine.issue(agent, event, shared=shared)
+        flight.waits_for = queue.left[-1:]
+        self.machine.followed = True
+        queue.open.append(flight)
+        queue.commit()
+
+        def over() -> None:
+            self._log(flight, "finished")
+            self.machine.finish(flight, WRITE_DONE)
+
+        self._begin_load(flight, stmt, many, over)
+
+    def _begin_load(
+        self, flight: Flight, stmt: kir.TmaLoad | kir.QueueCopy, many: int, over: Callable[[], None]
+    ) -> None:
         event, box, cta = flight.event, stmt.src, flight.cta
-        view = self.geometry.views[box.tensor.name]
-        if stmt.through is not None:
-            self.maps.read(flight, stmt.through, view, WRITE_DONE)
         if self._clip(event, box)[0] is not None:
             self._alone(flight.issuer, box, writes=False)
         buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
@@ -430,9 +457,7 @@ class Memory:
         def second() -> None:
             half = held[0].size // 2
             place[slice(half, many) if at is None else at[half:]] = held[0][half:]
-            barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
-            self.phases.complete(flight, barrier, many * buffer.dtype.nbytes)
-            self._log(flight, barrier.state)
+            over()
 
         self._start(flight, first, second)
 

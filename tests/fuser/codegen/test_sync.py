@@ -5,12 +5,14 @@ import pytest
 from fuser.codegen import cuda
 from fuser.codegen.sync import sync_line
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
 from fuser.runtime.nvrtc import compile_cubin
 
 BAR = kir.MBarrier("b", 1, 2)
 TURNS = kir.Semaphore("turns", 4)
 MAPS = kir.TensorMaps("maps", kir.Tensor("X", DType.F32, (4, 32), (32, 1), 4), 2)
+GROUPS = [kind for kind in kir.AsyncKind if kind is not kir.AsyncKind.QUEUE]
 SYNCS: list[kir.Sync] = [
     kir.BlockSync(0, 64),
     kir.NamedArrive(1, 64),
@@ -25,8 +27,8 @@ SYNCS: list[kir.Sync] = [
     kir.MBarrierExpectTx(BAR, 0, 16),
     *(kir.MBarrierWaitParity(BAR, 0, 0, scope) for scope in kir.Scope),
     *(kir.MBarrierWaitParity(BAR, 0, 0, scope, retry=False) for scope in kir.Scope),
-    *(kir.AsyncCommit(kind) for kind in kir.AsyncKind),
-    *(kir.AsyncAwait(kind, 1) for kind in kir.AsyncKind),
+    *(kir.AsyncCommit(kind) for kind in GROUPS),
+    *(kir.AsyncAwait(kind, 1) for kind in GROUPS),
     kir.AsyncAwait(kir.AsyncKind.BULK, 0, read_only=True),
     kir.CpAsyncMBarrierArrive(BAR, 0, noinc=True),
     kir.CpAsyncMBarrierArrive(BAR, 0, noinc=False),
@@ -66,6 +68,12 @@ def test_no_two_syncs_look_alike() -> None:
     """A scope, a space or a flag that is lost on the way would pass every other test."""
     lines = [sync_line(stmt, ("acc",), 128) for stmt in SYNCS]
     assert len({*lines}) == len(SYNCS)
+
+
+def test_no_gpu_waits_for_a_queue() -> None:
+    """It would be a wait for something else; the message names what there is."""
+    with pytest.raises(ScheduleError, match="queue, keep=1.*no GPU has a queue of copies.*by TMA"):
+        sync_line(kir.AsyncAwait(kir.AsyncKind.QUEUE, 1), (), 128)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,14 @@ def test_a_slice_names_both_layouts() -> None:
     )
 
 
+def test_no_gpu_has_a_queue_of_copies() -> None:
+    """Kernels with one are judged, not printed; the message says what else copies."""
+    with pytest.raises(
+        ScheduleError, match="P.1. <~ queue_copy.X.*no GPU has a queue.*copy by TMA"
+    ):
+        cuda.source(of(kir.Elect(kir.Per.ROLE, (kir.QueueCopy(kir.Slot(PLAIN, 1), box()),))))
+
+
 def test_bools_cannot_be_added() -> None:
     """No instruction does; the message says what to use."""
     flags = kir.Tensor("F", DType.BOOL, (M, N), (N, 1), 1)

@@ -21,6 +21,7 @@ def test_reads_and_writes_of_every_data_statement() -> None:
         (kir.Copy(SLOT, BOX, kir.Engine.TMA), (), (SLOT,), True),
         (kir.Copy(BOX, SLOT, kir.Engine.TMA), (SLOT,), (), True),
         (kir.TmaLoad(SLOT, BOX, BAR, 0), (), (SLOT,), True),
+        (kir.QueueCopy(SLOT, BOX), (), (SLOT,), True),
         (kir.TmaStore(BOX, SLOT), (SLOT,), (), True),
         (kernels.add(), (), (), False),
     ]

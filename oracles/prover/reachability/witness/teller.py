@@ -542,7 +542,7 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
             return _unjoined(c, event, two.agent, f"before {_at(two)}")
     for event, stmt in awaits:
         if event.agent == one.agent:
-            if not any(
+            if kind is not kir.AsyncKind.QUEUE and not any(
                 isinstance(e.stmt, kir.AsyncCommit) and e.stmt.kind is kind
                 for e in c.log.events[one.number : event.number]
                 if e.agent == one.agent

@@ -367,6 +367,7 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
             load(),
             kir.TmaStore(Y_BOX, kir.Slot(SY, 0)),
             kir.TmaReduce(Y_BOX, kir.Slot(SY, 0)),
+            kir.QueueCopy(load().dst, X_BOX),
             kir.MBarrierInit(BAR),
             kir.MBarrierInvalidate(BAR),
             kir.BlockSerializeRelease(TURNS, 0, 1),
@@ -410,6 +411,14 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "read only": (
         "only bulk groups can be awaited until they have read; drop read_only for wgmma",
         alone(kir.AsyncAwait(WGMMA, 0, read_only=True)),
+    ),
+    "commit of a queue": (
+        r"async_commit.queue.`: each entry of a queue is a group by itself; drop the commit",
+        alone(kir.AsyncCommit(kir.AsyncKind.QUEUE)),
+    ),
+    "store by a queue": (
+        "a queue fills slots of its own CTA only; store by TMA or BULK",
+        kernel(kir.Copy(Y_BOX, kir.Slot(SY, 0), kir.Engine.QUEUE)),
     ),
     "setmaxnreg": (
         "sets 260 registers; use a multiple of 8 in 24..256",

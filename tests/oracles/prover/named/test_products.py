@@ -60,6 +60,9 @@ def test_a_fault_of_the_ring_is_not_proved(recipe: str, change: str) -> None:
         ("warpgroups_stage_each_others_columns", "default", "open"),
         ("one_arrival_per_warpgroup_is_an_error_under_strict", "strict", "open"),
         ("one_arrival_per_warpgroup_is_an_error_under_strict", "default", "proved"),
+        ("product_of_what_a_queue_copies", "strict", "proved"),
+        ("product_of_a_copy_in_flight", "strict", "open"),
+        ("operand_queued_again_while_it_is_multiplied", "strict", "open"),
     ],
 )
 def test_litmus_of_operands(name: str, policy: str, expected: str) -> None:

@@ -161,6 +161,17 @@ def test_a_wait_that_keeps_too_many_groups_is_the_hint() -> None:
     assert found.nearest.endswith("keeps 2 in flight")
 
 
+def test_an_await_of_a_queue_misses_no_commit() -> None:
+    """Each entry is a group by itself."""
+    early, never = (
+        by_name(name).kernel for name in ("one_entry_too_many_in_flight", "queue_never_awaited")
+    )
+    assert isinstance(early, kir.Kernel)
+    assert isinstance(never, kir.Kernel)
+    assert witnessed(early).nearest == "line 13: async_await(queue, keep=2) keeps 2 in flight"
+    assert "missing is async_await(queue)" in witnessed(never).nearest
+
+
 def test_a_deadlock_says_who_waits_for_what() -> None:
     """One sentence, and a row for each who is stuck."""
     found = witnessed(NEVER_FREED)
