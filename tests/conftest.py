@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from fuser.runtime.executable import device_present
 
+gc.disable()  # what is imported and collected is no garbage; enabled again when all is there
+
 GOLDEN = Path(__file__).parent / "golden"
 
 settings.register_profile("dev", deadline=None)
@@ -35,9 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Let garbage be looked for seldom, and never in modules and tests, which all stay."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @dataclass(frozen=True)
