@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import settings
 
 from fuser.runtime.executable import device_present
+
+gc.disable()  # what is imported and collected is no garbage; enabled again when all is there
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -30,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage be looked for seldom, and never in modules and tests, which all stay."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oracles.ptx.judge import judge
+from oracles.ptx.judge import run
 from oracles.ptx.launch import Buffer, Launch, Pointer, Scalar, TensorMap
+from oracles.ptx.machine import WORK
 from oracles.verdict import Verdict
 
 OUT, IN = 1 << 14, 1 << 14
@@ -83,6 +84,7 @@ def done(
     seed: int = 0,
     resident: int = 0,
     dependent: bool = False,
+    work: int = WORK,
 ) -> Done:
     """Run the body of a kernel; more arguments are parameters `m0`, ... and `s0`, ...."""
     params = "".join(f", .param .align 64 .b8 m{i}[128]" for i in range(len(maps)))
@@ -102,7 +104,8 @@ def done(
         resident=resident,
         dependent=dependent,
     )
-    return Done(judge(kernel(body, params=params, tuning=tuning), launch, seed=seed), out.data)
+    text = kernel(body, params=params, tuning=tuning)
+    return Done(run(text, launch, seed=seed, work=work).verdict, out.data)
 
 
 def named(value: object) -> str:

@@ -372,7 +372,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return ()
 
 
-_STRUCTURED = ForLoop, Loop, Role, Elect, LastArriving, IfThenElse
+_STRUCTURED = frozenset({ForLoop, Loop, Role, Elect, LastArriving, IfThenElse})
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
@@ -381,7 +381,7 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     while left:
         stmt = left.pop()
         yield stmt
-        if isinstance(stmt, _STRUCTURED):
+        if type(stmt) in _STRUCTURED:
             for inner in reversed(bodies(stmt)):
                 left += reversed(inner)
 
@@ -414,6 +414,8 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 
 def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """Return a statement with each of its bodies replaced by what `change` makes of it."""
+    if type(stmt) not in _STRUCTURED:
+        return stmt
     match stmt:
         case ForLoop() | Loop() | Role() | Elect() | LastArriving():
             return replace(stmt, body=change(stmt.body))
@@ -430,6 +432,6 @@ def rewrite(body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]) -
         new = rule(stmt)
         if new is None:
             made = inside(stmt, lambda inner: rewrite(inner, rule))
-            new = [stmt if made == stmt else made]
+            new = [stmt if made is stmt or made == stmt else made]
         out.extend(new)
     return tuple(out)

@@ -130,6 +130,9 @@ class Buffer:
 class Deal(Enum):
     """How the elements of a tile are dealt out to threads; see `Layout`."""
 
+    __hash__ = object.__hash__
+    """Of the member, as `==` is: much faster than of its name."""
+
     ROUND = "round"
     STRIPS = "strips"
     EACH_WARP = "each_warp"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import composed
+import judged
 import pytest
 import torch
 from composed import COMPOSED
 
 from fuser.runtime.executable import Executable
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case
 from fuzz.cases.strategies import PRODUCTS
 from oracles.differential import compare
@@ -25,7 +25,7 @@ def test_kernels_compute_what_the_fusion_says(name: str) -> None:
     fusion = composed.fusion(name, composed.given(name, (9, 37), COMPOSED[name].takes[0]))
     for m, n in ((9, 37), (2, 520)):
         case = Case(fusion, PRODUCTS, {"m": m, "n": n}, "reals", 1)
-        records = judge(case, ("simulator", "differential"))
+        records = judged.records(case, ("simulator", "differential"))
         assert {record.status for record in records} == {"pass"}, records
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import judged
 import pytest
 import torch
 from fusions import DIRECT, row_major
@@ -20,7 +21,6 @@ from fuser.runtime.executable import Executable
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, from_text, to_text
 from oracles.assembler import judge_log
 from oracles.differential import compare
@@ -91,7 +91,7 @@ def test_integers_are_exact_in_every_layout(kind: str, layout: str) -> None:
     schedules = [name for other, name in CASES if other == kind]
     name = schedules[(LAYOUTS.index(layout) + NEW.index(kind)) % len(schedules)]
     case = Case(fusion, SCHEDULES[name], extents(fusion, (72, 104, 40)), "integers", 1)
-    records = judge(case, ["simulator", "differential"])
+    records = judged.records(case, ["simulator", "differential"])
     assert {record.oracle for record in records} >= {"simulator", "differential"}
     assert [r for r in records if r.status != "pass"] == []
 
@@ -247,7 +247,7 @@ def test_8_bit_elements_are_cast_and_copied() -> None:
     fd.add_output(fd.ops.cast(fd.ops.mul(fd.ops.cast(x, "f32"), 0.5), "i8"))
     fd.add_output(fd.ops.set(e))
     fusion = fd.fusion()
-    records = judge(Case(fusion, DIRECT, extents(fusion, (8, 48, 8, 48)), "integers", 3))
+    records = judged.records(Case(fusion, DIRECT, extents(fusion, (8, 48, 8, 48)), "integers", 3))
     assert [(r.oracle, r.reason) for r in records if r.status != "pass"] == []
     assert {"differential", "assembler"} <= {r.oracle for r in records}
 

@@ -409,9 +409,9 @@ LITMUS: tuple[Litmus, ...] = (
             "H80",
             passed_round(ctas),
             "The turn comes back to the first when all had theirs.",
-            launches=of(1, 2, 3, grid=ctas),
+            launches=of(*range(1, rounds + 1), grid=ctas),
         )
-        for ctas in (2, 3)
+        for ctas, rounds in ((2, 3), (3, 2))
     ),
     broken(
         "turns_of_2_ctas_and_read_before_it",

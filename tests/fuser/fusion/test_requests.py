@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+import judged
 import pytest
 import torch
 
@@ -17,7 +18,7 @@ from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
-from fuzz.campaign.judge import CPU_ORACLES, judge
+from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.cases.case import Case, Kind
 
 Shape = tuple[int, ...]
@@ -272,7 +273,7 @@ def test_statistics_of_a_product_are_no_parts_of_its_tiles() -> None:
 def test_all_judges_pass_what_is_asked(name: str, extents: dict[str, int], kind: Kind) -> None:
     """Kernels by the heuristic, as the params are of another kind."""
     case = Case(ASKED[name](), OTHER_KIND, extents, kind, 1)
-    records = judge(case)
+    records = judged.records(case)
     assert any("splits=2" in r.reason or "splits=3" in r.reason for r in records)
     beyond = ("ptx", "unknown")  # 300 rows are more than the judge of PTX keeps apart
     assert not [r for r in records if r.status != "pass" and (r.oracle, r.status) != beyond]
@@ -283,7 +284,8 @@ def test_all_judges_pass_a_product_that_is_asked_for(method: str) -> None:
     """Its tiles are those of the heuristic, its K ends inside a step."""
     fusion = linear(asked=True, method=method)
     case = Case(fusion, ANY, {"i0": 40, "i1": 200, "i2": 24}, "integers", 0)
-    records = judge(case, set(CPU_ORACLES) - {"schedules"})  # what is asked for has no other
+    asked = set(CPU_ORACLES) - {"schedules"}  # what is asked for has no other
+    records = judged.records(case, asked)
     assert not [r for r in records if r.status != "pass"]
     assert any("splits=" in r.reason for r in records)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import judged
 import pytest
 
 from fuser.errors import ScheduleError
@@ -11,7 +12,6 @@ from fuser.kernel import ir as kir
 from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.schedule.params import PointwiseParams
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 GROUPS = PointwiseParams((1, 256), 8, 1, 2, "cp_async", "direct", 3, 2)
@@ -53,14 +53,14 @@ def test_values_and_syncs(
 ) -> None:
     """Tails of rows, several tiles a CTA, and none."""
     extents = {"R": sizes[0], "C": sizes[1]}
-    records = judge(Case(rows(reduced=reduced), params, extents, "integers", seed=1))
+    records = judged.records(Case(rows(reduced=reduced), params, extents, "integers", seed=1))
     assert {record.status for record in records} == {"pass"}
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32", "f64"])
 def test_tiles_are_transposed(dtype: str) -> None:
     """Copied in the order of memory, read in another: threads join in between."""
-    records = judge(Case(sums(dtype), TURNS, {"i0": 48, "i1": 80}, "integers", seed=1))
+    records = judged.records(Case(sums(dtype), TURNS, {"i0": 48, "i1": 80}, "integers", seed=1))
     assert {record.status for record in records} == {"pass"}
 
 

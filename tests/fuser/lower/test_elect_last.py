@@ -136,7 +136,8 @@ def test_all_judges_pass_products(name: str, share: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("name", "dims", "op"), covering(2, SUMS, DIMS, ["sum", "max", "mean"]))
 def test_all_judges_pass_reductions(name: str, dims: str, op: str) -> None:
     """Along rows, columns and both, by more CTAs than there may be steps."""
-    case = Case(reduced(op, DIMS[dims]), SUMS[name], {"m": 9, "n": 520}, "integers", 0)
+    columns = 520 if SUMS[name].warps == 8 else 264
+    case = Case(reduced(op, DIMS[dims]), SUMS[name], {"m": 9, "n": columns}, "integers", 0)
     assert not complaints(case)
 
 

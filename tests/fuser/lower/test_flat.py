@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import judged
 import pytest
 
 from fuser.errors import ScheduleError
@@ -13,7 +14,6 @@ from fuser.pipeline import build
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
 from fuser.schedule.params import PointwiseParams
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 DIRECT = PointwiseParams((1, 256), 8, 1, None, "direct", "direct", flat=True)
@@ -57,7 +57,7 @@ MIDDLE = fusion(_middle, ("R", "K", "C"), ("R", "C"), dtype="f32")
 def test_values_and_syncs(params: PointwiseParams, subject: Fusion, sizes: tuple[int, int]) -> None:
     """Odd rows, even ones, rows shorter than a vector, and none."""
     extents = {"R": sizes[0], "C": sizes[1]} | ({"K": 3} if subject is MIDDLE else {})
-    records = judge(Case(subject, params, extents, "integers", seed=1))
+    records = judged.records(Case(subject, params, extents, "integers", seed=1))
     assert {record.status for record in records} == {"pass"}
     assert "differential" in {record.oracle for record in records}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import judged
 import pytest
 from judged import complaints
 from sample import covering
@@ -15,7 +16,6 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, compiled, specs, symbols
 from fuzz.kernels.matmul import launch
 from oracles.prover.prove import prove
@@ -85,7 +85,7 @@ def test_one_kernel_computes_and_multiplies(name: str, schedule: str) -> None:
     """Every judge agrees, at a tail of K too, where 1 / x would be infinite."""
     of = case(DEFINES[name], PARAMS[schedule])
     assert len(compiled(of).launches) == 1
-    records = judge(of)
+    records = judged.records(of)
     assert {"prover", "simulator", "differential", "assembler"} <= {r.oracle for r in records}
     assert not [r for r in records if r.status != "pass"]
 

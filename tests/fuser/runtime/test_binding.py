@@ -149,7 +149,7 @@ def test_every_kernel_has_a_class_of_its_own() -> None:
     assert (first.elements("T1"), second.elements("T1")) == (8, 16)
 
 
-@settings(max_examples=often(150, 60))
+@settings(max_examples=often(150, 32))
 @given(cases())
 def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
     """`Tensor.aligned` and the strides of copied tensors, for every kernel of every case."""

@@ -1,5 +1,6 @@
 """From params to the axes of a kernel, and the default heuristic."""
 
+import judged
 import pytest
 from fusions import DIRECT, bias_relu, row_major
 
@@ -10,7 +11,6 @@ from fuser.runtime.classify import classify
 from fuser.schedule.domain import Domain, domains
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import default_direct, default_params, tiling
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 
@@ -123,5 +123,6 @@ def test_defaults_are_right_at_other_sizes_too(
     """The schedule of one call is proved, and run, with tails of another one."""
     asked = Case(fusion, DIRECT, dict(zip("RC", large, strict=True)), "integers", seed=0)
     (params,) = classify(fusion, None, specs(asked)).schedules
-    records = judge(Case(fusion, params, dict(zip("RC", small, strict=True)), "integers", seed=1))
+    called = Case(fusion, params, dict(zip("RC", small, strict=True)), "integers", seed=1)
+    records = judged.records(called)
     assert {record.status for record in records} == {"pass"}

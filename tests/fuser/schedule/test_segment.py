@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import blocks
 import graphs
+import judged
 import pytest
 import torch
 from hypothesis import Phase, given, seed, settings
@@ -21,7 +22,6 @@ from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.segment import segments
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.strategies import default_cases, product_cases
 from oracles.differential import compare
@@ -118,7 +118,7 @@ def test_operands_lie_as_the_copy_engine_reads_them(name: str) -> None:
     made = program(name)
     assert made.intermediates or name in ("some sums shared", "on both sides")
     bind(made, specs(CASES[name]), sms=1)
-    records = judge(CASES[name], ("differential",))
+    records = judged.records(CASES[name], ("differential",))
     assert [(r.oracle, r.status, r.reason) for r in records if r.status != "pass"] == []
     assert any(r.oracle == "differential" for r in records)
 
@@ -138,7 +138,7 @@ def test_a_computed_operand_is_stored_as_the_schedule_reads_it() -> None:
     fd.add_output(fd.ops.matmul(x, fd.ops.neg(w)))
     params = AmpereParams((32, 16, 16), 2, "groups", 2, 1, persistent=False, columns=16)
     drawn = Case(fd.fusion(), params, {"m": 8, "k": 8, "n": 16}, "integers", 0)
-    records = judge(drawn, ("differential",))
+    records = judged.records(drawn, ("differential",))
     assert {r.status for r in records} == {"pass"}
     assert any(r.oracle == "differential" for r in records)
 
@@ -185,5 +185,5 @@ def test_what_is_read_is_stored_before() -> None:
     fd.add_output(fd.ops.softmax(x, [1]))
     fd.add_output(fd.ops.sum(flat, [0], dtype="f32"))
     fd.add_output(fd.ops.mul(z, fd.ops.max(y, [0], keepdim=True)))
-    records = judge(Case(fd.fusion(), blocks.PARAMS, {}, "reals", 0), ("differential",))
+    records = judged.records(Case(fd.fusion(), blocks.PARAMS, {}, "reals", 0), ("differential",))
     assert {record.status for record in records} == {"pass"}, records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
+import judged
 import pytest
 from fusions import row_major
 
@@ -16,7 +17,6 @@ from fuser.runtime.classify import classify
 from fuser.schedule.domain import Domain, domains
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import default_transposing, tiling
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 PLAIN = PointwiseParams((16, 32), 4, 4, None, "direct", "direct", transpose=True)
@@ -166,5 +166,6 @@ def test_defaults_are_right_at_other_sizes_too(
     names = [str(axis.extent) for axis in fusion.outputs[0].logical]
     asked = Case(fusion, PLAIN, dict(zip(names, large, strict=True)), "integers", seed=0)
     (params,) = classify(fusion, None, specs(asked)).schedules
-    records = judge(Case(fusion, params, dict(zip(names, small, strict=True)), "integers", seed=1))
+    called = Case(fusion, params, dict(zip(names, small, strict=True)), "integers", seed=1)
+    records = judged.records(called)
     assert {record.status for record in records} == {"pass"}

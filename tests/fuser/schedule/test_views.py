@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import judged
 import moved
 import pytest
 import torch
@@ -18,7 +19,6 @@ from fuser.runtime.executable import Executable
 from fuser.schedule.segment import intermediates, segments
 from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import Join, Layout, Lie, Narrow, Split, Step
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, Kind
 from fuzz.cases.strategies import PRODUCTS
 from oracles.differential import compare
@@ -52,7 +52,7 @@ def test_kernels_read_and_write_where_views_say(name: str) -> None:
     kind: Kind = "reals" if name == "group_norm" else "integers"
     for rows in (5, 0, 33):
         case = Case(fusion, PRODUCTS, {"m": rows}, kind, 1)
-        records = judge(case, ("simulator", "differential"))
+        records = judged.records(case, ("simulator", "differential"))
         assert {record.status for record in records} <= {"pass", "unknown"}, records
 
 
@@ -131,7 +131,7 @@ def test_a_tensor_that_is_too_short_is_refused() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor(["m", 8], "f32")
     fd.add_output(fd.ops.slice(x, 0, 2, 6))
-    records = judge(Case(fd.fusion(), PRODUCTS, {"m": 5}, "integers", 1), ("simulator",))
+    records = judged.records(Case(fd.fusion(), PRODUCTS, {"m": 5}, "integers", 1), ("simulator",))
     assert [record.status for record in records] == ["invalid"]
     assert "axis 0 has 5 elements, slice takes those up to 6; pass a longer" in records[0].reason
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from records import record
 
 from fuser import pipeline
 from fuser.kernel import ir as kir
+from fuzz.campaign import judge
 from fuzz.campaign.child import Child
 from fuzz.campaign.driver import (
     Engine,
@@ -66,7 +68,7 @@ def test_every_family_is_judged_before_anything_is_drawn() -> None:
     """Whatever the seed: no family is left to chance, nor to the mutants' share of the time."""
     job = replace(JOB, plan=replace(PLAN, seconds=0.0, oracles=CPU_ORACLES), bases=FAMILIES)
     heard: list[Message] = []
-    Engine(job, heard.append, judge_text, None).run()
+    Engine(job, heard.append, partial(judge.judge_text, seconds=0.0), None).run()
     assert isinstance(heard[0], Ready)
     assert isinstance(heard[-1], Round)
     rows = judged(heard)

@@ -135,7 +135,7 @@ def test_a_failure_of_a_chain_keeps_two_products_only() -> None:
         product_fusions(),
         lambda f: any(tv.op == "mma" for p in products(f) for tv in sources(p)),
         settings=QUIET,
-        random=Random(1),
+        random=Random(3),
     )
     left = Counter(tv.op for tv in least.tensors if tv.op != "cast")
     assert left == {"input": 3, "mma": 2}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import judged
 import pytest
 
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.schedule.params import PointwiseParams
-from fuzz.campaign.judge import CPU_ORACLES, judge
+from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.cases.case import Case, compiled, symbols
 
 PARAMS = {
@@ -44,7 +45,7 @@ def test_every_judge_passes_transposed_tiles(name: str, shape: tuple[int, int, i
         pytest.skip("TMA wants rows of multiples of 16 bytes")
     fusion = turned("bf16", "f32", "bf16")
     extents = dict(zip(symbols(fusion), shape, strict=True))
-    records = judge(Case(fusion, params, extents, "integers", 3))
+    records = judged.records(Case(fusion, params, extents, "integers", 3))
     assert {r.oracle for r in records} == {"build", *CPU_ORACLES}
     assert {(r.status, r.kind) for r in records} == {("pass", "")}
 

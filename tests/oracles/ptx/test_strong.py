@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ptx_kernels import Done, done, named
 
+from oracles.ptx.machine import WORK
 from oracles.verdict import Status
 
 MESSAGE = """
@@ -90,7 +91,8 @@ def test_a_spin_that_nobody_ends_is_a_deadlock_not_a_hang() -> None:
 
 def test_a_loop_without_end_is_unknown() -> None:
     """The judge gives up, and says so."""
-    found = done("SPIN: add.u32 %r7, %r7, 1; setp.ne.u32 %p1, %r7, 0; @%p1 bra SPIN;")
+    spin = "SPIN: add.u32 %r7, %r7, 1; setp.ne.u32 %p1, %r7, 0; @%p1 bra SPIN;"
+    found = done(spin, work=WORK // 100)
     assert found.verdict.status is Status.UNKNOWN
     assert "too long: 32 of 32 threads go on" in found.verdict.reason
 
