@@ -208,7 +208,9 @@ def layout(stmt: kir.Stmt, dealt: kir.Layout) -> str:
 
 def _stored(stmt: kir.Stmt, dealt: kir.Layout) -> str:
     """Write the type of a layout with which the first thread that holds an element has it."""
-    return layout(stmt, dealt) if dealt.alike == 1 else f"tile::First<{layout(stmt, dealt)}>"
+    one_row = dealt.deal is kir.Deal.ROWS and prod(dealt.shape[:-1]) == 1
+    several = dealt.alike > 1 or (one_row and dealt.threads > dealt.across)
+    return f"tile::First<{layout(stmt, dealt)}>" if several else layout(stmt, dealt)
 
 
 def _vector(dealt: kir.Layout) -> str:

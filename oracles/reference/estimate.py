@@ -205,12 +205,15 @@ def convert(arg: Estimate, dtype: DType) -> Estimate:
         return Estimate(dtype, value, undecided=arg.undecided | outside | torn)
     held = DType.F64 if dtype is DType.F64 else DType.F32
     if not arg.dtype.is_float:
-        value = arg.value.to(TORCH[held]).to(torch.float64)
-        arg = Estimate(held, value, undecided=arg.undecided)
+        first = held if dtype is held else DType.F64
+        value = arg.value.to(TORCH[first]).to(torch.float64)
+        lost = (first is not held) & (value.to(torch.int64) != arg.value)
+        slack = torch.where(lost, value.abs() * EPS[DType.F32], ZERO)
+        arg = Estimate(first, value, slack, arg.undecided)
     if dtype is held and (arg.dtype is held or held is DType.F64):
         return replace(arg, dtype=held)
     if dtype is not held and arg.dtype is DType.F64:
-        # Straight from f64 or by way of f32, which can round a tie twice: both are right.
+        # Straight from 64 bits or by way of f32, which can round a tie twice: both are right.
         twice = nearest(arg.value, DType.F32) != arg.value
         slack = torch.where(twice & arg.value.isfinite(), arg.value.abs() * EPS[DType.F32], ZERO)
         arg = replace(arg, error=arg.error + slack)

@@ -1,12 +1,19 @@
 """NVRTC without a GPU: errors carry the log, the cache survives torn files."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from fuser.errors import CompileError
+from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ir import Fusion
 from fuser.runtime import nvrtc
+from fuser.runtime.executable import Executable
+from fuser.schedule.params import PointwiseParams
+from fuzz.cases.case import Case, compiled
 
 SOURCE = 'extern "C" __global__ void k(int* x) { x[threadIdx.x] = 1; }'
 
@@ -88,3 +95,37 @@ def test_the_assembler_leaves_the_ptx_that_it_read(monkeypatch: pytest.MonkeyPat
     nvrtc.compile_cubin(SOURCE)
     monkeypatch.setattr(nvrtc, "_compile", lambda *_: pytest.fail("compiled again"))
     assert nvrtc.compile_ptx(SOURCE) == alone
+
+
+NEVER_NEGATIVE = ("exp2", "abs")
+"""Whose results the assembler takes to be above any negative number, also where they are NaN."""
+
+
+def above(op: str) -> Fusion:
+    """Whether what is never negative is above a negative number, asked in four ways."""
+    fd = FusionDefinition()
+    values = getattr(fd.ops, op)(fd.define_tensor(["n"], "f32"))
+    for made in (fd.ops.ge(values, -1.5), fd.ops.gt(values, -1.0)):
+        fd.add_output(made)
+    for made in (fd.ops.le(-1.5, values), fd.ops.lt(-1.0, values)):
+        fd.add_output(made)
+    return fd.fusion()
+
+
+@pytest.mark.parametrize("op", NEVER_NEGATIVE)
+def test_comparisons_leave_the_assembler_nothing_to_guess(op: str) -> None:
+    """Of NaN it guesses wrong; asked whether a number is not below another it does not."""
+    params = PointwiseParams((1, 128), 1, 4, None, "direct", "direct")
+    (launch,) = compiled(Case(above(op), params, {"n": 128}, "reals", 0)).launches
+    asked = re.findall(r"setp\.(\w+)\.f32", nvrtc.compile_ptx(launch.source))
+    assert {"ltu", "leu", "gtu", "geu"} <= {*asked}
+    assert not {"ge", "gt", "le", "lt"} & {*asked}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", NEVER_NEGATIVE)
+def test_nan_is_above_nothing(op: str) -> None:
+    """A random case on an H100 found that it was."""
+    x = torch.tensor([0.0, 1.0, torch.nan], device="cuda")
+    for out in Executable(above(op))(x):
+        assert out.tolist() == [True, True, False]

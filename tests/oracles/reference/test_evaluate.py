@@ -488,3 +488,15 @@ def test_stepwise_leaves_casts_and_numbers_and_overflow_open() -> None:
     (plain, _) = evaluate(fd.fusion(), args)
     assert plain.bound[0].item() == 0
     assert not plain.undecided.any()
+
+
+@pytest.mark.parametrize("number", [-1077936129, 1077936129, (1 << 62) + (1 << 54) + 1])
+def test_integers_just_beyond_a_tie_may_be_rounded_once_or_twice(number: int) -> None:
+    """Straight to bf16 they go away from zero, by way of f32, as torch does, to even."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.cast(fd.define_tensor(["n"], "i64"), "bf16"))
+    (out,) = evaluate(fd.fusion(), [torch.tensor([number])])
+    once = torch.tensor([number]).to(torch.bfloat16).double()
+    away = once + once.sign() * once.abs() * 2.0**-7
+    assert bool(((out.value - once).abs() <= out.bound).all())
+    assert bool(((out.value - away).abs() <= out.bound + away.abs() * 2.0**-9).all())
