@@ -270,8 +270,8 @@ WAVE = SM_90A.sms * 1024
 CUT = 112_000
 """Threads, at most, by which a kernel whose last vector is cut has narrower ones.  On an H100, by
 vectors of 1, 2, 4 and 8, silu(x + bias) + r of 27 x 37 1.43, 1.72, 1.79, 2.15; 87 x 251 1.62, 1.72,
-1.79, 1.95; 31 x 4549 1.91, 1.80, 1.87, 2.08; 49 x 5001 2.42, 2.09, 1.90, 2.00; 2625 x 169 3.37, 2.55,
-2.16, 2.28."""
+1.79, 1.95; 31 x 4549 1.91, 1.80, 1.87, 2.08; 49 x 5001 2.42, 2.09, 1.90, 2.00; 2625 x 169 3.37,
+2.55, 2.16, 2.28."""
 
 
 def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
