@@ -309,7 +309,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Replace what lies behind the end of a row by what changes nothing, unless it is that."""
         if self.shapes.whole:
             return value
-        if {*reduction.leaves} <= self.low:
+        if reduction.leaves and {*reduction.leaves} <= self.low:
             return value
         axis = self.tiling.rank - 1
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
