@@ -155,18 +155,12 @@ template <> __device__ __forceinline__ float div_by(float a, float b) {
   const float left = fmaf(-q, y, x);
   return fabsf(left) < __int_as_float(0x7f800000) ? fmaf(left, r, q) : q;
 }
-// Off by one unit in the last place.  Source: PTX ISA, "rcp".
-__device__ __forceinline__ float rcp_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-// Off by two units in the last place of f32, for quotients of which only 16 bits are kept.  No branch: behind the
-// last row of a tile sums are NaN, for which a division calls a function.
+// Off by two units in the last place of f32, for quotients of which only 16 bits are kept.  Without the branch of
+// the division the assembler computes quotients of a long row before they are wanted, and spills.
 template <class T> __device__ __forceinline__ T div_roughly(T a, T b) { return a / b; }
 template <> __device__ __forceinline__ float div_roughly(float a, float b) {
-  const float scale = near_one(b);
-  return (a * scale) * rcp_approx(b * scale);
+  const float scale = near_one(b), r = 1.0f / (b * scale);
+  return (a * scale) * r;
 }
 template <class T> __device__ __forceinline__ T neg(T x) { return -x; }
 template <> __device__ __forceinline__ int neg(int x) { return int(0u - uint32(x)); }
@@ -266,6 +260,11 @@ __device__ __forceinline__ float ex2_approx(float x) {
 // less than the least normal number is 0.
 template <class T> __device__ __forceinline__ T exp_roughly(T x) { return exp(x); }
 template <> __device__ __forceinline__ float exp_roughly(float x) { return ex2_approx(x * 1.4426950408889634f); }
+__device__ __forceinline__ float rcp_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // A division would cost four times as much as all the rest; the reciprocal is off by one ulp.
 __device__ __forceinline__ float sigmoid(float x) { return rcp_approx(1.0f + expf(-x)); }
