@@ -136,10 +136,12 @@ def _changes(case: Case) -> Iterator[_Change]:
     yield lambda rng: _ring(rng, params)
     match params:
         case MatmulParams() | AmpereParams():
-            if not rounds:
+            # CTAs that have to run at once share a tile as far as the device has room for them: on
+            # how they meet hangs how many do.
+            limited = not whole and params.splits > 1
+            if not rounds and not (limited and params.residency == "co-resident"):
                 yield lambda rng: {"meet": rng.choice(MEET)}
-            if not rounds and (whole or params.splits == 1):
-                # CTAs that have to run at once share a tile as far as the device has room for them.
+            if not rounds and not limited:
                 yield lambda rng: {"residency": rng.choice(RESIDENCY)}
         case NormParams():
             # Without a loop over tiles nothing is computed in front of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import product
 from typing import get_args
 
 import pytest
@@ -14,7 +15,7 @@ from product_kernels import GROUPS, PIPELINED, linear
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, Residency
 from fuzz.cases.case import Case, Kind, compiled
 from fuzz.cases.metamorphic import OTHERS, agree, rescheduled, under_others, variants
 from fuzz.cases.strategies import cases
@@ -62,6 +63,20 @@ def test_sums_that_are_rounded_on_their_way_meet_as_they_do(kind: Kind) -> None:
     assert "partial" not in changed(replace(PRODUCT, kind=kind))
 
 
+@pytest.mark.parametrize(("residency", "free"), [("ticket", True), ("co-resident", False)])
+def test_ctas_that_run_at_once_meet_as_they_do(residency: Residency, free: bool) -> None:
+    """How many share a tile hangs on the room, and on how they meet; so does the order of sums."""
+    params = replace(PIPELINED, splits=2, residency=residency)
+    both = product(get_args(Kind), range(9))
+    drawn = [replace(PRODUCT, params=params, kind=kind, seed=seed) for kind, seed in both]
+    names: dict[str, set[str]] = {"integers": set(), "reals": set()}
+    for case in drawn:
+        names[case.kind] |= changed(case)
+    assert "meet" in names["integers"]
+    assert ("meet" in names["reals"]) is free
+    assert "stages" in names["reals"]
+
+
 def test_sums_of_rows_are_split_anew_too() -> None:
     """A reduction's CTAs meet in turns."""
     params = ReductionParams((1, 256), 1, 4, None, "tma", "direct", 4, 2, splits=2)
@@ -80,9 +95,9 @@ def test_only_integers_are_computed_anew() -> None:
     """A product that is rounded where it is kept may be fused with a difference where it is not."""
     fd = FusionDefinition()
     x, y = (fd.define_tensor(shape=["i0", "i1"], dtype="f32") for _ in range(2))
-    product = fd.ops.mul(x, y)
-    total = fd.ops.broadcast(fd.ops.sum(product, dims=[1]), is_broadcast_dim=[False, True])
-    fd.add_output(fd.ops.sub(product, fd.ops.mul(x, total)))
+    both = fd.ops.mul(x, y)
+    total = fd.ops.broadcast(fd.ops.sum(both, dims=[1]), is_broadcast_dim=[False, True])
+    fd.add_output(fd.ops.sub(both, fd.ops.mul(x, total)))
     fusion = fd.fusion()
     names: dict[Kind, set[str]] = {}
     for kind in get_args(Kind):
