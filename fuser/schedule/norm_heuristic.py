@@ -220,7 +220,7 @@ class _Rows:
             held = wide // PART_LANES * (max(self.words, 1) + self.weights / 2)
             if columns <= most and wide // PART_LANES <= EARLY and held <= MOST_HELD:
                 return NormParams(
-                    (1, wide), self.vector, PART_LANES // 32, None, "direct", "direct",
+                    (1, wide), self.vector, PART_LANES // WARP, None, "direct", "direct",
                     lanes=PART_LANES, hold=bool(self.weights), cluster=ctas,
                 )  # fmt: skip
         return None
@@ -294,16 +294,13 @@ class _Rows:
         over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
         direct = params.load == "direct"
         singles = self.vector == 1 and self.tiles <= SM_90A.sms
-        if singles:
-            warps = -params.warps if held <= SINGLES else -params.warps - MOST
-        else:
-            warps = params.warps if alone else -params.warps
         return (
             fits,
             counts,
             direct,
             -over,
-            warps,
+            not singles or held <= SINGLES,
+            params.warps if alone and not singles else -params.warps,
             -params.tile[1],
             -held,
         )

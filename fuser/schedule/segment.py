@@ -390,12 +390,13 @@ def _groups(fusion: Fusion, choices: Choices) -> list[tuple[TensorView, ...]]:
     """Return the outputs of each kernel; those with products take nothing by index."""
     found: list[tuple[TensorView, ...]] = []
     for _, writes in groups(fusion, choices.rows, choices.spread):
-        mine = [access.tv for access in writes]
-        if _products(tuple(mine), choices.empty, {}):
-            taken = [tv for tv in mine if any(one.op == "gather" for one in ancestry(tv))]
-            found.append(tuple(tv for tv in mine if tv not in taken))
-            mine = taken
-        found += [tuple(mine)] if mine else []
+        mine = tuple(access.tv for access in writes)
+        taken = tuple(tv for tv in mine if any(one.op == "gather" for one in ancestry(tv)))
+        if taken and _products(mine, choices.empty, {}):
+            rest = tuple(tv for tv in mine if tv not in taken)
+            found += [part for part in (rest, taken) if part]
+        else:
+            found.append(mine)
     return found
 
 

@@ -106,12 +106,17 @@ def random_bf16(*shape: int) -> torch.Tensor:
     return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
 
 
-def warm(row: Row, tried: Iterable[Params | None], *, compiled: bool) -> None:
-    """Compile what a row needs, for all processes that share the caches on disk."""
+def warm_peers(row: Row, *, compiled: bool) -> None:
+    """Compile what the peers of a row need, for all processes that share the caches on disk."""
     given = row.inputs()
     outs = tuple(torch.empty_like(out) for out in together(row.form(*given)))
     for call in row.peers(outs, compiled=compiled).values():
         call(*given)
+
+
+def warm(row: Row, tried: Iterable[Params | None]) -> None:
+    """Compile a row under schedules, likewise."""
+    given = row.inputs()
     for params in tried:
         with suppress(ScheduleError):
             Executable(row.fusion(), params)(*given)

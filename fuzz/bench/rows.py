@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pebble import ProcessPool
 
 from fuzz.bench import norms, pointwise, products, reductions, shapes
-from fuzz.bench.row import Row, warm
+from fuzz.bench.row import Row, warm, warm_peers
 
 WARM_S = 300
 """Seconds in which all that a row needs is compiled."""
@@ -37,7 +37,7 @@ def compile_ahead(
         jobs = {
             (name, part): pool.schedule(
                 _warm,
-                (name, drawn, seed, compiled and part == 0, tune, part, parts),
+                (name, drawn, seed, compiled, tune, part, parts),
                 timeout=WARM_S,
             )
             for name, part in product(names, range(parts))
@@ -53,4 +53,6 @@ def _warm(
     """Compile a part of one row, found again by its name: what it computes cannot be sent."""
     row = next(row for row in rows(drawn, seed) if row.name == name)
     tried = [None, *(row.candidates().values() if tune else ())]
-    warm(row, tried[part::parts], compiled=compiled)
+    if part == 0:
+        warm_peers(row, compiled=compiled)
+    warm(row, tried[part::parts])

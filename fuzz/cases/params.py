@@ -514,10 +514,7 @@ def scans_rows_of(fusion: Fusion) -> bool:
 
 
 def loaded(case: Case) -> Case:
-    """Return the case with direct loads where its engine can move no tensor of a kernel.
-
-    And with fewer stages where its rings have no room.
-    """
+    """Return the case with direct loads where its engine can move no tensor of a kernel."""
     params = case.params
     if not isinstance(params, ScanParams) or params.load == "direct":
         return case
@@ -541,12 +538,7 @@ def loaded(case: Case) -> Case:
             )
         if segment.domain.reads and not able:
             return replace(case, params=direct)
-        slots = prod(params.tile) * sum(a.tv.dtype.nbytes for a in segment.domain.reads)
-        most = (SM_90A.smem_bytes - BARRIER_BYTES) // max(slots, 1)
-        if most < params.stages:
-            ahead = min(params.prefetch, max(most, 1) - 1)
-            params = replace(params, stages=max(most, 1), prefetch=ahead)
-    return replace(case, params=params)
+    return case
 
 
 def _scanned(fusion: Fusion) -> str:
