@@ -74,9 +74,13 @@ CTAS_OF_A_TILE = 3
 def trip_counts(launch: pipeline.Launch) -> list[int]:
     """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring.
 
-    A kernel with products is never launched for none, nor one in which CTAs share a tile.
+    What the CTAs of a cluster send each other takes a slot of each in every turn.  A kernel with
+    products is never launched for none, nor one in which CTAs share a tile.
     """
-    stages = max([buffer.slots for buffer in launch.kernel.buffers], default=1)
+    kernel = launch.kernel
+    sent = {stmt.dst.buffer.name for stmt in kernel.walk() if isinstance(stmt, kir.StAsync)}
+    turns = (b.slots // (kernel.cluster if b.name in sent else 1) for b in kernel.buffers)
+    stages = max(turns, default=1)
     counts = {0, 1, stages - 1, stages, 2 * stages + 1}
     some = isinstance(launch.tiling, MatmulTiling) or Var("splits") in launch.kernel.params
     return sorted(counts - {0} if some else counts)

@@ -113,10 +113,11 @@ class Flight:
     """One copy in flight: its clock column, what it has still to do, what it has done.
 
     Columns are used again: at time `base` this one had ended another.  `start` is what its issuer
-    knew at the issue, at its time `issued`; the next of the `steps` is its last.  `cta` is whose
-    shared memory it accesses, counted among the CTAs that run together.  What it `waits_for` must
-    be over before it may begin; `done` is 0, `READ_DONE` or `WRITE_DONE`; `product` is the number
-    of the wgmma of which it is one warp's part, or 0.
+    knew at the issue, at its time `issued`, and empty once it has ended, parts of a wgmma apart.
+    The next of the `steps` is its last.  `cta` is whose shared memory it accesses, counted among
+    the CTAs that run together.  What it `waits_for` must be over before it may begin; `done` is 0,
+    `READ_DONE` or `WRITE_DONE`; `product` is the number of the wgmma of which it is one warp's
+    part, or 0.
     """
 
     by: int

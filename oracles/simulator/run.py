@@ -26,6 +26,7 @@ from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
 from oracles.simulator.schedule import Choices, Following, Given, Order, Schedule
+from oracles.simulator.sync.clock import fresh
 from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
@@ -136,9 +137,12 @@ class Run:
 
     def _advance(self, flight: Flight) -> None:
         self.event = flight.event
-        if len(flight.steps) == 1:
+        last = len(flight.steps) == 1
+        if last:
             self.machine.flights.remove(flight)
         flight.steps.pop()()
+        if last and not flight.product:
+            flight.start = fresh(0)  # nobody asks any more; of many copies it is most of the memory
 
     def _step(self, agent: Agent, burst: int) -> None:
         flights = len(self.machine.flights)

@@ -10,6 +10,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel.ir import Kernel
 from fuser.runtime import nvrtc
 from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import NormParams
 from fuzz.campaign import judge as judges
 from fuzz.campaign.judge import CPU_ORACLES, NOT_EXECUTED, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
@@ -174,6 +175,19 @@ def test_trip_counts_follow_the_ring() -> None:
     case = representative("tma-specialized/direct")
     program = compiled(case)
     assert trip_counts(program.launches[0]) == [0, 1, 2, 3, 7]
+
+
+def test_slots_that_a_cluster_fills_in_one_turn_are_one_stage() -> None:
+    """A slot of each CTA counted as a stage: launches of 65 rows took 4.7 GiB to simulate."""
+    fd = FusionDefinition()
+    rows = fd.define_tensor(shape=["i0", "i1"], dtype="f32")
+    fd.add_output(fd.ops.prod(rows, dtype="f32", dims=[1]))
+    params = NormParams((16, 8), 1, 4, 1, "direct", "direct", lanes=8, cluster=8)
+    case = Case(fd.fusion(), params, {"i0": 1, "i1": 1}, "integers", 0)
+    (launch,) = compiled(case).launches
+    (parts,) = launch.kernel.buffers
+    assert parts.slots == launch.kernel.cluster * 4
+    assert trip_counts(launch) == [0, 1, 3, 4, 9]
 
 
 def test_an_exception_in_an_oracle_is_a_record() -> None:
