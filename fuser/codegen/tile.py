@@ -286,7 +286,11 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
             two = [(0, 1, 0), *zip(origin, limit, tensor.strides, strict=True)][-2:]
             (row, row_limit, row_stride), (col, col_limit, col_stride) = two
             unit = "true" if col_stride == 1 else "false"
-            unit += ", true" * (tensor.ragged and getattr(stmt, "width", 1) > 1)
+            ragged = tensor.ragged and getattr(stmt, "width", 1) > 1
+            if isinstance(stmt, kir.Load) and tensor.kept:
+                unit += f", {'true' if ragged else 'false'}, true"
+            elif ragged:
+                unit += ", true"
             words = ", ".join(
                 spell(e) for e in (row, col, row_limit, col_limit, row_stride, col_stride)
             )

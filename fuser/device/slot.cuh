@@ -20,7 +20,7 @@ template <class T> __device__ __forceinline__ T* of_cta(T* slot, int cta) {
 template <class T, int PITCH> struct Slot {
   T* base;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kLimited = false, kRagged = false;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = false, kKeep = false;
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
   __device__ static __forceinline__ constexpr int offset(int r, int c) { return r * PITCH + c; }
@@ -39,7 +39,7 @@ template <class T, int PITCH> struct Part {
   T* base;
   int row_limit, col_limit;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kLimited = false, kRagged = true;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = true, kKeep = false;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
   template <class L> static constexpr bool kSteps = false;
@@ -53,7 +53,7 @@ template <class T, int PITCH> struct Part {
 template <class T, int ROWS, int BYTES> struct Swizzled {
   T* base;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kLimited = false, kRagged = false;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = false, kKeep = false;
   static constexpr int kRow = BYTES / int(sizeof(T)), kChunk = 16 / int(sizeof(T));
   __device__ __forceinline__ bool inside(int, int) const { return true; }
   __device__ static __forceinline__ constexpr uint32 offset(int r, int c) {

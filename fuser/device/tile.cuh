@@ -5,6 +5,15 @@
 
 namespace tile {
 
+// Calls `f` with the numbers below N, as types.
+template <int N> struct Number { static constexpr int value = N; };
+template <int N, int FROM = 0, class F> __device__ __forceinline__ void each(F f) {
+  if constexpr (FROM < N) {
+    f(Number<FROM>{});
+    each<N, FROM + 1>(f);
+  }
+}
+
 // Row-major element e of a ROWS x COLS tile lies in vector e / VEC; thread t holds vectors
 // t, t + THREADS, t + 2 THREADS, ...
 template <int ROWS, int COLS, int VEC, int THREADS> struct Layout {
@@ -30,6 +39,10 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Layout {
     else return int(uint32(first(v, tid)) % COLS);
   }
   __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || first(v, tid) < kElements; }
+  // Columns of a vector that are the same of all threads.
+  __device__ static __forceinline__ constexpr int across(int v) {
+    return ROWS == 1 ? v * kRound : kPart ? v % (COLS / kRound) * kRound : 0;
+  }
 };
 
 // As tensor cores hold accumulators and A operands: strips of 16 rows are dealt to warps in turn.
@@ -51,6 +64,7 @@ template <int ROWS, int COLS, int THREADS, int VEC = 2> struct Strips {
   __device__ static __forceinline__ int row(int v, int tid) { return corner_row(v, tid) + uint32(tid) % 32 / 4; }
   __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + VEC * (uint32(tid) % 4); }
   __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || strip(v, tid) < ROWS / 16; }
+  __device__ static __forceinline__ constexpr int across(int) { return 0; }
 };
 
 // As mma holds B operands: every warp has the whole tile, its matrices to the right, then down.
@@ -65,6 +79,7 @@ template <int ROWS, int COLS, int VEC = 2> struct EachWarp {
   __device__ static __forceinline__ int row(int v, int tid) { return corner_row(v, tid) + uint32(tid) % 32 / 4; }
   __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + VEC * (uint32(tid) % 4); }
   __device__ static __forceinline__ bool holds(int, int) { return true; }
+  __device__ static __forceinline__ constexpr int across(int) { return 0; }
 };
 
 // ACROSS neighbouring threads share a row, ALIKE neighbours each hold the same of it; groups of them take rows
@@ -82,6 +97,7 @@ template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE> struc
   __device__ static __forceinline__ int col(int v, int tid) {
     return (v % kPerRow * kHolders + (kHolders == 1 ? 0 : uint32(tid) % ACROSS / ALIKE)) * VEC;
   }
+  __device__ static __forceinline__ constexpr int across(int v) { return v % kPerRow * kHolders * VEC; }
   __device__ static __forceinline__ bool holds(int, int) { return true; }
   __device__ static __forceinline__ bool first(int tid) {
     return uint32(tid) % ALIKE == 0 && (ROWS > 1 || uint32(tid) < ACROSS);
@@ -136,13 +152,14 @@ template <class L, bool ROWS, class S> struct Walk {
 
 // A tile of global memory; UNIT: neighbours along a row are neighbours in memory; RAGGED: the limit
 // may cut an access, whose elements are then accessed one by one.
-template <class T, bool UNIT, bool RAGGED = false> struct Box {
+// KEEP: what is read leaves the L2 last.
+template <class T, bool UNIT, bool RAGGED = false, bool KEEP = false> struct Box {
   T* base;
   int row, col, row_limit, col_limit;
   int64 row_stride, col_stride;
   // Where T is const nobody writes the tensor while the kernel runs: the read-only path is legal.
   static constexpr bool kReadOnly = types::IsConst<T>::value, kLimited = true;
-  static constexpr bool kRagged = RAGGED;
+  static constexpr bool kRagged = RAGGED, kKeep = KEEP;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const {
     return base + int64(r) * row_stride + (UNIT ? int64(c) : int64(c) * col_stride);
@@ -173,8 +190,36 @@ template <class T, int WIDTH> struct Word {
     uint32 pair[(WIDTH * sizeof(T) + 3) / 4];
   };
   __device__ __forceinline__ Word() : raw() {}
+  // Clears all but the first elements, so many.
+  __device__ __forceinline__ void keep(int elements) {
+#pragma unroll
+    for (int i = 0; i < int(sizeof(pair) / 4); ++i) {
+      const int bits = 8 * int(sizeof(T)) * elements - 32 * i;
+      pair[i] &= ~__funnelshift_lc(0u, ~0u, bits < 0 ? 0 : bits);
+    }
+  }
   template <class R> __device__ __forceinline__ R get(int e) const { return R(types::to_register(element[e])); }
 };
+// Whether accesses of so many elements are by `keep`; of narrow ones whole tiles have one test instead.
+template <class S, int WIDTH> constexpr bool kKept = S::kReadOnly && S::kKeep && WIDTH * sizeof(*S::base) >= 8;
+
+// Loads the word OFFSET bytes behind `from` where it is `ok`; what is read leaves the L2 last.  It is one predicated
+// instruction: in branches the assembler orders loads one behind the other.
+// Source: PTX ISA, "ld.global.nc", "createpolicy".
+template <int OFFSET, class Raw> __device__ __forceinline__ void keep(Raw& raw, const void* from, bool ok) {
+  static_assert(sizeof(Raw) == 8 || sizeof(Raw) == 16, "a hint is given for wide words");
+  uint64 last;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+  if constexpr (sizeof(Raw) == 16)
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %6, 0;\n\t"
+        "@p ld.global.nc.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4 + %7], %5;\n\t}"
+        : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w) : "l"(from), "l"(last), "r"(int(ok)), "n"(OFFSET));
+  else
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %4, 0;\n\t"
+        "@p ld.global.nc.L2::cache_hint.v2.b32 {%0, %1}, [%2 + %5], %3;\n\t}"
+        : "+r"(raw.x), "+r"(raw.y) : "l"(from), "l"(last), "r"(int(ok)), "n"(OFFSET));
+}
+
 // Two bf16 in 32 bits: one instruction each.
 template <int WIDTH> struct Halves {
   static __device__ __forceinline__ float get(const Word<bf16, WIDTH>& word, int e) {
@@ -194,7 +239,7 @@ template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS>
 struct Joins<Rows<ROWS, COLS, VEC, THREADS, ACROSS, 1>> { static constexpr bool value = true; };
 // So is the end of a ragged input.
 template <class L, int WIDTH, class B> struct Shifted { static constexpr bool value = false; };
-template <class L, int WIDTH, class T, bool RAGGED> struct Shifted<L, WIDTH, Box<T, true, RAGGED>> {
+template <class L, int WIDTH, class T, bool RAGGED, bool KEEP> struct Shifted<L, WIDTH, Box<T, true, RAGGED, KEEP>> {
   static constexpr int kSize = sizeof(T), kBytes = L::kVec * kSize;
   static constexpr bool kAny = RAGGED ? types::IsConst<T>::value : WIDTH < L::kVec;
   static constexpr bool value = Joins<L>::value && kAny && (kSize == 2 || kSize == 4) && kBytes <= 16;
@@ -212,8 +257,8 @@ template <int WORDS> __device__ __forceinline__ void shift(uint32 (&dst)[WORDS],
 
 // Words of all vectors, `none` past the limit.  What else lies in aligned words that have an element is read and
 // dropped: they are of the same page.
-template <class L, int WIDTH, bool ROWS, int N, class T, bool RAGGED>
-__device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true, RAGGED> src, uint32 none, int tid) {
+template <class L, int WIDTH, bool ROWS, int N, class T, bool RAGGED, bool KEEP>
+__device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true, RAGGED, KEEP> src, uint32 none, int tid) {
   typedef typename types::Plain<T>::type M;
   constexpr int kSize = sizeof(M), kBytes = L::kVec * kSize, kWords = kBytes / 4;
   Word<M, L::kVec> words[L::kVectors][2];
@@ -226,8 +271,9 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
     left[v] = r < src.row_limit ? src.col_limit - c : 0;
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
-    if (left[v] > 0) words[v][0].raw = __ldg(from);
-    if (over[v] > 0 && left[v] * kSize > kBytes - over[v]) words[v][1].raw = __ldg(from + 1);
+    const bool one = left[v] > 0, two = over[v] > 0 && left[v] * kSize > kBytes - over[v];
+    if (one) words[v][0].raw = __ldg(from);
+    if (two) words[v][1].raw = __ldg(from + 1);
   }
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
@@ -316,12 +362,24 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
     }
   } else {
     constexpr int kParts = L::kVec / WIDTH, kLast = S::kRagged ? WIDTH - 1 : 0;
+    // The last access is whole where nobody writes what lies behind the limit in the same aligned word: loaded one by
+    // one in a branch, the elements of one tensor would be waited for before those of the next are asked for.
+    constexpr bool kWords = kLast > 0 && S::kReadOnly && WIDTH * sizeof(T) <= 16;
     // All accesses are issued before the first result is used.
     Word<T, WIDTH> words[L::kVectors * kParts];
     bool ok[L::kVectors * kParts];
     const Walk<L, ROWS, S> walk(src, tid);
     const bool whole = decltype(walk)::template kOnce<WIDTH> && walk.whole();
-    if (whole) {
+    const auto inside = [&](int v, int p) {
+      return L::holds(v, tid) && src.inside(walk.row(v), walk.col(v) + p * WIDTH + (kWords ? 0 : kLast));
+    };
+    if constexpr (kKept<S, WIDTH>) {
+      each<L::kVectors * kParts>([&](auto number) {
+        constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
+        ok[n] = whole || inside(v, p);
+        keep<(kBeside + p * WIDTH) * int(sizeof(T))>(words[n].raw, src.at(walk.row(v), walk.col(v) - kBeside), ok[n]);
+      });
+    } else if (whole) {
 #pragma unroll
       for (int n = 0; n < L::kVectors * kParts; ++n) {
         typedef typename Word<T, WIDTH>::Raw Raw;
@@ -336,12 +394,10 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
         for (int p = 0; p < kParts; ++p) {
           const int n = v * kParts + p;
-          ok[n] = L::holds(v, tid) && src.inside(walk.row(v), walk.col(v) + p * WIDTH + kLast);
+          ok[n] = inside(v, p);
           typedef typename Word<T, WIDTH>::Raw Raw;
           const Raw* from = reinterpret_cast<const Raw*>(walk.at(v, p * WIDTH));
           if constexpr (S::kReadOnly) {
-            // No hint: L1::no_allocate and evict-first stores each cost 4 % on an H200 (see README,
-            // notes).
             if (ok[n]) words[n].raw = __ldg(from);
           } else {
             if (ok[n]) words[n].raw = *from;
@@ -349,13 +405,20 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         }
       }
     }
-    // Those before the limit that are no whole access.
+    // How many are before the limit of an access that it cuts.
     unsigned char some[L::kVectors * kParts] = {};
     if constexpr (kLast > 0) {
 #pragma unroll
       for (int n = 0; n < L::kVectors * kParts; ++n) {
         const int v = n / kParts, r = ROWS ? src.row + L::row(v, tid) : 0;
         const int c = src.col + L::col(v, tid) + n % kParts * WIDTH;
+        if constexpr (kWords) {
+          const int left = ok[n] ? src.col_limit - c : 0;
+          some[n] = left < WIDTH ? left : WIDTH;
+          ok[n] = left >= WIDTH;
+          words[n].keep(left);
+          continue;
+        }
         if (ok[n] || !L::holds(v, tid) || !src.inside(r, c)) continue;
         some[n] = src.col_limit - c;
         Word<T, WIDTH> part;
@@ -501,20 +564,35 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
   constexpr bool kShifted = S::kReadOnly && Shifted<L, WIDTH, S>::value;
   if constexpr (types::Same<T, M>::value && COLS && WIDTH >= 2 && !S::kRagged && !kShifted) {
     constexpr int kParts = L::kVec / WIDTH;
+    typedef typename Word<T, WIDTH>::Raw Raw;
     const uint32 none = types::Packs<T>::pack(fill, fill);
+    const auto inside = [&](int v, int p) {
+      return L::holds(v, tid) && src.inside(ROWS ? src.row + L::row(v, tid) : 0, src.col + L::col(v, tid) + p * WIDTH);
+    };
+    const auto at = [&](int v, int c) { return src.at(ROWS ? src.row + L::row(v, tid) : 0, src.col + L::col(v, tid) + c); };
+    const auto put = [&](int n, const Word<T, WIDTH>& word, bool ok) {
 #pragma unroll
-    for (int v = 0; v < L::kVectors; ++v) {
-      const int r = ROWS ? src.row + L::row(v, tid) : 0;
-      const int c = src.col + L::col(v, tid);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const bool ok = L::holds(v, tid) && src.inside(r, c + p * WIDTH);
+      for (int e = 0; e < WIDTH / 2; ++e)  // zero where nothing was read
+        dst[n * (WIDTH / 2) + e] = fill == 0.0f || ok ? word.pair[e] : none;
+    };
+    if constexpr (kKept<S, WIDTH>) {
+      each<L::kVectors * kParts>([&](auto number) {
+        constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
+        const bool ok = inside(v, p);
         Word<T, WIDTH> word;
-        typedef typename Word<T, WIDTH>::Raw Raw;
-        if (ok) word.raw = *reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
+        keep<(kBeside + p * WIDTH) * int(sizeof(T))>(word.raw, at(v, -kBeside), ok);
+        put(n, word, ok);
+      });
+    } else {
 #pragma unroll
-        for (int e = 0; e < WIDTH / 2; ++e)  // zero where nothing was read
-          dst[(v * kParts + p) * (WIDTH / 2) + e] = fill == 0.0f || ok ? word.pair[e] : none;
+      for (int v = 0; v < L::kVectors; ++v) {
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) {
+          const bool ok = inside(v, p);
+          Word<T, WIDTH> word;
+          if (ok) word.raw = *reinterpret_cast<const Raw*>(at(v, p * WIDTH));
+          put(v * kParts + p, word, ok);
+        }
       }
     }
   } else if constexpr (types::Same<T, M>::value && COLS && kShifted) {

@@ -38,6 +38,8 @@ class Tensor:
     An input of one axis may repeat, such as a row for every row: with `cycles` its element `p` lies
     where these together move it.  Its stride is 1, and only ordinary loads read it: `aligned`
     elements, from a multiple of that on, are neighbours in memory.
+
+    Where it is to be `kept`, what ordinary loads read of it leaves the L2 last: a hint.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Tensor:
     aligned: int = 1
     ragged: bool = False
     cycles: tuple[Cycle, ...] = ()
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

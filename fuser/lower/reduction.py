@@ -45,6 +45,10 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self.meet = how_split(self.params)
         self.workspaces: list[kir.Tensor] = []
 
+    def _keeps(self) -> bool:
+        """Whether what is read once is to leave the L2 last: it gains nothing."""
+        return False
+
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         domain = self.tiling.domain

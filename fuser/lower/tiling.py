@@ -109,8 +109,15 @@ class Lowering(Generic[Axes, P]):
         aligned = self.shapes.elements(access.name)
         ragged = access.name in self.shapes.ragged
         cycles = self.cycles(access)
+        read = access in tiling.domain.reads and not self.cycles(access)
+        once = all(tiling.varies(access, axis) for axis in range(tiling.rank))
+        kept = read and once and self._keeps()
         shape = tuple(own), tuple(strides)
-        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles)
+        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles, kept)
+
+    def _keeps(self) -> bool:
+        """Whether what is read once is to leave the L2 last."""
+        return False
 
     def cycles(self, access: Access) -> tuple[kir.Cycle, ...]:
         """Return how a tensor repeats along the one axis of the kernel: not at all."""
@@ -189,6 +196,15 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         self.math = Arithmetic(layout, self._position, self._gathered, scalars=self.scalars)
         self.copies: list[kir.Stmt] = []
         self.turns: list[kir.Stmt] = []
+
+    def _keeps(self) -> bool:
+        """Whether what is read once is to leave the L2 last: where as much is written.
+
+        In microseconds on an H200: copy of 2^28 bf16 251, 262 without the hint; rms norm of 32768 x
+        4096 127.3 and 131.8, with a residual of 16384 x 8192 249 and 259; x + y 365.9 and 369.5;
+        but sums of all columns, which write little, 34.0 and 33.4.
+        """
+        return True
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""

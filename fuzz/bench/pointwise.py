@@ -92,7 +92,7 @@ class Pointwise(Row):
 
 
 def rows() -> list[Row]:
-    """Return the rows X1 to X7 of large tensors, T1 to T6 of transposes, O1 and O2 of odd rows."""
+    """Return the rows X1 to X8 of large tensors, T1 to T6 of transposes, O1 and O2 of odd rows."""
     return [*_large(), *_transposes(), *_odd()]
 
 
@@ -106,7 +106,7 @@ def _large() -> list[Row]:
         Pointwise("X3", partial(_scaled, "gelu"), _gelu(erf), "gelu(erf)(x*a+b)*s", scaled),
         Pointwise(
             "X4",
-            _residual,
+            partial(_residual, "gelu_tanh"),
             lambda x, bias, r: tanh(x + bias) + r,
             "gelu(tanh)(x+bias)+r",
             (wide, (8192,), wide),
@@ -114,6 +114,13 @@ def _large() -> list[Row]:
         Pointwise("X5", _gated, lambda g, u: functional.silu(g) * u, "silu(g)*u", (WIDE, WIDE)),
         Pointwise("X6", _triad, lambda x, y: 1.5 * x + y, "1.5*x+y, f32", ((HALF,),) * 2, F32, F32),
         Pointwise("X7", _widened, lambda x: x.float() * 1.5, "f32(x)*1.5", ((HALF,),), out=F32),
+        Pointwise(
+            "X8",
+            partial(_residual, "gelu"),
+            lambda x, bias, r: erf(x + bias) + r,
+            "gelu(erf)(x+bias)+r",
+            (WIDE, WIDE[1:], WIDE),
+        ),
     ]
 
 
@@ -229,11 +236,11 @@ def _scaled(op: str) -> Fusion:
     return fd.fusion()
 
 
-def _residual() -> Fusion:
+def _residual(op: str) -> Fusion:
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1, -1], dtype="bf16")
     bias = fd.define_tensor(shape=[-1], dtype="bf16")
     r = fd.define_tensor(shape=[-1, -1], dtype="bf16")
     wide = fd.ops.broadcast(bias, is_broadcast_dim=[True, False])
-    fd.add_output(fd.ops.add(fd.ops.gelu_tanh(fd.ops.add(x, wide)), r))
+    fd.add_output(fd.ops.add(getattr(fd.ops, op)(fd.ops.add(x, wide)), r))
     return fd.fusion()

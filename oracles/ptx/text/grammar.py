@@ -158,7 +158,8 @@ _SHAPES = Lark(
     parser="lalr",
     maybe_placeholders=True,
 )
-_ATOM = re.compile(r"-?%?[\w$]+(?:\.[xyzw])?")
+_DECIMAL = r"-?\d+\.\d+(?:[eE][+-]?\d+)?"
+_ATOM = re.compile(rf"{_DECIMAL}|-?%?[\w$]+(?:\.[xyzw])?")
 _HEAD = re.compile(r"\s*(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w]*)((?:(?:\.|::)[\w]+)*)\s*")
 _LABEL = re.compile(r"\s*([$\w]+)\s*:(?!:)")
 _SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)+", re.S)
@@ -234,6 +235,8 @@ def number(text: str) -> Imm:
         return Imm(int(body[2:], 16), "f32")
     if body[:2] in ("0d", "0D"):
         return Imm(int(body[2:], 16), "f64")
+    if re.fullmatch(_DECIMAL, body):
+        return Imm(int.from_bytes(struct.pack("<d", sign * float(body)), "little"), "f64")
     try:
         value = int(
             body.rstrip("U"),

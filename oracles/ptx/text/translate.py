@@ -653,7 +653,7 @@ class Lines:
     _prefetchu = _prefetch
 
     def _ld(self, ins: Instruction, guard: str | None) -> None:
-        dst, src = ins.operands
+        dst, src = _without_policy(ins)
         space, kind, many, words = access(ins)
         if space == "param":
             assert isinstance(src, Address)
@@ -672,13 +672,25 @@ class Lines:
             self.put(one, f"{got}[{i}]", kind, guard)
 
     def _st(self, ins: Instruction, guard: str | None) -> None:
-        dst, src = ins.operands
+        dst, src = _without_policy(ins)
         _, kind, many, words = access(ins)
         what = self.const(words)
         items = src.items if isinstance(src, Vec) else (src,)
         assert len(items) == many
         values = ", ".join(self._narrowed(one, kind) for one in items)
         self.lines.append(f"m.store(g, {what}, {self.address(dst)}, ({values},), {guard})")
+
+
+def _without_policy(ins: Instruction) -> tuple[Operand, Operand]:
+    """Return the operands of an ordinary load or store; which lines leave the L2 first is a hint.
+
+    UnsupportedError if there are more or fewer.
+    """
+    many = 3 if "L2::cache_hint" in ins.mods else 2
+    if len(ins.operands) != many:
+        raise UnsupportedError(f"{ins.opcode} of {len(ins.operands)} operands")
+    first, second, *_ = ins.operands
+    return first, second
 
 
 def access(ins: Instruction) -> tuple[str, str, int, tuple[Any, ...]]:

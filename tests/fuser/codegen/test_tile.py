@@ -14,7 +14,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.kernel import ir as kir
-from fuser.runtime.nvrtc import compile_cubin
+from fuser.runtime.nvrtc import compile_cubin, compile_ptx
 from oracles.assembler import judge_log
 from oracles.verdict import Status
 
@@ -97,6 +97,33 @@ def test_only_what_nobody_writes_is_read_past_the_coherent_path() -> None:
     assert "tile::Box<bf16, true>{Y" in text
     assert "const bf16* __restrict__ X" in text
     assert "    bf16* Y" in text
+
+
+@pytest.mark.parametrize("layout", [STRIPS, kir.Layout((64, 128), 8, 128)])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_what_is_kept_is_loaded_with_a_policy(layout: kir.Layout, ragged: bool) -> None:
+    """One predicated load for each word of 16 bytes, narrower ones without; stores have no hint."""
+    kept = replace(X, kept=True, ragged=ragged)
+    tile = kir.Fragment("tile", DType.F32, layout)
+    whole = replace(
+        of(kir.Load(tile, box(kept), layout.vector), kir.Store(box(Y), tile, layout.vector)),
+        tensors=(kept, Y),
+    )
+    text = cuda.source(whole)
+    assert f"tile::Box<const bf16, true, {str(ragged).lower()}, true>{{X" in text
+    assert "tile::Box<bf16, true>{Y" in text
+    loads = compile_ptx(text).count("ld.global.nc.L2::cache_hint.v4.b32")
+    assert loads == (8 if layout.vector == 8 else 0)
+
+
+def test_the_end_of_a_ragged_tensor_is_loaded_by_words() -> None:
+    """Elements one by one, in a branch, would be waited for before the next tensor is asked for."""
+    ragged, layout = replace(X, ragged=True), kir.Layout((64, 128), 8, 128)
+    tile = kir.Fragment("tile", DType.F32, layout)
+    whole = of(kir.Load(tile, box(ragged), 8), kir.Store(box(Y), tile, 8))
+    text = compile_ptx(cuda.source(replace(whole, tensors=(ragged, Y))))
+    assert text.count("ld.global.nc.v4.u32") == 8
+    assert text.count("ld.global") == 8
 
 
 def test_a_packed_fragment_is_rounded_once() -> None:

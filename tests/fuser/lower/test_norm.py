@@ -68,6 +68,18 @@ def test_of_nothing_and_of_one(params: NormParams, extents: dict[str, int]) -> N
     assert not complaints(Case(softmax(), params, extents, "reals", 2))
 
 
+@pytest.mark.parametrize(
+    ("hold", "resident", "kept"), [(True, 16, []), (True, 2, ["T0"]), (False, 16, ["T0"])]
+)
+def test_rows_stay_in_the_l2_unless_weights_take_the_registers(
+    hold: bool, resident: int, kept: list[str]
+) -> None:
+    """With 128 threads a CTA, 16 of them leave 32 registers to a thread."""
+    params = replace(CTA_A_ROW, hold=hold, resident=resident)
+    made = kernel(layer_norm(), params)
+    assert [tensor.name for tensor in made.tensors if tensor.kept] == kept
+
+
 @pytest.mark.parametrize("idiom", IDIOMS)
 @pytest.mark.parametrize("params", SCHEDULES.values(), ids=SCHEDULES)
 def test_every_input_crosses_once_and_every_output(idiom: str, params: NormParams) -> None:

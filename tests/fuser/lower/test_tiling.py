@@ -46,6 +46,16 @@ def test_only_tiles_that_fill_the_box_go_through_tma() -> None:
     assert names == ["T0", "T1"]
 
 
+def test_what_is_read_once_is_to_stay_in_the_l2() -> None:
+    """Not the bias, which all tiles read, and not what is written."""
+    made = lowered(DIRECT)
+    assert [tensor.name for tensor in made.tensors if tensor.kept] == ["T0", "T1"]
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.sum(fd.define_tensor(shape=[-1, -1], dtype="f32"), dims=[0]))
+    (launch,) = compiled(None, fd.fusion(), {"T0": row_major((640, 64), DType.F32)}).launches
+    assert not any(tensor.kept for tensor in launch.kernel.tensors), "a sum writes next to nothing"
+
+
 def test_tma_that_nothing_can_use_is_refused_with_every_reason() -> None:
     """A transposed input has no contiguous last axis."""
     fd = FusionDefinition()

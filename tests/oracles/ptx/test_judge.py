@@ -81,6 +81,24 @@ def test_a_load_may_see_the_rest_of_16_aligned_bytes() -> None:
         assert judge(text, launch).status is status
 
 
+def test_a_policy_of_the_l2_changes_nothing() -> None:
+    """A load and a store with one do as without; one operand more or fewer is not read."""
+    policy = "createpolicy.fractional.L2::evict_last.b64 %rd10, 1.0;"
+    hinted = COPY.replace("ld.global", "ld.global.nc.L2::cache_hint").replace(
+        "[%rd9]", "[%rd9], %rd10"
+    )
+    hinted = hinted.replace(
+        "st.global.u32 [%rd3], %r7", "st.global.L2::cache_hint.u32 [%rd3], %r7, %rd10"
+    )
+    words = np.arange(32, dtype=np.uint32)
+    found = done(policy + hinted, inputs=words)
+    assert found.verdict.status is Status.PASS, str(found.verdict)
+    assert (found.words[:32] == words).all()
+    short = done(policy + hinted.replace("[%rd9], %rd10", "[%rd9]"), inputs=words).verdict
+    assert short.status is Status.UNSUPPORTED
+    assert "ld.global.nc.L2::cache_hint.u32 of 2 operands" in short.reason
+
+
 def test_a_trap_is_an_error() -> None:
     """Wherever a thread comes to it."""
     assert done("setp.eq.u32 %p1, %r1, 3; @%p1 trap;").kinds == {"exit"}

@@ -104,6 +104,7 @@ def test_literals() -> None:
     """Floats by their bits, integers in three bases."""
     assert floats(number("0f40490FDB")) == pytest.approx(3.14159274)
     assert floats(number("0d3FF0000000000000")) == 1.0
+    assert [floats(number(text)) for text in ("1.0", "-0.25", "1.5e3")] == [1.0, -0.25, 1500.0]
     assert [number(x).value for x in ("0x1F", "-3", "017", "0")] == [31, -3, 15, 0]
 
 
