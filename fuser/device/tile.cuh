@@ -152,14 +152,14 @@ template <class L, bool ROWS, class S> struct Walk {
 
 // A tile of global memory; UNIT: neighbours along a row are neighbours in memory; RAGGED: the limit
 // may cut an access, whose elements are then accessed one by one.
-// KEEP: what is read leaves the L2 last.
+// KEEP: what is read leaves the L2 last, if neighbours are neighbours in memory.
 template <class T, bool UNIT, bool RAGGED = false, bool KEEP = false> struct Box {
   T* base;
   int row, col, row_limit, col_limit;
   int64 row_stride, col_stride;
   // Where T is const nobody writes the tensor while the kernel runs: the read-only path is legal.
   static constexpr bool kReadOnly = types::IsConst<T>::value, kLimited = true;
-  static constexpr bool kRagged = RAGGED, kKeep = KEEP;
+  static constexpr bool kRagged = RAGGED, kKeep = KEEP && UNIT;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const {
     return base + int64(r) * row_stride + (UNIT ? int64(c) : int64(c) * col_stride);

@@ -111,7 +111,7 @@ class Lowering(Generic[Axes, P]):
         cycles = self.cycles(access)
         read = access in tiling.domain.reads and not self.cycles(access)
         once = all(tiling.varies(access, axis) for axis in range(tiling.rank))
-        kept = read and once and self._keeps()
+        kept = read and once and strides[-1] == 1 and self._keeps()
         shape = tuple(own), tuple(strides)
         return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles, kept)
 
