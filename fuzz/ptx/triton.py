@@ -1,9 +1,10 @@
-"""Kernels of Triton's tutorials, compiled for sm_90 without a GPU, with a launch of each.
+"""Kernels as Triton's tutorials have them, and two of Gluon, with a launch of each.
 
 Needs Triton; only `tutorials` imports it, and only where that is there.
 
-Source: Triton's tutorials 01 (vector addition), 02 (fused softmax), 03 (matrix multiplication), 05
-(layer norm), 09 (matmul with tensor descriptors), in the order of `examples`.
+Source: Triton's tutorials 01 (vector addition), 02 (fused softmax), 03 (matrix multiplication), 04
+(dropout), 05 (layer norm, forward, and sums behind a lock as backward), 06 (attention), 09
+(persistent matmul with tensor descriptors); Gluon's of TMA and warp-group MMA.
 """
 
 from __future__ import annotations
@@ -12,28 +13,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from torch.nn.functional import layer_norm as layer_norm_of_torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from oracles.ptx.judge import run
-from oracles.ptx.launch import Argument, Buffer, Launch, Pointer, Scalar, TensorMap
+from oracles.ptx.of_triton import Compiled, compiled
 from oracles.verdict import Finding, Status, Verdict
-
-TARGET = GPUTarget("cuda", 90, 32)
-ALIGNED = 16
-"""What pointers (in bytes) and even numbers are known to be multiples of."""
 
 
 @triton.jit
-def add(  # noqa: ANN201 - Triton's types are not Python's
-    x,  # noqa: ANN001
-    y,  # noqa: ANN001
-    out,  # noqa: ANN001
-    n,  # noqa: ANN001
-    BLOCK: tl.constexpr,
-):
+def add(x, y, out, n, BLOCK: tl.constexpr):
     """Add two vectors."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
@@ -41,15 +38,7 @@ def add(  # noqa: ANN201 - Triton's types are not Python's
 
 
 @triton.jit
-def softmax(  # noqa: ANN201 - Triton's types are not Python's
-    out,  # noqa: ANN001
-    x,  # noqa: ANN001
-    stride,  # noqa: ANN001
-    rows,  # noqa: ANN001
-    columns,  # noqa: ANN001
-    BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def softmax(out, x, stride, rows, columns, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Normalise rows, each in registers."""
     at = tl.arange(0, BLOCK)
     inside = at < columns
@@ -59,18 +48,15 @@ def softmax(  # noqa: ANN201 - Triton's types are not Python's
         tl.store(out + row * stride + at, powers / tl.sum(powers, axis=0), mask=inside)
 
 
+@triton.autotune(
+    [
+        triton.Config({"BM": 64, "BN": 64, "BK": 32}),
+        triton.Config({"BM": 64, "BN": 32, "BK": 64}, num_stages=4),
+    ],
+    key=["M"],
+)
 @triton.jit
-def matmul(  # noqa: ANN201 - Triton's types are not Python's
-    a,  # noqa: ANN001
-    b,  # noqa: ANN001
-    c,  # noqa: ANN001
-    M,  # noqa: ANN001
-    N,  # noqa: ANN001
-    K,  # noqa: ANN001
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
+def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """Multiply two matrices, whose elements are loaded by pointers."""
     across = tl.cdiv(N, BN)
     row = tl.program_id(0) // across * BM + tl.arange(0, BM)
@@ -90,15 +76,17 @@ def matmul(  # noqa: ANN201 - Triton's types are not Python's
 
 
 @triton.jit
-def layer_norm(  # noqa: ANN201 - Triton's types are not Python's
-    x,  # noqa: ANN001
-    out,  # noqa: ANN001
-    w,  # noqa: ANN001
-    b,  # noqa: ANN001
-    columns,  # noqa: ANN001
-    eps,  # noqa: ANN001
-    BLOCK: tl.constexpr,
-):
+def dropout(x, out, n, p, seed, BLOCK: tl.constexpr):
+    """Leave out numbers at random, by Philox."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    kept = tl.rand(seed, at) > p
+    value = tl.load(x + at, mask=inside)
+    tl.store(out + at, tl.where(kept, value / (1 - p), 0.0), mask=inside)
+
+
+@triton.jit
+def layer_norm(x, out, w, b, columns, eps, BLOCK: tl.constexpr):
     """Normalise rows, piece by piece."""
     row = tl.program_id(0)
     total = tl.zeros([BLOCK], dtype=tl.float32)
@@ -122,17 +110,48 @@ def layer_norm(  # noqa: ANN201 - Triton's types are not Python's
 
 
 @triton.jit
-def matmul_by_descriptors(  # noqa: ANN201 - Triton's types are not Python's
-    a,  # noqa: ANN001
-    b,  # noqa: ANN001
-    c,  # noqa: ANN001
-    M,  # noqa: ANN001
-    N,  # noqa: ANN001
-    K,  # noqa: ANN001
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
+def locked_sums(x, out, lock, columns, BLOCK: tl.constexpr):
+    """Add up rows of several CTAs, one after the other behind a lock; the first one stores."""
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    value = tl.load(x + tl.program_id(0) * columns + at, mask=inside, other=0.0)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    if tl.load(lock + 1) == 0:
+        tl.atomic_xchg(lock + 1, 1)
+    else:
+        value += tl.load(out + at, mask=inside)
+    tl.store(out + at, value, mask=inside)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def attention(q, k, v, out, scale, length, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """Attend to all of a sequence, with the running maximum and sum of each row."""
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    head = tl.program_id(1) * length * D
+    wide = tl.arange(0, D)
+    mine = tl.load(q + head + row[:, None] * D + wide[None, :])
+    most = tl.full([BM], -float("inf"), dtype=tl.float32)
+    total = tl.zeros([BM], dtype=tl.float32)
+    acc = tl.zeros([BM, D], dtype=tl.float32)
+    for first in range(0, length, BN):
+        at = first + tl.arange(0, BN)
+        keys = tl.load(k + head + at[None, :] * D + wide[:, None])
+        score = tl.dot(mine, keys) * scale
+        larger = tl.maximum(most, tl.max(score, 1))
+        power = tl.exp2(score - larger[:, None])
+        less = tl.exp2(most - larger)
+        total = total * less + tl.sum(power, 1)
+        values = tl.load(v + head + at[:, None] * D + wide[None, :])
+        acc = tl.dot(power.to(tl.float16), values, acc * less[:, None])
+        most = larger
+    tl.store(out + head + row[:, None] * D + wide[None, :], (acc / total[:, None]).to(tl.float16))
+
+
+@triton.jit
+def matmul_by_descriptors(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """Multiply a matrix and a transposed one, moved by TMA."""
     across = tl.cdiv(N, BN)
     row, column = tl.program_id(0) // across * BM, tl.program_id(0) % across * BN
@@ -142,128 +161,204 @@ def matmul_by_descriptors(  # noqa: ANN201 - Triton's types are not Python's
     c.store([row, column], acc.to(tl.float16))
 
 
+@triton.jit
+def persistent_matmul(
+    a, b, c, M, N, K, CTAS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """Do the same by as many CTAs as run at once, each of which has several tiles in turn."""
+    across = tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, CTAS, flatten=True):
+        row, column = tile // across * BM, tile % across * BN
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(tl.cdiv(K, BK)):
+            acc = tl.dot(a.load([row, k * BK]), b.load([column, k * BK]).T, acc)
+        c.store([row, column], acc.to(tl.float16))
+
+
+@gluon.jit
+def gluon_add(x, out, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
+    """Add 1 to tiles that TMA brings and takes away."""
+    tile = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(full, count=1)
+    mbarrier.expect(full, x.block_type.nbytes)
+    tma.async_load(x, [0, gl.program_id(0) * BLOCK], full, tile)
+    mbarrier.wait(full, phase=0)
+    mbarrier.invalidate(full)
+    value = tile.load(LAYOUT)
+    tile.store(value + 1)
+    hopper.fence_async_shared()
+    tma.async_store(out, [0, gl.program_id(0) * BLOCK], tile)
+    tma.store_wait(pendings=0)
+
+
+@gluon.jit
+def gluon_matmul(a, b, c, K, SLOTS: gl.constexpr, WARPS: gl.constexpr):
+    """Multiply by warp-group MMA from a ring of slots that TMA fills, one product in flight."""
+    BM: gl.constexpr = c.block_shape[0]
+    BN: gl.constexpr = c.block_shape[1]
+    BK: gl.constexpr = a.block_shape[1]
+    row, column = gl.program_id(0) * BM, gl.program_id(1) * BN
+    left = gl.allocate_shared_memory(a.dtype, [SLOTS, a.block_shape[0], BK], a.layout)
+    right = gl.allocate_shared_memory(b.dtype, [SLOTS, BK, BN], b.layout)
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(full.index(slot), count=1)
+    shape: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, BN, 16])
+    acc = hopper.warpgroup_mma_init(gl.zeros((BM, BN), dtype=gl.float32, layout=shape))
+    steps = gl.cdiv(K, BK)
+    for step in gl.static_range(SLOTS - 1):
+        if step < steps:
+            mbarrier.expect(full.index(step), a.block_type.nbytes + b.block_type.nbytes)
+            tma.async_load(a, [row, step * BK], full.index(step), left.index(step))
+            tma.async_load(b, [step * BK, column], full.index(step), right.index(step))
+    for step in range(steps):
+        now = step % SLOTS
+        mbarrier.wait(full.index(now), phase=step // SLOTS & 1)
+        acc = hopper.warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+        acc = hopper.warpgroup_mma(left.index(now), right.index(now), acc, is_async=True)
+        ahead = step + SLOTS - 1
+        if ahead < steps:
+            next_ = ahead % SLOTS
+            mbarrier.expect(full.index(next_), a.block_type.nbytes + b.block_type.nbytes)
+            tma.async_load(a, [row, ahead * BK], full.index(next_), left.index(next_))
+            tma.async_load(b, [ahead * BK, column], full.index(next_), right.index(next_))
+    acc = hopper.warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+    for slot in gl.static_range(SLOTS):
+        mbarrier.invalidate(full.index(slot))
+    tile = gl.allocate_shared_memory(c.dtype, c.block_shape, c.layout)
+    tile.store(acc.to(c.dtype))
+    hopper.fence_async_shared()
+    tma.async_store(c, [row, column], tile)
+    tma.store_wait(pendings=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A kernel's PTX, a launch of it, and what is to stand in its buffer ``out``, so near."""
+    """A launch of a kernel, and what is to stand in a tensor afterwards, so near."""
 
     name: str
-    text: str
-    launch: Launch
-    wanted: np.ndarray
+    made: Compiled
+    out: torch.Tensor
+    wanted: torch.Tensor
     near: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """Its PTX."""
+        return self.made.text
+
+    @property
+    def reached(self) -> frozenset[int]:
+        """Lines of synchronising instructions that its launch executes."""
+        return run(self.text, self.made.launch).reached
 
     def judged(self, text: str, seed: int) -> Verdict:
         """Execute a text on fresh memory; a value that is wrong is a failure like any other."""
-        before = {name: one.data.copy() for name, one in self.launch.buffers.items()}
+        buffers = self.made.launch.buffers
+        before = {name: one.data.copy() for name, one in buffers.items()}
         try:
-            verdict = run(text, self.launch, seed=seed).verdict
-            out = self.launch.buffers["out"].data.view(self.wanted.dtype)
-            off = np.abs(out.reshape(self.wanted.shape).astype(float) - self.wanted.astype(float))
-            if verdict.status is Status.PASS and not (off <= self.near).all():
-                found = Finding("value", "out", f"off by {off.max()}, at most {self.near}")
+            verdict = self.made.judged((seed,), text)
+            off = (self.out.double() - self.wanted.double()).abs()
+            if verdict.status is Status.PASS and not bool((off <= self.near).all()):
+                says = f"off by {float(off.max()):.3g}, at most {self.near}"
+                found = Finding("value", "out", says)
                 return replace(verdict, status=Status.FAIL, findings=(found,))
             return verdict
         finally:
-            for name, one in self.launch.buffers.items():
+            for name, one in buffers.items():
                 one.data[:] = before[name]
-
-
-def compiled(  # noqa: ANN201
-    kernel,  # noqa: ANN001
-    signature: str,
-    constants: dict[str, int],
-    *,
-    even: bool = False,
-    **options: int,
-):
-    """Compile a kernel; types as words, constants by name.
-
-    Its pointers are aligned, and its integers, too, if they are `even`.
-    """
-    types = dict(zip(kernel.arg_names, signature.split(), strict=False))
-    types |= dict.fromkeys(constants, "constexpr")
-    known = ("*", "i32") if even else ("*",)
-    aligned = [n for n, kind in enumerate(types.values()) if kind.startswith(known)]
-    attrs = {(n,): [["tt.divisibility", ALIGNED]] for n in aligned}
-    source = ASTSource(kernel, types, constants, attrs=attrs)
-    return triton.compile(source, target=TARGET, options=options)
-
-
-def example(
-    name: str,
-    made,  # noqa: ANN001
-    grid: int,
-    given: list[np.ndarray | float | Argument],
-    wanted: np.ndarray,
-    near: float = 0.0,
-) -> Example:
-    """Return an example of a compiled kernel; arrays among its arguments become buffers."""
-    buffers = {"out": Buffer("out", np.zeros(wanted.nbytes, np.uint8))}
-    buffers["scratch"] = Buffer("scratch", np.zeros(64, np.uint8))
-    arguments: list[Argument] = []
-    for n, one in enumerate(given):
-        if isinstance(one, np.ndarray):
-            raw = np.ascontiguousarray(one).view(np.uint8).reshape(-1).copy()
-            buffers[f"in{n}"] = Buffer(f"in{n}", raw)
-            arguments.append(Pointer(f"in{n}"))
-        elif isinstance(one, float):
-            arguments.append(Scalar(one, "f32"))
-        elif isinstance(one, int):
-            arguments.append(Scalar(one, "i32"))
-        else:
-            arguments.append(one)
-    # Triton's own last two: memory for the kernel and for its profiler, neither of which is used.
-    arguments += [Pointer("scratch")] * 2
-    threads = made.metadata.num_warps * 32
-    launch = Launch((grid, 1, 1), (threads, 1, 1), tuple(arguments), buffers, made.metadata.shared)
-    return Example(name, made.asm["ptx"], launch, wanted, near)
-
-
-def described(name: str, rows: int, columns: int) -> list[Argument]:
-    """Return a tensor descriptor of f16, 64 x 64 boxes with a swizzle, as Triton passes it."""
-    made = TensorMap(name, "f16", (columns, rows), (2 * columns,), (64, 64), 128)
-    extents = [Scalar(rows, "i32"), Scalar(columns, "i32")]
-    return [made, *extents, Scalar(columns, "i64"), Scalar(1, "i64")]
 
 
 def examples() -> Iterator[Example]:
     """Yield every kernel with a launch."""
-    rng = np.random.default_rng(0)
-    out = Pointer("out")
-    x, y = (rng.standard_normal(1500).astype(np.float32) for _ in range(2))
-    made = compiled(add, "*fp32 *fp32 *fp32 i32", {"BLOCK": 1024})
-    yield example("add", made, 2, [x, y, out, 1500], x + y)
+    torch.manual_seed(0)
 
-    x = rng.standard_normal((9, 200)).astype(np.float32)
-    powers = np.exp(x - x.max(1, keepdims=True))
-    made = compiled(softmax, "*fp32 *fp32 i32 i32 i32", {"BLOCK": 256, "STAGES": 4}, num_warps=8)
-    yield example(
-        "softmax", made, 2, [out, x, 200, 9, 200], powers / powers.sum(1, keepdims=True), 1e-6
+    def small(*shape: int) -> torch.Tensor:
+        return torch.randint(-2, 3, shape).half()
+
+    x, y, out = torch.randn(1500), torch.randn(1500), torch.zeros(1500)
+    made = compiled(
+        add, lambda meta: (triton.cdiv(1500, meta["BLOCK"]),), x, y, out, 1500, BLOCK=1024
     )
+    yield Example("add", made, out, x + y)
+
+    x, out = torch.randn(9, 200), torch.zeros(9, 200)
+    made = compiled(softmax, (2,), out, x, 200, 9, 200, BLOCK=256, STAGES=4, num_warps=8)
+    yield Example("softmax", made, out, x.softmax(1), 1e-6)
 
     m, n, k = 80, 96, 304
-    a, b = rng.integers(-2, 3, (m, k)), rng.integers(-2, 3, (k, n))
-    tile = {"BM": 64, "BN": 64, "BK": 32}
-    made = compiled(matmul, "*fp16 *fp16 *fp16 i32 i32 i32", tile, even=True)
-    given = [a.astype(np.float16), b.astype(np.float16), out, m, n, k]
-    yield example("matmul", made, 4, given, (a @ b).astype(np.float16))
+    a, b = small(m, k), small(k, n)
+    for config in range(2):
+        c = torch.zeros(m, n).half()
+        grid = lambda meta: (triton.cdiv(80, meta["BM"]) * triton.cdiv(96, meta["BN"]),)  # noqa: E731
+        made = compiled(matmul, grid, a, b, c, m, n, k, config=config)
+        yield Example(f"matmul {config}", made, c, (a.float() @ b.float()).half())
 
-    x = rng.standard_normal((3, 400)).astype(np.float16)
-    w, offset = (rng.standard_normal(400).astype(np.float16) for _ in range(2))
-    wide = x.astype(float)
-    scale = 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
-    wanted = ((wide - wide.mean(1, keepdims=True)) * scale * w + offset).astype(np.float16)
-    made = compiled(layer_norm, "*fp16 *fp16 *fp16 *fp16 i32 fp32", {"BLOCK": 256})
-    yield example("layer_norm", made, 3, [x, out, w, offset, 400, 1e-5], wanted, 4e-3)
+    x, out = torch.randn(1000), torch.zeros(1000)
+    made = compiled(dropout, (1,), x, out, 1000, 0.5, 123, BLOCK=1024)
+    yield Example("dropout", made, out, torch.from_numpy(np.where(_kept(123, 1000), x * 2, 0)))
 
-    k = 448
-    a, b = (rng.integers(-2, 3, (rows, k)).astype(np.float16) for rows in (m, n))
-    box = "tensordesc<fp16[64,64]>"
+    x, w, offset = torch.randn(3, 400).half(), torch.randn(400).half(), torch.randn(400).half()
+    out = torch.zeros(3, 400).half()
+    made = compiled(layer_norm, (3,), x, out, w, offset, 400, 1e-5, BLOCK=256)
+    wanted = layer_norm_of_torch(x.double(), (400,), w.double(), offset.double(), 1e-5)
+    yield Example("layer norm", made, out, wanted.half(), 4e-3)
+
+    x, out, lock = small(5, 200).float(), torch.zeros(200), torch.zeros(2, dtype=torch.int32)
+    made = compiled(locked_sums, (5,), x, out, lock, 200, BLOCK=256)
+    yield Example("sums behind a lock", made, out, x.sum(0))
+
+    q, keys, v = (torch.randn(2, 128, 64).half() for _ in range(3))
+    out = torch.zeros_like(q)
+    scale = 0.125 / float(np.log(2))
+    made = compiled(attention, (2, 2), q, keys, v, out, scale, 128, BM=64, BN=32, D=64)
+    wanted = (q.double() @ keys.double().transpose(1, 2) * 0.125).softmax(2) @ v.double()
+    yield Example("attention", made, out, wanted.half(), 4e-3)
+
+    a, b = small(m, 448), small(n, 448)
+    wanted = (a.float() @ b.float().T).half()
     tile = {"BM": 64, "BN": 64, "BK": 64}
-    made = compiled(matmul_by_descriptors, f"{box} {box} {box} i32 i32 i32", tile)
-    given = [*described("a", m, k), *described("b", n, k), *described("out", m, n), m, n, k]
-    wanted = (a.astype(float) @ b.astype(float).T).astype(np.float16)
-    found = example("matmul by descriptors", made, 4, given, wanted)
-    for name, array in (("a", a), ("b", b)):
-        found.launch.buffers[name] = Buffer(name, array.view(np.uint8).reshape(-1).copy())
-    yield found
+    c = torch.zeros(m, n).half()
+    given = [TensorDescriptor.from_tensor(one, [64, 64]) for one in (a, b, c)]
+    made = compiled(matmul_by_descriptors, (4,), *given, m, n, 448, **tile)
+    yield Example("matmul by descriptors", made, c, wanted)
+    c = torch.zeros(m, n).half()
+    given = [TensorDescriptor.from_tensor(one, [64, 64]) for one in (a, b, c)]
+    made = compiled(persistent_matmul, (3,), *given, m, n, 448, CTAS=3, **tile)
+    yield Example("persistent matmul", made, c, wanted)
+
+    yield from _of_gluon(small(64, 448), small(448, 128))
+
+
+def _of_gluon(a: torch.Tensor, b: torch.Tensor) -> Iterator[Example]:
+    x, out = a.clone(), torch.zeros_like(a)
+    box = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    given = [GluonDescriptor.from_tensor(one, [64, 64], box) for one in (x, out)]
+    held = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    made = compiled(gluon_add, (7,), *given, BLOCK=64, LAYOUT=held, num_warps=4)
+    yield Example("Gluon: add by TMA", made, out, x + 1)
+
+    c = torch.zeros(64, 128).half()
+    given = [GluonDescriptor.from_tensor(one, [64, 64], box) for one in (a, b, c)]
+    made = compiled(gluon_matmul, (1, 2), *given, 448, SLOTS=3, WARPS=4, num_warps=4)
+    yield Example("Gluon: matmul", made, c, (a.float() @ b.float()).half())
+
+
+def _kept(seed: int, count: int) -> np.ndarray:
+    """Which numbers dropout leaves, by Philox 4x32 of ten rounds on NumPy's integers.
+
+    Source: Triton's `language/random.py`; Salmon and others, "Parallel random numbers: as easy as
+    1, 2, 3" (2011).
+    """
+    c = [np.arange(count, dtype=np.uint64), *(np.zeros(count, np.uint64) for _ in range(3))]
+    keys, low = [seed & 0xFFFFFFFF, seed >> 32], np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        first, second = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [
+            (second >> np.uint64(32)) ^ c[1] ^ np.uint64(keys[0]), second & low,
+            (first >> np.uint64(32)) ^ c[3] ^ np.uint64(keys[1]), first & low,
+        ]  # fmt: skip
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    signed = c[0].astype(np.uint32).view(np.int32).astype(np.int64)
+    return np.where(signed < 0, -signed - 1, signed) * np.float32(4.6566127342e-10) > 0.5

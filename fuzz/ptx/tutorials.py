@@ -1,8 +1,8 @@
 """Kernels of another compiler before the judge of PTX: those of Triton's tutorials.
 
 `python -m fuzz.ptx.tutorials` needs Triton (`pip install triton`), but no GPU.  Each kernel is
-executed as it is, in three orders, its values compared; then without each of its synchronising
-instructions, or with one weakened.
+executed as it is, in three orders, its values compared; then without each of the synchronising
+instructions that it executes, or with one weakened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _examples() -> Any:
 )
 def main(write: Path | None) -> None:
     """Judge the kernels, right and with each synchronising instruction left out or weakened."""
-    table = Table("kernel", "instructions", "verdict", "CPU s", "mutants killed", "survive")
+    table = Table(
+        "kernel", "instructions", "verdict", "CPU s", "mutants killed", "not executed", "survive"
+    )
     good = True
     for one in _examples():
         if write:
@@ -52,15 +54,19 @@ def main(write: Path | None) -> None:
         seconds = (time.process_time() - start) / len(ORDERS)
         worst = next((v for v in said if v.status is not Status.PASS), said[0])
         good &= worst.status is Status.PASS
-        alive, many = [], 0
+        alive, many, idle, reached = [], 0, 0, one.reached
         for mutant in mutants(one.text):
+            if mutant.line not in reached:
+                idle += 1
+                continue
             many += 1
             if all(one.judged(mutant.text, seed).status is Status.PASS for seed in ORDERS):
                 alive.append(f"{mutant.change} {mutant.opcode}, line {mutant.line}")
         size = len(prepare(one.text).instructions())
         said_ = str(worst) if worst.status is not Status.PASS else "pass"
         killed = f"{many - len(alive)} of {many}"
-        table.add_row(one.name, str(size), said_, f"{seconds:.2f}", killed, "; ".join(alive))
+        cells = (one.name, str(size), said_, f"{seconds:.2f}", killed, str(idle))
+        table.add_row(*cells, "; ".join(alive))
     Console(width=160).print(table)
     sys.exit(CLEAN if good else FAILED)
 

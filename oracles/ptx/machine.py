@@ -8,6 +8,7 @@ Engines complete what they have in flight only when no thread can go on, or at r
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
@@ -41,6 +42,9 @@ WORK = 400_000_000
 BLOCK, GATE = 200, 4000
 """Work of a block of plain instructions, and of one other instruction, beside 1 for each thread:
 13 and 265 microseconds beside 70 nanoseconds, fitted to the times of 90 drawn cases."""
+PATIENCE = 100
+"""Blocks that others may run before the threads that have stood before one longest have a turn:
+where some spin on a lock, those who hold it may be further on."""
 MOST = 12
 """Findings that are kept."""
 
@@ -79,6 +83,9 @@ class Machine:
         self.symbols: dict[str, np.uint64] = {}
         self.ready: dict[int, list[Ints]] = {}
         self.heap: list[int] = []
+        self.standing: deque[tuple[int, int]] = deque()
+        self.since: dict[int, int] = {}
+        self.steps = 0
         self.waiting: dict[int, Ints] = {}
         self.polling: list[tuple[int, Ints, int]] = []
         self.why: dict[int, str] = {}
@@ -551,9 +558,13 @@ class Machine:
         self.findings[key] = Finding(kind, self.spelled(lines), witness, lines=lines)
 
     def spelled(self, lines: Iterable[int]) -> str:
-        """Name lines with their instructions."""
+        """Name lines with their instructions, and with those of the source where it is known."""
         known = {ins.line: ins.text for ins in self.program.instructions()}
-        return ", ".join(f"line {n} `{known.get(n, '')[:90]}`" for n in lines)
+        sources = {n: self.program.module.source(n) for n in lines}
+        return ", ".join(
+            f"line {n} `{known.get(n, '')[:90]}`" + (f" ({source})" if source else "")
+            for n, source in sources.items()
+        )
 
     def find(self, kind: str, witness: str) -> None:
         """Keep a finding at the line where threads stand."""
@@ -575,6 +586,8 @@ class Machine:
         if block not in self.ready:
             self.ready[block] = []
             heapq.heappush(self.heap, block)
+            self.since[block] = self.steps
+            self.standing.append((self.steps, block))
         self.ready[block].append(threads)
 
     def poll(self, block: Block, threads: Ints, why: str) -> None:
@@ -654,9 +667,21 @@ class Machine:
                     else:
                         self.polling.append((block, threads, stamp))
 
+    def _overdue(self) -> int | None:
+        """Return the block before which threads have stood longest, if that is too long."""
+        while self.standing:
+            since, index = self.standing[0]
+            if index in self.ready and self.since[index] == since:
+                return index if self.steps - since > PATIENCE else None
+            self.standing.popleft()
+        return None
+
     def _step(self, R: dict[str, Any], gate: Any) -> None:
-        if self.seed and len(self.heap) > 1 and self.random.random() < 0.3:
+        self.steps += 1
+        index = self._overdue()
+        if index is None and self.seed and len(self.heap) > 1 and self.random.random() < 0.3:
             index = self.random.choice(self.heap)
+        if index is not None:
             self.heap.remove(index)
             heapq.heapify(self.heap)
         else:

@@ -133,10 +133,22 @@ class Function:
 
 @dataclass(slots=True)
 class Module:
-    """What a text has: its functions and its variables by name."""
+    """What a text has: its functions and its variables by name.
+
+    Where it has line information, `files` are those that it names, by number, and `sources` has the
+    file and the line from which the instructions of a line were made.
+    """
 
     functions: dict[str, Function]
     variables: dict[str, Variable]
+    files: dict[int, str] = field(default_factory=dict)
+    sources: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def source(self, line: int) -> str:
+        """Return file and line of the source behind a line of the text; "" if none is known."""
+        file, number = self.sources.get(line, (0, 0))
+        known = number > 0 and file in self.files
+        return f"{self.files[file].rsplit('/', 1)[-1]}:{number}" if known else ""
 
 
 SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "b32": 4}
@@ -163,7 +175,8 @@ _ATOM = re.compile(rf"{_DECIMAL}|-?%?[\w$]+(?:\.[xyzw])?")
 _HEAD = re.compile(r"\s*(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w]*)((?:(?:\.|::)[\w]+)*)\s*")
 _LABEL = re.compile(r"\s*([$\w]+)\s*:(?!:)")
 _SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)+", re.S)
-_LOC = re.compile(r"\.(?:loc|file)\s")
+_LOC = re.compile(r"\.(?:loc\s+(\d+)\s+(\d+)|file)\s")
+_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 _USED = re.compile(r'"used_bytes_mask\s+(\w+)"')
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _VARIABLE = re.compile(
@@ -309,6 +322,8 @@ class _Reader:
         while self.skip():
             line = self.here()
             if self.text.startswith((".version", ".target", ".address_size", ".file"), self.at):
+                if file := _FILE.match(self.text, self.at):
+                    self.module.files[int(file[1])] = file[2]
                 self.at = (self.text.find("\n", self.at) + 1) or len(self.text)
                 continue
             if self.text.startswith(".section", self.at):
@@ -362,6 +377,7 @@ class _Body:
         self.arrays: dict[str, tuple[str, int]] = {}
         self.branches: list[tuple[int, _Scope]] = []
         self.used = 0
+        self.source: tuple[int, int] | None = None
 
     def read(self) -> None:
         reader = self.reader
@@ -381,7 +397,9 @@ class _Body:
                 self.scope = self.scope.outer
             elif char == ";":
                 reader.at += 1
-            elif _LOC.match(reader.text, reader.at):  # ends with its line
+            elif found := _LOC.match(reader.text, reader.at):  # ends with its line
+                if found[1]:
+                    self.source = int(found[1]), int(found[2])
                 end = reader.text.find("\n", reader.at)
                 reader.at = len(reader.text) if end < 0 else end
             elif label := _LABEL.match(reader.text, reader.at):
@@ -415,6 +433,8 @@ class _Body:
         words = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods))
         if name in ("bra", "call"):
             self.branches.append((len(self.made.body), self.scope))
+        if self.source is not None:
+            self.reader.module.sources[line] = self.source
         spelled = " ".join(text.split())
         used, self.used = self.used, 0
         self.made.body.append(Instruction(name, words, operands, held, line, spelled, span, used))

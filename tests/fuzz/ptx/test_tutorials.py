@@ -13,7 +13,7 @@ from fuzz.ptx.tutorials import main
 
 def test_without_triton_nothing_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the way out."""
-    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.setitem(sys.modules, "fuzz.ptx.triton", None)
     done = CliRunner().invoke(main, [])
     assert done.exit_code == USAGE
     assert "pip install triton" in done.output
