@@ -1,4 +1,4 @@
-"""How long a proof takes: a limit in CPU seconds, and what it is at, for who waits for it.
+"""What a proof takes: limits in CPU seconds and memory, and what it is at, for who waits for it.
 
 The loops that may run long, and every question to z3, call `working`.
 """
@@ -12,26 +12,33 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+import psutil
+
 Tell = Callable[[float, str], None]
 """Is called now and then with the CPU seconds so far, and what the proof is at."""
 OFTEN_S = 0.1
 """Seconds between two looks at the CPU time, which may itself take milliseconds."""
+MEMORY = 900 << 20
+"""Bytes that a proof may add to what its process has."""
 
 
 class GaveUpError(Exception):
-    """A proof has taken more CPU seconds than it was given."""
+    """A proof has taken more CPU seconds, or memory, than it was given."""
 
-    def __init__(self, limit: float, at: str) -> None:
-        super().__init__(f"gave up after {limit:g} CPU s, at {at}; --limit gives it more")
+
+def _resident() -> int:
+    """Return the bytes of memory that this process has."""
+    return int(psutil.Process().memory_info().rss)
 
 
 @dataclass(slots=True)
 class Clock:
-    """The CPU time of one proof, by this thread."""
+    """The CPU time of one proof, by this thread, and the memory that its process had before."""
 
     limit: float
     tell: Tell | None
     begin: float = field(default_factory=time.thread_time)
+    before: int = field(default_factory=_resident)
     looked: float = field(default_factory=time.perf_counter)
 
 
@@ -42,8 +49,8 @@ _CLOCK: ContextVar[Clock | None] = ContextVar("clock", default=None)
 def limited(limit: float, tell: Tell | None = None) -> Iterator[None]:
     """Limit the CPU seconds of what is done inside; a proof inside another has what is left.
 
-    Nothing is collected meanwhile: what a proof makes lives until it ends, and looking through it
-    again and again takes a fifth of the time.
+    Nothing is collected meanwhile, unless memory is short: what a proof makes lives until it ends,
+    and looking through it again and again takes a fifth of the time.
     """
     outer = _CLOCK.get()
     token = None if outer is not None else _CLOCK.set(Clock(limit, tell))
@@ -64,7 +71,7 @@ def working(at: str, number: int = -1) -> None:
     Raises
     ------
     GaveUpError
-        If it has taken too long.
+        If it has taken too long, or `MEMORY` though nothing is left to collect.
     """
     clock = _CLOCK.get()
     if clock is None or time.perf_counter() - clock.looked < OFTEN_S:
@@ -72,6 +79,13 @@ def working(at: str, number: int = -1) -> None:
     clock.looked = time.perf_counter()
     seconds, words = time.thread_time() - clock.begin, at if number < 0 else f"{at} {number}"
     if seconds > clock.limit:
-        raise GaveUpError(clock.limit, words)
+        says = f"gave up after {clock.limit:g} CPU s, at {words}; --limit gives it more"
+        raise GaveUpError(says)
+    if _resident() - clock.before > MEMORY:
+        gc.collect()
+        more = _resident() - clock.before
+        if more > MEMORY:
+            says = f"gave up at {more >> 20} MiB of memory, at {words}"
+            raise GaveUpError(f"{says}; rings of fewer slots need less")
     if clock.tell is not None:
         clock.tell(seconds, words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from fuser.cookbook.recipes import tma_ring
@@ -19,6 +21,22 @@ def test_a_proof_beyond_its_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) ->
     assert verdict.reason.startswith("gave up after 0.0001 CPU s, at ")
     assert verdict.reason.endswith("; --limit gives it more")
     assert prove(tma_ring(stages=7), limit=60).status is Status.PASS
+
+
+def test_a_proof_that_takes_too_much_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign's child would end, and the case with it; what can be collected is, before."""
+    monkeypatch.setattr(clock, "OFTEN_S", 0.0)
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    monkeypatch.setattr(clock, "_resident", lambda: 10)
+    monkeypatch.setattr(clock, "MEMORY", -1)
+    verdict = prove(tma_ring(stages=7))
+    assert verdict.status is Status.UNKNOWN
+    assert "MiB of memory, at " in verdict.reason
+    assert collected
+    collected.clear()
+    monkeypatch.setattr(clock, "_resident", lambda: 0 if collected else 10)
+    assert prove(tma_ring(stages=7)).status is Status.PASS, "enough was collected"
 
 
 def test_a_proof_tells_what_it_is_at(monkeypatch: pytest.MonkeyPatch) -> None:
