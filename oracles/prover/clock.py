@@ -38,7 +38,7 @@ class Clock:
     limit: float
     tell: Tell | None
     begin: float = field(default_factory=time.thread_time)
-    before: int = field(default_factory=_resident)
+    before: int = field(default_factory=lambda: _resident())
     looked: float = field(default_factory=time.perf_counter)
 
 
