@@ -7,9 +7,12 @@ import time
 from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 
+KEPT: list[bytes] = []
+"""What a process has kept of calls before."""
+
 
 def behave(word: str) -> str:
-    """Crash, hang, compute, raise, count threads, or answer with the number of the process."""
+    """Crash, hang, compute, keep 160 MiB, raise, count threads, or answer with its process."""
     match word:
         case "crash":
             os._exit(9)
@@ -27,6 +30,8 @@ def behave(word: str) -> str:
             kept = [bytearray(b"x" * (1 << 20))]
             while True:
                 kept.append(kept[0][:])
+        case "keep":
+            KEPT.append(b"x" * (160 << 20))
         case "nap":
             time.sleep(1.5)
         case "threads":

@@ -39,6 +39,9 @@ TICK_S = 0.1
 MEMORY = 1_400 << 20
 """Bytes of memory of a child, at most.  A judge has some 0.5 GiB (measured); one that allocates as
 fast as it can gets a little further until it is seen."""
+RESTING = 0.5
+"""Share of these with which a child is not asked again: what it has kept of calls before would be
+taken for the next one's.  A new one starts in milliseconds."""
 PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
@@ -146,6 +149,8 @@ class Child(Generic[R]):
             if isinstance(answer, Lost):
                 self._drop()
                 return answer
+            if self._memory and self._worker and self._worker.nbytes() > RESTING * self._memory:
+                self._drop()
         if isinstance(answer, _Raised):
             raise answer.error
         add(self.spent, answer.spent)
@@ -230,7 +235,7 @@ class _Worker:
                     return heard
                 assert isinstance(heard, _AtWork), f"a child says {heard!r}"
                 at = heard
-            if self.memory is not None and (has := self._bytes()) > self.memory:
+            if self.memory is not None and (has := self.nbytes()) > self.memory:
                 reason = f"{has >> 20} MiB of memory, {self.memory >> 20} are allowed{at}"
                 return Lost("memory", reason, at.judge)
             wall, cpu = time.monotonic() - begin, self._cpu_s() - used
@@ -265,7 +270,7 @@ class _Worker:
             return f"killed by signal {-code} ({signal.Signals(-code).name})"
         return f"the process ended with exit code {code}"
 
-    def _bytes(self) -> int:
+    def nbytes(self) -> int:
         """Return the resident memory of the process.  Source: proc(5), /proc/pid/statm, field 2."""
         try:
             text = Path(f"/proc/{self.process.pid}/statm").read_text(encoding="utf-8")

@@ -101,6 +101,14 @@ def test_who_takes_all_memory_is_ended_before_the_machine_is() -> None:
     assert 256 <= used < 1024
 
 
+def test_who_keeps_much_memory_is_not_asked_again() -> None:
+    """What calls before have left behind is not the next one's; who keeps little goes on."""
+    with Child(behave, memory=256 << 20, preload=()) as child:
+        pids = [str(child.call(word)).split()[-1] for word in ("fine", "keep", "keep", "fine")]
+    assert pids[0] == pids[1]
+    assert len(set(pids)) == 3
+
+
 def test_what_a_child_raises_tells_where() -> None:
     """The traceback of the other process comes along."""
     with (
