@@ -18,8 +18,9 @@ Tell = Callable[[float, str], None]
 """Is called now and then with the CPU seconds so far, and what the proof is at."""
 OFTEN_S = 0.1
 """Seconds between two looks at the CPU time, which may itself take milliseconds."""
-MEMORY = 900 << 20
-"""Bytes that a proof may add to what its process has."""
+MEMORY = 600 << 20
+"""Bytes that a proof may add to what its process has: with what a child of a campaign may rest
+with, less than that may have in all (`fuzz/campaign/child.py`)."""
 
 
 class GaveUpError(Exception):
