@@ -124,9 +124,7 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, C
   __device__ static __forceinline__ constexpr int down(int v) {
     return ROWS == 1 ? 0 : L::kRows ? v * (L::kRound / COLS) : v / (COLS / L::kRound);
   }
-  __device__ static __forceinline__ constexpr int across(int v) {
-    return ROWS == 1 ? v * L::kRound : L::kRows ? 0 : v % (COLS / L::kRound) * L::kRound;
-  }
+  __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
 };
 
 // The accesses of a thread to S: its first vector is found, the others lie beside it.
@@ -271,9 +269,8 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
     left[v] = r < src.row_limit ? src.col_limit - c : 0;
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
-    const bool one = left[v] > 0, two = over[v] > 0 && left[v] * kSize > kBytes - over[v];
-    if (one) words[v][0].raw = __ldg(from);
-    if (two) words[v][1].raw = __ldg(from + 1);
+    if (left[v] > 0) words[v][0].raw = __ldg(from);
+    if (over[v] > 0 && left[v] * kSize > kBytes - over[v]) words[v][1].raw = __ldg(from + 1);
   }
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {

@@ -560,11 +560,11 @@ class Machine:
     def spelled(self, lines: Iterable[int]) -> str:
         """Name lines with their instructions, and with those of the source where it is known."""
         known = {ins.line: ins.text for ins in self.program.instructions()}
-        sources = {n: self.program.module.source(n) for n in lines}
-        return ", ".join(
-            f"line {n} `{known.get(n, '')[:90]}`" + (f" ({source})" if source else "")
-            for n, source in sources.items()
-        )
+        found = []
+        for n in lines:
+            source = self.program.module.source(n)
+            found.append(f"line {n} `{known.get(n, '')[:90]}`" + (f" ({source})" if source else ""))
+        return ", ".join(found)
 
     def find(self, kind: str, witness: str) -> None:
         """Keep a finding at the line where threads stand."""

@@ -65,10 +65,8 @@ class Compiled:
             verdict = run(text or self.text, self.launch, seed=seed).verdict
             if verdict.status is not Status.PASS:
                 return verdict
-            for name, one in buffers.items():
-                kept = first.setdefault(name, one.data.copy())
-                if not np.array_equal(kept, one.data):
-                    differs.add(name)
+            first = first or {name: one.data.copy() for name, one in buffers.items()}
+            differs |= {n for n, one in buffers.items() if not np.array_equal(first[n], one.data)}
         if not differs:
             return verdict
         says = "values depend on the order of CTAs, warps or engines"
