@@ -630,7 +630,8 @@ def crossed(domain: Domain) -> Domain:
     every = (*domain.writes, *domain.reads)
     order = sorted(range(rank), key=lambda axis: -_place(first, axis))
     pinned = _index_axes([(access.tv, access.coords) for access in domain.writes])
-    merged = list(_merge(order, list(domain.reads), list(domain.writes), pinned))
+    reads = [*domain.reads, *(access for _, access in domain.gathers)]
+    merged = list(_merge(order, reads, list(domain.writes), pinned))
     if len(merged) == 1:
         return replace(domain, merged=tuple(merged))
     votes = dict.fromkeys(merged, 0)
