@@ -91,7 +91,7 @@ def test_a_signal_is_named_with_the_judge_that_met_it() -> None:
 
 def test_who_takes_all_memory_is_ended_before_the_machine_is() -> None:
     """The kernel's own choice of whom to kill may be the campaign."""
-    with Child(behave, memory=256 << 20, preload=()) as child:
+    with Child(behave, memory=256 << 20, spawn=True) as child:
         one = child.call("swell")
         assert isinstance(child.call("fine"), str)
     assert isinstance(one, Lost)
@@ -103,7 +103,8 @@ def test_who_takes_all_memory_is_ended_before_the_machine_is() -> None:
 
 def test_who_keeps_much_memory_is_not_asked_again() -> None:
     """What calls before have left behind is not the next one's; who keeps little goes on."""
-    with Child(behave, memory=256 << 20, preload=()) as child:
+    # Spawned: a fork server that loaded torch for another test would let each child rest with it.
+    with Child(behave, memory=256 << 20, spawn=True) as child:
         pids = [str(child.call(word)).split()[-1] for word in ("fine", "keep", "keep", "fine")]
     assert pids[0] == pids[1]
     assert len(set(pids)) == 3
