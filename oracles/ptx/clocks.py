@@ -88,7 +88,9 @@ class Clocks:
             more = len(self.known)
             if 2 * self.known.nbytes > MOST_BYTES:
                 raise LimitError(f"{more} sets of threads know different things, too many to keep")
-            self.known = np.concatenate([self.known, np.zeros_like(self.known)])
+            grown = np.zeros((2 * more, *self.known.shape[1:]), np.int32)  # not resident as zeros
+            grown[:more] = self.known
+            self.known = grown
             self.free += range(2 * more - 1, more - 1, -1)
         row = self.free.pop()
         self.made += 1
