@@ -73,7 +73,7 @@ def blamed(
     """
     values = {Symbol(name): n for name, n in extents.items()}
     values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
-    known = viewed(program.fusion, program.shapes.choices.kept)
+    known = viewed(program.fusion, program.shapes.choices)
     whole = {name: one for name, one in memory.items() if isinstance(one, torch.Tensor)}
     dtypes = {tv.name: tv.dtype for tv in (*program.fusion.tensors, *program.intermediates)}
     specs = {

@@ -80,10 +80,10 @@ def bind(
     known = {tv.name: intermediate_spec(tv, values) for tv in program.intermediates}
     known |= {tv.name: output_spec(tv, values) for tv in program.fusion.outputs}
     known = {**known, **specs}
-    every = with_views(viewed(program.fusion, program.shapes.choices.kept), known, values)
+    every = with_views(viewed(program.fusion, program.shapes.choices), known, values)
     places = {
         name: (view.whole, every[name].address - known[view.whole].address)
-        for name, view in viewed(program.fusion, program.shapes.choices.kept).views.items()
+        for name, view in viewed(program.fusion, program.shapes.choices).views.items()
     }
     made = (_bind(launch, every, values, sms) for launch in program.launches)
     return [replace(binding, places=places) for binding in made]

@@ -26,6 +26,7 @@ from fuser.runtime.call import (
     with_views,
 )
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import Access, by_rows, unit_stride
@@ -64,6 +65,8 @@ def classify(
     """
     plain = extents_of(fusion, specs, free)
     choices = Choices(empty=_empty(fusion, plain))
+    if not isinstance(params, TensorCoreParams):
+        choices = replace(choices, few=few_rows(fusion, plain, choices.empty))
     choices = replace(choices, parts=begun_by_products(fusion, choices))
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
     if not isinstance(params, PointwiseParams) or isinstance(params, NormParams | ScanParams):
@@ -131,13 +134,13 @@ class _Call:
             made = {tv.name: output_spec(tv, values) for tv in fusion.outputs}
             between = intermediates(fusion, found, choices)
             made |= {tv.name: intermediate_spec(tv, values) for tv in between}
-            seen = with_views(viewed(fusion, choices.kept), {**made, **self.specs}, values)
+            seen = with_views(viewed(fusion, choices), {**made, **self.specs}, values)
             call = replace(self, values=values, specs=seen)
             asked = choices
             for segment in found:
                 asked = call.asked(segment, asked, choices.copied)
             if asked == choices:
-                asked = replace(choices, kept=choices.kept | _kept(fusion, found))
+                asked = replace(choices, kept=choices.kept | _kept(fusion, found, choices.few))
             if asked == choices:
                 return _Cut(found, choices, call)
             choices = asked
@@ -348,14 +351,14 @@ def _in_registers(
     )
 
 
-def _kept(fusion: Fusion, cut: Sequence[Segment]) -> frozenset[str]:
+def _kept(fusion: Fusion, cut: Sequence[Segment], few: frozenset[Few]) -> frozenset[str]:
     """Return what to store so that no product of two kernels is computed twice."""
     made = Counter(
         name
         for segment in cut
         for name in {tv.held for tv in segment.fusion.tensors if tv.op == "mma"}
     )
-    plain = rearranged(fusion)
+    plain = rearranged(as_sums(fusion, few))
     return keep(plain, [tv for tv in plain.tensors if tv.op == "mma" and made[tv.name] > 1])
 
 

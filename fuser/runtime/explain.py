@@ -141,7 +141,7 @@ def explain(
     found = segments(fusion, cut.choices)
     kernels = zip((one.domain for one in found), cut.schedules, strict=True)
     values = with_parts(kernels, extents_of(fusion, specs, extents))
-    views = {name: v.whole for name, v in viewed(fusion, cut.choices.kept).views.items()}
+    views = {name: v.whole for name, v in viewed(fusion, cut.choices).views.items()}
     done: set[str] = set()
     parts: list[Part] = []
     for n, (segment, schedule) in enumerate(zip(found, cut.schedules, strict=True)):

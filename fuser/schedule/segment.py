@@ -58,7 +58,7 @@ def intermediates(
 ) -> tuple[TensorView, ...]:
     """Return the tensors that a segment stores for later ones, in order."""
     made = (tv for segment in cut for tv in segment.fusion.outputs)
-    known = viewed(fusion, choices.kept)
+    known = viewed(fusion, choices)
     names = {*known.views, *(tv.name for tv in fusion.outputs)}
     return (*(tv for tv in made if tv.name not in names), *known.rooms)
 
@@ -75,7 +75,7 @@ def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, .
     others, and those with the same axes share a kernel.
     """
     choices = choices or Choices()
-    known = viewed(fusion, choices.kept)
+    known = viewed(fusion, choices)
     wanted: dict[str, Wanted] = {}
     while True:
         cutting = _Cutting(known, choices, wanted)
@@ -523,7 +523,7 @@ def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
     that gets a kernel of its own: only sums are left of that, no tiles.
     """
     found = set()
-    for tv in viewed(fusion, choices.kept).fusion.tensors:
+    for tv in viewed(fusion, choices).fusion.tensors:
         if len(reduced_axes(tv)) == 1 and tv.name not in choices.empty and tv.meet is None:
             found_under = under(tv, choices.empty)
             if found_under and all(

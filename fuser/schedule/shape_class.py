@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.cut.few_rows import Few
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 
@@ -48,8 +49,8 @@ class Choices:
     operands that are not in memory are computed there, where they can be, and not by a kernel
     before.  Reductions in `rows` may stay in the kernel of results that they are broadcast back to,
     which has whole rows of what they reduce at a time; but not in that of results that are `spread`
-    along them.  What is `kept` is stored by the kernel that
-    multiplies, and read by all others.
+    along them.  What is `kept` is stored by the kernel that multiplies, and read by all others.
+    Products of `few` rows are sums.
     """
 
     copied: frozenset[str] = NONE
@@ -60,6 +61,7 @@ class Choices:
     rows: frozenset[str] = NONE
     spread: frozenset[str] = NONE
     kept: frozenset[str] = NONE
+    few: frozenset[Few] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,11 @@ from fuser.fusion.ir import (
 )
 from fuser.fusion.ops import OPS, Form
 from fuser.fusion.promotion import arithmetic
+from fuser.schedule.cut.few_rows import Few, as_sums, stored_first
 from fuser.schedule.cut.kept import Epilogues, is_exact, memory_dtype
 from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import next_faster
+from fuser.schedule.shape_class import Choices
 
 T = TypeVar("T")
 
@@ -188,13 +190,18 @@ class Viewed:
     why: dict[str, str]
 
 
-@lru_cache(maxsize=256)
-def viewed(fusion: Fusion, kept: frozenset[str] = frozenset()) -> Viewed:
+def viewed(fusion: Fusion, choices: Choices) -> Viewed:
     """Return a fusion without operations that make views.
 
-    What is `kept`, by name, is stored where it is computed and read by what cannot follow it there.
+    What is kept, by name, is stored where it is computed and read by what cannot follow it there.
     """
-    fusion = rearranged(fusion)
+    return _viewed(fusion, choices.kept, choices.few)
+
+
+@lru_cache(maxsize=256)
+def _viewed(fusion: Fusion, kept: frozenset[str], few: frozenset[Few]) -> Viewed:
+    fusion = rearranged(as_sums(fusion, few))
+    kept |= stored_first(fusion, few)
     if not kept and not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
         return Viewed(fusion, {}, {}, (), {})
     return _Views(fusion, kept).run()

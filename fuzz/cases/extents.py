@@ -62,6 +62,18 @@ def matmul_extents(
     return found
 
 
+@st.composite
+def few_extents(
+    draw: st.DrawFn, fusion: Fusion, params: MatmulParams, *, exact: bool = False
+) -> dict[str, int]:
+    """Values by which products are sums: 1 to 4 rows of an operand, and 5, which are too many."""
+    found = draw(matmul_extents(fusion, params, exact=exact))
+    sides = [name for name in found if _role(fusion, name) in (AxisRole.M, AxisRole.N)]
+    if sides:
+        found[draw(st.sampled_from(sides))] = draw(st.integers(1, 5))
+    return found
+
+
 def bounded(
     fusion: Fusion, params: MatmulParams | AmpereParams, values: dict[str, int], *, exact: bool
 ) -> dict[str, int]:

@@ -15,7 +15,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind
 from fuzz.cases.draft import INEXACT, Wanted, rarely
-from fuzz.cases.extents import matmul_extents
+from fuzz.cases.extents import few_extents, matmul_extents
 from fuzz.cases.features import DEPTHS, Cell, plan, scheduled
 from fuzz.cases.fusions import (
     fusions,
@@ -254,8 +254,10 @@ def default_cases(
     gap, offset = draw(layouts())
     if draw(st.booleans()):
         fusion = draw(product_fusions(exact=exact, max_ops=min(max_ops, 2), asked=True))
-        values = draw(matmul_extents(fusion, PRODUCTS, exact=exact))
-        return Case(fusion, POINTWISE, values, kind, seed, gap, offset)
+        sizes = few_extents if draw(st.booleans()) else matmul_extents
+        values = draw(sizes(fusion, PRODUCTS, exact=exact))
+        other = draw(st.sampled_from([POINTWISE, REDUCTIONS, ROWS]))
+        return Case(fusion, other, values, kind, seed, gap, offset)
     if draw(st.booleans()):
         fusion = draw(norm_fusions(exact=exact))
         values = draw(norm_extents(fusion, ROWS))

@@ -1,0 +1,234 @@
+"""Products of few rows as sums that threads compute.
+
+A tensor core multiplies 64 rows at once.  Of one row, or a few, it wastes most, and its operands
+must begin at multiples of 16 bytes: what does not is copied first.  As sums of what is multiplied
+element by element such products are kernels that read the large operand once, at the speed of
+memory, wherever its rows begin.  Each of a few rows is a sum of its own, of a kernel that has all
+of them; together they are the result, part by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from fuser.dtype import DType
+from fuser.fusion.ir import (
+    AttrValue,
+    Extent,
+    Fusion,
+    IterDomain,
+    Symbol,
+    TensorView,
+    ancestry,
+    row_major,
+    tensor_args,
+)
+from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
+from fuser.fusion.ops import OPS, Form, accumulator
+from fuser.fusion.recorder import axis_of
+from fuser.schedule.cut.kept import memory_dtype
+from fuser.schedule.cut.rearrange import PARTS
+
+ADDED = frozenset({DType.F32, DType.F16, DType.BF16})
+"""Types of operands whose products threads add up as tensor cores do, in f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Few:
+    """A product, by name, one of whose operands has `many` rows, along an axis of the result.
+
+    Of one row the `axis` is None: there is nothing to take apart.  `small` is the operand (0 or 1)
+    whose elements are multiplied many times each; None if neither's are.
+    """
+
+    name: str
+    many: int
+    axis: int | None
+    small: int | None
+
+    def products(self) -> tuple[str, ...]:
+        """Return the names of what is summed, row by row."""
+        return tuple(f"{self.name}_row{n}" for n in range(self.many))
+
+
+def few_rows(fusion: Fusion, values: Mapping[Symbol, int], empty: frozenset[str]) -> frozenset[Few]:
+    """Return the products of few rows, or few columns, that are computed as sums.
+
+    `values` are those of all extents; products of no elements are `empty`.
+    """
+    products = (tv for tv in fusion.tensors if tv.op == "mma" and tv.name not in empty)
+    found = (_few(tv, values) for tv in products if _is_added(tv))
+    return frozenset(one for one in found if one is not None)
+
+
+def _is_added(product: TensorView) -> bool:
+    types = {arg.dtype for arg in tensor_args(product)}
+    return types <= ADDED and accumulator(product) is DType.F32 and product.meet is None
+
+
+def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
+    axes = roles(product)
+    sides = [[axis for axis in axes if axis.role is role] for role in (AxisRole.M, AxisRole.N)]
+    rows, cols = (prod(_number(axis.extent, values) for axis in side) for side in sides)
+    few = int(cols < rows)
+    many = min(rows, cols)
+    real = [axis.result for axis in sides[few] if _number(axis.extent, values) > 1]
+    if not 1 <= many <= PARTS or len(real) > 1:
+        return None
+    return Few(product.name, many, real[0] if real else None, few if max(rows, cols) > 1 else None)
+
+
+def _number(extent: Extent, values: Mapping[Symbol, int]) -> int:
+    return values[extent] if isinstance(extent, Symbol) else extent
+
+
+@lru_cache(maxsize=256)
+def as_sums(fusion: Fusion, few: frozenset[Few]) -> Fusion:
+    """Return a fusion in which these products are sums."""
+    return _Summing(fusion, few).run() if few else fusion
+
+
+def stored_first(fusion: Fusion, few: frozenset[Few]) -> frozenset[str]:
+    """Return what must lie in memory before rows of it are multiplied, in a fusion of sums.
+
+    What is computed from an operand of few rows would be computed again for every column.
+    """
+    small = {name: one.small for one in few for name in one.products()}
+    found = set()
+    for tv in fusion.tensors:
+        side = small.get(tv.name)
+        if side is not None:
+            source = _source(tensor_args(tv)[side], {Form.SHAPE})
+            if not all(one.op in ("input", "cast") for one in _computed(source)):
+                found.add(source.name)
+    return frozenset(found)
+
+
+def _source(tv: TensorView, forms: Set[Form]) -> TensorView:
+    """Look through operations of some forms, all of one argument."""
+    while tv.op in OPS and OPS[tv.op].form in forms:
+        tv = tensor_args(tv)[0]
+    return tv
+
+
+def _computed(tv: TensorView) -> list[TensorView]:
+    """Return what a tensor is computed from, but for what moves elements."""
+    moves = {Form.SHAPE, Form.VIEW}
+    return [one for one in ancestry(tv) if one.op not in OPS or OPS[one.op].form not in moves]
+
+
+class _Summing:
+    def __init__(self, fusion: Fusion, few: frozenset[Few]) -> None:
+        self.fusion = fusion
+        self.few = {one.name: one for one in few}
+        self.fixed: dict[Extent, int] = {
+            tv.shape[one.axis]: one.many
+            for tv in fusion.tensors
+            if (one := self.few.get(tv.name)) is not None and one.axis is not None
+        }
+        self.new: dict[TensorView, TensorView] = {}
+        self.tensors: list[TensorView] = []
+
+    def run(self) -> Fusion:
+        for tv in self.fusion.tensors:
+            args = tuple(self.new[a] if isinstance(a, TensorView) else a for a in tv.args)
+            logical = tuple(self._fixed(axis) for axis in tv.logical)
+            old = (*tv.args, *tv.logical)
+            same = all(a is b for a, b in zip((*args, *logical), old, strict=True))
+            made = tv if same else replace(tv, args=args, logical=logical)
+            one = self.few.get(tv.name)
+            self.new[tv] = self._add(made) if one is None else self._sums(made, one)
+        inputs = tuple(self.new[a] if isinstance(a, TensorView) else a for a in self.fusion.inputs)
+        outputs = tuple(self.new[tv] for tv in self.fusion.outputs)
+        return Fusion(inputs, tuple(self.tensors), outputs)
+
+    def _fixed(self, axis: IterDomain) -> IterDomain:
+        """Return an axis whose extent is known once rows are taken one by one."""
+        return axis_of(self.fixed[axis.extent]) if axis.extent in self.fixed else axis
+
+    def _add(self, tv: TensorView) -> TensorView:
+        self.tensors.append(tv)
+        return tv
+
+    def _sums(self, product: TensorView, few: Few) -> TensorView:
+        """Return a product as one sum, or as the sums of its rows."""
+        if few.axis is None:
+            return self._add(self._sum(product, few, 0))
+        parts = tuple(self._add(self._sum(product, few, n)) for n in range(few.many))
+        attrs: tuple[tuple[str, AttrValue], ...] = (("dim", (few.axis,)),)
+        return self._add(replace(product, op="cat", args=parts, attrs=attrs))
+
+    def _sum(self, product: TensorView, few: Few, row: int) -> TensorView:
+        """Return the sum of one row, an axis of the result that then has one element."""
+        axes = roles(product)
+        taken = next((n for n, a in enumerate(axes) if few.axis == a.result is not None), None)
+        name = few.products()[row]
+        args = tuple(
+            self._operand(f"{name}_{'ab'[side]}", arg, axes, side, (taken, row))
+            for side, arg in enumerate(tensor_args(product))
+        )
+        wide = tuple(axis_of(1 if n == taken else axis.extent) for n, axis in enumerate(axes))
+        summed = tuple(n for n, axis in enumerate(axes) if axis.role is AxisRole.K)
+        number, dtype = product.number, args[0].dtype
+        made = self._add(_tensor(name, number, wide, dtype, "mul", args))
+        kept = tuple(axis for n, axis in enumerate(wide) if n not in summed)
+        whole = product.name if taken is None else f"{name}_sum"
+        return _tensor(whole, number, kept, product.dtype, "sum", (made,), (("dims", summed),))
+
+    def _operand(
+        self,
+        name: str,
+        arg: TensorView,
+        axes: tuple[MmaAxis, ...],
+        side: int,
+        part: tuple[int | None, int],
+    ) -> TensorView:
+        """Return an operand, or a row of it, with all axes of the full output, in their order."""
+        taken, row = part
+        number, dtype = arg.number, arg.dtype
+
+        def moved(
+            word: str, tv: TensorView, logical: tuple[IterDomain, ...], op: str,
+            *attrs: tuple[str, AttrValue],
+        ) -> TensorView:  # fmt: skip
+            return self._add(_tensor(f"{name}_{word}", number, logical, dtype, op, (tv,), attrs))
+
+        if memory_dtype(arg) is not dtype:  # what is kept in f32 is rounded, as an operand is
+            arg = moved("rounded", arg, arg.logical, "cast")
+        places = [axis.b if side else axis.a for axis in axes]
+        at = places[taken] if taken is not None else None
+        if at is not None:
+            one = (*arg.logical[:at], axis_of(1), *arg.logical[at + 1 :])
+            arg = moved("row", arg, one, "slice", ("dim", (at,)), ("start", (row,)), ("step", (1,)))
+            places[places.index(at)] = None
+        used = [place for place in places if place is not None]
+        left = tuple(n for n in range(arg.rank) if n not in used)
+        if left:
+            kept = tuple(axis for n, axis in enumerate(arg.logical) if n not in left)
+            arg = moved("of", arg, kept, "squeeze", ("dims", left))
+            used = [place - sum(n < place for n in left) for place in used]
+        if used != sorted(used):
+            kept = tuple(arg.logical[place] for place in used)
+            arg = moved("order", arg, kept, "permute", ("dims", tuple(used)))
+        flags = tuple(place is None for place in places)
+        if any(flags):
+            own = iter(arg.logical)
+            wide = tuple(axis_of(1) if new else next(own) for new in flags)
+            arg = moved("wide", arg, wide, "broadcast", ("is_broadcast_dim", flags))
+        return arg
+
+
+def _tensor(
+    name: str,
+    number: int,
+    logical: tuple[IterDomain, ...],
+    dtype: DType,
+    op: str,
+    args: tuple[TensorView, ...],
+    attrs: tuple[tuple[str, AttrValue], ...] = (),
+) -> TensorView:
+    where = (True,) * len(logical), row_major(len(logical))
+    return TensorView(name, number, logical, dtype, op, args, attrs, *where)
