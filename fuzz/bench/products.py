@@ -37,7 +37,7 @@ class Product(Row):
     """A row: out = f(x [M, K], weights [N, K], ...), bf16; `shape` is (M, N, K), of each product.
 
     `extra` is what else goes in: "bias", "residual" or nothing.  x has a `dtype`, and goes through
-    the operation `prologue` first, if any.
+    the operation `prologue` first, if any.  What is `alone` has torch beside it, nobody else.
     """
 
     shape: tuple[int, int, int]
@@ -45,6 +45,7 @@ class Product(Row):
     extra: str = ""
     dtype: torch.dtype = torch.bfloat16
     prologue: str = ""
+    alone: bool = False
     tolerance = 0.01
 
     @property
@@ -173,6 +174,8 @@ class Product(Row):
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch, Triton for plain products, torch.compile for all others."""
+        if self.alone:
+            return super().peers(outs, compiled=False)
         if self.products == 1 and not self.extra and not self.prologue:
             return super().peers(outs, compiled=False) | _triton(outs[0])
         found = super().peers(outs, compiled=compiled)
@@ -198,18 +201,25 @@ PROLOGUES = {
 """Products of a tensor that goes through an operation, or from another type, first."""
 
 
+def plain(name: str, shape: tuple[int, int, int]) -> Product:
+    """Return the row of a product, (M, N, K), and nothing else."""
+    return Product(name, _plain, functional.linear, shape)
+
+
 def rows() -> list[Row]:
-    """Return the rows G, L, S, E, M and P."""
-    plain = {
+    """Return the rows G, L, S, V (few rows), E, M and P."""
+    shapes = {
         "G1": (1024, 1024, 1024), "G2": (2048, 2048, 2048), "G3": (4096, 4096, 4096),
         "G4": (8192, 8192, 8192), "G5": (16384, 16384, 1024), "G6": (2048, 2048, 8192),
         "L1": (8192, 6144, 4096), "L2": (4096, 4096, 14336), "L3": (2048, 8192, 8192),
         "L4": (512, 28672, 8192), "L5": (4096, 24576, 1536), "L6": (128, 7168, 16384),
         "L7": (64, 18944, 3584), "L8": (16, 32064, 4096), "S1": (128, 128, 16384),
         "S2": (256, 256, 32768), "S3": (512, 512, 16384), "S4": (128, 1536, 7168),
-        "S5": (64, 2112, 7168), "S6": (16, 4096, 14336),
+        "S5": (64, 2112, 7168), "S6": (16, 4096, 14336), "V1": (1, 8192, 8192),
+        "V2": (1, 2131, 7823), "V3": (1, 151936, 4096), "V4": (2, 12015, 4814),
+        "V5": (4, 8192, 8192), "V6": (4, 28672, 8192),
     }  # fmt: skip
-    out: list[Row] = [Product(name, _plain, functional.linear, plain[name]) for name in plain]
+    out: list[Row] = [plain(*pair) for pair in shapes.items()]
     biased = {
         "E1": ((8192, 4096, 4096), "gelu_tanh"),
         "E2": ((4096, 4096, 4096), "relu"),

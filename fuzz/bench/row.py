@@ -172,9 +172,14 @@ def _fastest(row: Row, sets: Sequence[Tensors], outs: Tensors) -> dict[str, Para
     for name, params in candidates.items():
         run = Executable(fusion, params)
         with suppress(ScheduleError):
-            graph, calls = _capture(lambda *given, run=run: run(*given, out=outs), sets, SHORT_US)
-            taken[name] = min(_timed(graph.replay) for _ in range(3)) / calls
+            taken[name] = fastest_us(lambda *given, run=run: run(*given, out=outs), sets)
     return {name: candidates[name] for name in sorted(taken, key=taken.__getitem__)[:FINALISTS]}
+
+
+def fastest_us(call: Callable[..., object], sets: Sequence[Tensors]) -> float:
+    """Return the microseconds of a call, alone and timed shortly."""
+    graph, calls = _capture(call, sets, SHORT_US)
+    return min(_timed(graph.replay) for _ in range(3)) / calls
 
 
 def medians(timings: Sequence[Timing]) -> dict[str, float]:

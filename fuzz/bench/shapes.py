@@ -15,14 +15,17 @@ from torch.nn import functional
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuzz.bench import norms, pointwise, reductions
+from fuzz.bench import norms, pointwise, products, reductions
 from fuzz.bench.row import Row
 from fuzz.campaign.record import DEFAULT
 
 ROWS, COLS = (16, 200_000), (16, 130_000)
 """Least and most rows and columns; both are drawn with all sizes alike likely, on a log scale."""
+HEIGHTS, DEPTHS = (1, 16_384), (64, 32_768)
+"""Least and most rows of a product's first operand; and of its second, or elements to sum."""
 ODD = 1 / 3
-"""Share of odd rows; the others are multiples of 8."""
+"""Share of odd rows; the others are multiples of 8.  Of products a third are no multiples of 64,
+and two thirds of these none of 8."""
 MOST_BYTES = 2 << 30
 """Largest matrix."""
 WORST = 5
@@ -33,12 +36,16 @@ def rows(count: int, seed: int) -> Iterator[Row]:
     """Yield so many rows of each kind; their names begin with that of the kind."""
     for kind, make in KINDS.items():
         rng = random.Random(f"{seed} {kind}")
-        yield from (make(f"{kind}{n}", _shape(rng)) for n in range(count))
+        yield from (make(f"{kind}{n}", rng) for n in range(count))
+
+
+def _extent(rng: random.Random, least: int, most: int) -> int:
+    return int(exp(rng.uniform(log(least), log(most))))
 
 
 def _shape(rng: random.Random) -> tuple[int, int]:
     while True:
-        many, long = (int(exp(rng.uniform(log(low), log(high)))) for low, high in (ROWS, COLS))
+        many, long = _extent(rng, *ROWS), _extent(rng, *COLS)
         long = long | 1 if rng.random() < ODD else long // 8 * 8
         if 2 * many * long <= MOST_BYTES:
             return many, long
@@ -71,15 +78,25 @@ def _ratio(times: Mapping[str, float]) -> float:
     return min(peers) / times[DEFAULT] if DEFAULT in times else 1e-3
 
 
-def _reduction(dims: tuple[int, ...], name: str, shape: tuple[int, int]) -> Row:
-    return reductions.row(name, shape, dims, "sum")
+def _reduction(dims: tuple[int, ...], name: str, rng: random.Random) -> Row:
+    return reductions.row(name, _shape(rng), dims, "sum")
 
 
-def _normal(kind: str, name: str, shape: tuple[int, int]) -> Row:
-    return replace(norms.row(name, kind, shape, torch.bfloat16), tuned=False)
+def _normal(kind: str, name: str, rng: random.Random) -> Row:
+    return replace(norms.row(name, kind, _shape(rng), torch.bfloat16), tuned=False)
 
 
-def _broadcast(name: str, shape: tuple[int, int]) -> Row:
+def _product(name: str, rng: random.Random) -> Row:
+    n, k = _extent(rng, *DEPTHS), _extent(rng, *DEPTHS)
+    if rng.random() >= ODD:
+        n, k = n // 64 * 64, k // 64 * 64
+    elif rng.random() < ODD:
+        n, k = n // 8 * 8, k // 8 * 8
+    return replace(products.plain(name, (_extent(rng, *HEIGHTS), n, k)), alone=True)
+
+
+def _broadcast(name: str, rng: random.Random) -> Row:
+    shape = _shape(rng)
     says = f"silu(x + bias) + r, {shape[0]} x {shape[1]}"
     shapes = (shape, shape[1:], shape)
     return pointwise.Pointwise(name, _fusion, _torch, says, shapes, roof=False)
@@ -98,11 +115,12 @@ def _torch(x: torch.Tensor, bias: torch.Tensor, r: torch.Tensor) -> torch.Tensor
     return functional.silu(x + bias) + r
 
 
-KINDS: dict[str, Callable[[str, tuple[int, int]], Row]] = {
+KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "rowsum": partial(_reduction, (1,)),
     "colsum": partial(_reduction, (0,)),
     "pointwise": _broadcast,
     "softmax": partial(_normal, "softmax"),
     "layernorm": partial(_normal, "layer_norm"),
+    "product": _product,
 }
 """Kinds of rows that are drawn, by name."""

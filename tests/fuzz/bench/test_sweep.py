@@ -1,0 +1,55 @@
+"""Schedules of a sweep are those that can be had, and the command says what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fuser.pipeline import build
+from fuser.runtime.classify import classify
+from fuser.runtime.executable import device_present
+from fuser.runtime.explain import dense
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.bench import products, sweep
+from fuzz.exit_code import HARNESS
+
+
+@pytest.mark.parametrize("shape", [(8, 64, 13120), (2240, 576, 19520), (333, 4096, 4104)])
+def test_schedules_differ_and_suit_the_shape(shape: tuple[int, int, int]) -> None:
+    """CTAs that share a tile have a step each, and who waits for others runs with them."""
+    found = [*sweep.schedules(*shape)]
+    assert len({*found}) == len(found) > 30
+    for params in found:
+        assert params.splits <= -(-shape[2] // 64)
+        if params.meet == "scatter":
+            tiles = -(-shape[0] // params.tile[0]) * -(-shape[1] // params.tile[1])
+            assert tiles * params.splits <= 132
+
+
+@pytest.mark.parametrize("way", ["cooperative", "ping_pong", "pipelined", "scatter", "last"])
+def test_a_schedule_of_each_way_is_compiled(way: str) -> None:
+    """Registers and shared memory are looked at where kernels are built."""
+    shape = (500, 300, 4096)
+    found = [p for p in sweep.schedules(*shape) if way in (p.split, p.meet if p.splits > 1 else "")]
+    for params in (found[0], found[-1]):
+        compiled(params, shape)
+
+
+def compiled(params: MatmulParams, shape: tuple[int, int, int]) -> None:
+    """Build the kernel of a product."""
+    m, n, k = shape
+    fusion = products.plain("P", shape).fusion()
+    given = zip(fusion.inputs, ((m, k), (n, k)), strict=True)
+    specs = {tv.name: dense(tv, s, 1 << 32) for tv, s in given}  # type: ignore[arg-type]
+    assert build(fusion, params, classify(fusion, params, specs)).launches
+
+
+def test_without_a_device_nothing_is_measured(tmp_path: Path) -> None:
+    """A machine without a GPU gets a sentence, not a trace."""
+    if device_present():
+        pytest.skip("there is one")
+    found = CliRunner().invoke(sweep.main, [str(tmp_path / "out")])
+    assert found.exit_code == HARNESS
+    assert "no CUDA device" in found.output
