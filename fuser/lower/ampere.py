@@ -1,8 +1,10 @@
-"""Products by mma.sync from tiles that cp.async brings, without a single sync."""
+"""Products by mma.sync from tiles that cp.async brings, or threads, without a single sync."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from math import prod
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -18,7 +20,10 @@ from fuser.schedule.shape_class import ShapeClass
 
 
 class AmpereLowering(ProductLowering[AmpereParams]):
-    """By cp.async, ldmatrix and mma.sync; refuses rows that are not aligned to 4 bytes."""
+    """By cp.async, ldmatrix and mma.sync; refuses rows that are not aligned to 4 bytes.
+
+    Threads that load operands themselves take any rows.
+    """
 
     @property
     def threads(self) -> int:
@@ -57,6 +62,8 @@ class AmpereLowering(ProductLowering[AmpereParams]):
                 loads.append(kir.Load(made[operand], copied(operand), width, matrix=True))
             parts = (made[a], made[b])
             products.append(kir.Mma(self.accumulator(product), *parts))
+        # All loads are on their way before the first of them is stored.
+        copies.sort(key=lambda stmt: isinstance(stmt, kir.Store))
         return [*loads, *products]
 
     def _fragment(self, operand: Operand, deal: kir.Deal) -> kir.Fragment:
@@ -64,6 +71,21 @@ class AmpereLowering(ProductLowering[AmpereParams]):
         vector = VECTOR_NBYTES // access.tv.dtype.nbytes
         layout = kir.Layout(self.tiling.shape(access), vector, self.threads, deal)
         return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
+
+    def tile_of(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> list[kir.Stmt]:
+        """Return what brings a tile of an operand: a copy, or a load and a store of all threads."""
+        if self.params.observe != "threads":
+            return [self.copy(operand, dst, src)]
+        access, shape = operand.access, dst.buffer.shape
+        vector = 16 // access.tv.dtype.nbytes
+        layout = kir.Layout(shape, vector, self.threads)
+        # By rows vectors come in aligned words, wherever rows begin (`tile::load_shifted`).
+        across = shape[-1] // vector
+        if self.threads % across == 0 and prod(shape[:-1]) % (self.threads // across) == 0:
+            layout = replace(layout, deal=kir.Deal.ROWS, across=across)
+        frag = kir.Fragment(f"g_{access.name}", access.tv.dtype, layout)
+        width = min(self.shapes.elements(access.name), vector)
+        return [kir.Load(frag, src, width), kir.Store(dst, frag, vector)]
 
     def copy(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> kir.Copy:
         """Copy a tile by cp.async, as wide as it is aligned."""
@@ -98,14 +120,18 @@ class AmpereLowering(ProductLowering[AmpereParams]):
             )
 
 
-def copy_refusal(tiling: MatmulTiling, operand: Operand, shapes: ShapeClass) -> str | None:
-    """Say why cp.async cannot move an operand's tiles, if it cannot.
+def copy_refusal(
+    tiling: MatmulTiling, operand: Operand, shapes: ShapeClass, *, by_threads: bool = False
+) -> str | None:
+    """Say why cp.async, or threads, cannot move an operand's tiles, if they cannot.
 
     Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
     """
     tv = operand.access.tv
     if operand.transposed or not tiling.unit(operand.access, operand.summed):
         return f"{tv} is not contiguous along the axis that is summed over"
+    if by_threads:
+        return None
     if shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:
         return f"address, strides or rows of {tv} are not multiples of 4 bytes"
     return None

@@ -116,6 +116,10 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         """Return the copy of a tile of an operand; refuse what cannot be copied."""
         raise NotImplementedError
 
+    def tile_of(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> list[kir.Stmt]:
+        """Return what brings a tile of an operand."""
+        return [self.copy(operand, dst, src)]
+
     def slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
         """Return the slot of an operand; the first that asks for it adds its copy."""
         access = operand.access
@@ -123,7 +127,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             shape = self.tiling.shape(access)
             buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
             src = self.box(access, self.at_step(operand.summed, step), shape)
-            copies.append(self.copy(operand, kir.Slot(buffer, 0), src))
+            copies += self.tile_of(operand, kir.Slot(buffer, 0), src)
             self.operands[access] = buffer
         return kir.Slot(self.operands[access], 0)
 

@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 from fuser.schedule.params import Meet, Partial, Prologue, Residency, TensorCoreParams
 
-Observe = Literal["groups", "mbarriers"]
+Observe = Literal["groups", "mbarriers", "threads"]
 """How the end of copies is seen: each thread awaits its own groups and all join; or a load role's
-copies arrive on mbarriers."""
+copies arrive on mbarriers; or there are none, as threads load what they store in tiles."""
 
 STRIP = 16
 """Rows of an accumulator that one warp takes.  Source: PTX ISA, "mma.m16n8k16"."""
@@ -26,8 +26,9 @@ class AmpereParams(TensorCoreParams):
         to 256; columns 8..256 in steps of 8; depth 16, 32 or 64.
     warps : int
         Computing warps, 1..8; strips of 16 rows are dealt to them.
-    observe : {"groups", "mbarriers"}
-        How the end of copies is seen.
+    observe : {"groups", "mbarriers", "threads"}
+        How the end of copies is seen.  With "threads" operands go through registers, so that their
+        rows may begin anywhere; stages are 1.
     stages : int
         Slots of the operand rings, 1..8.
     prefetch : int
@@ -88,6 +89,8 @@ class AmpereParams(TensorCoreParams):
                 "sm_80 has no such engine, and no clusters; use "
                 'meet="scatter", "last" or "vectorized"',
             )
+        if self.observe == "threads" and self.stages > 1:
+            self.refuse("stages observe", "threads load a tile when they need it; use stages=1")
         most = self.stages - 1 if self.observe == "groups" else 0
         if not 0 <= self.prefetch <= most:
             why = f"prefetch must be 0..{most}; use prefetch={most}"
@@ -96,7 +99,7 @@ class AmpereParams(TensorCoreParams):
     @property
     def load(self) -> str:
         """Mechanism of the operands."""
-        return "cp_async"
+        return "direct" if self.observe == "threads" else "cp_async"
 
     @property
     def family(self) -> str:

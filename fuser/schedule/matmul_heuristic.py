@@ -15,7 +15,8 @@ from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
-from fuser.schedule.domain import Domain, Product
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Access, Domain, Product
 from fuser.schedule.matmul import sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.schedule.params import MAX_SPLITS, MAX_STAGES
@@ -246,6 +247,53 @@ def _scattered(
             residency="co-resident",
         )
     return best
+
+
+UNALIGNED = (
+    (16, (16, 32, 64), 1, 12),
+    (32, (32, 64, 64), 2, 6),
+    (64, (64, 64, 64), 4, 3),
+    (256, (128, 128, 32), 8, 1),
+)
+"""For operands that no engine copies where they lie: rows, at most; tile, warps, CTAs an SM."""
+UNALIGNED_STEPS = 8
+"""Steps along K that are worth a CTA then."""
+BY_THREADS, BY_ENGINE, EACH_US = (3.0e6, 2.0e8), (4.0e6, 6.0e8), 2.5
+"""Bytes and floating-point operations a microsecond, of threads that load operands and of engines;
+and what a kernel takes that copies an operand first.  Estimates, not measured."""
+
+
+def default_unaligned_params(
+    domain: Domain, loops: Sequence[int], copied: Sequence[Access], sms: int = SM_90A.sms
+) -> AmpereParams | None:
+    """Choose params by which threads load operands, some of which would have to be `copied` first.
+
+    None where copies are faster, by an estimate, or there are several products.
+    """
+    (around, m, n), (depth, *more) = sizes(domain, loops)
+    first, *others = domain.products
+    if others or more or accumulator(first.tv) is not DType.F32 or first.a.tv.dtype.nbytes == 1:
+        return None
+    kind = next((kind for kind in UNALIGNED if m <= kind[0]), None)
+    if kind is None or first.leaves or any(access.tv.parts for access in domain.writes):
+        return None
+    nbytes = [prod(loops[c] for c in a.coords if c is not None) * a.tv.dtype.nbytes for a in copied]
+    flops, every = 2.0 * around * m * n * depth, 2.0 * around * (m * depth + n * depth + m * n)
+    by_threads, by_engine = (
+        max((every + again) / rate, flops / product)
+        for again, (rate, product) in ((0, BY_THREADS), (2 * sum(nbytes), BY_ENGINE))
+    )
+    if by_threads > by_engine + EACH_US * len(copied):
+        return None
+    _, (rows, wide, step), warps, resident = kind
+    step = step * 2 // first.a.tv.dtype.nbytes
+    tiles = around * ceil(m / rows) * ceil(n / wide)
+    most = min(ceil(depth / step) // UNALIGNED_STEPS, MAX_SPLITS)
+    splits = max(1, min(sms * resident // max(tiles, 1), most))
+    return AmpereParams(
+        (rows, wide, step), warps, "threads", 1, 0, persistent=False, columns=min(wide, 64),
+        splits=splits, meet="last",
+    )  # fmt: skip
 
 
 def columns_of_share(wide: int, splits: int) -> int:

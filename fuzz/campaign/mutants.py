@@ -133,8 +133,8 @@ def representative(family: str) -> Case:
     if family in MATMUL_FAMILIES:
         tile = (64, 32, 32)
         if observe := OBSERVES.get(family):
-            ahead = 2 if observe == "groups" else 0
-            schedule = AmpereParams(tile, 2, observe, 3, ahead, persistent=False, columns=32)
+            ahead, slots = 2 if observe == "groups" else 0, 1 if observe == "threads" else 3
+            schedule = AmpereParams(tile, 2, observe, slots, ahead, persistent=False, columns=32)
         else:
             split, pairs = SPLITS[family], SPLITS[family] == "ping_pong"
             schedule = MatmulParams(tile, 1 + pairs, split, 3, 1, persistent=pairs, columns=32)

@@ -54,7 +54,7 @@ def matmul_extents(
         drawn = st.sampled_from(choices)
         found[name] = draw(drawn if even else drawn | st.integers(1, 80))
     found = bounded(fusion, params, found, exact=exact)
-    if isinstance(params, AmpereParams):  # which copies by words of 4 bytes
+    if isinstance(params, AmpereParams) and params.load != "direct":  # copied in words of 4 bytes
         many = word(fusion)
         found |= {name: n + -n % many for name, n in found.items() if _is_summed(fusion, name)}
     if empty and found:

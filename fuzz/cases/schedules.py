@@ -42,7 +42,11 @@ SPLITS: dict[str, Split] = {
     "hopper-ping_pong": "ping_pong",
 }
 """The split of every family of `MatmulParams`."""
-OBSERVES: dict[str, Observe] = {"ampere-groups": "groups", "ampere-mbarriers": "mbarriers"}
+OBSERVES: dict[str, Observe] = {
+    "ampere-groups": "groups",
+    "ampere-mbarriers": "mbarriers",
+    "ampere-threads": "threads",
+}
 """What every family of `AmpereParams` observes."""
 MATMUL_FAMILIES = (*SPLITS, *OBSERVES)
 """Every schedule family of products."""
@@ -265,6 +269,7 @@ def _ampere(
     tile = draw(st.sampled_from(tiles or [(step, 8, max(STEP_NBYTES // need.narrow, 16))]))
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns), depths)
+    stages = 1 if observe == "threads" else stages
     params = AmpereParams(
         tile=tile,
         warps=warps,

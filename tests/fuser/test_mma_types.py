@@ -48,6 +48,7 @@ SCHEDULES: dict[str, MatmulParams | AmpereParams] = {
     "ping_pong": MatmulParams((64, 64, 32), 2, "ping_pong", 4, 2, True, columns=32),
     "groups": AmpereParams((64, 32, 32), 2, "groups", 3, 1, True, columns=16),
     "mbarriers": AmpereParams((64, 32, 64), 4, "mbarriers", 2, 0, False, columns=32),
+    "threads": AmpereParams((64, 32, 64), 4, "threads", 1, 0, False, columns=32),
 }
 CASES = [
     (kind, name)

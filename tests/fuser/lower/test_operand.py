@@ -32,6 +32,7 @@ PARAMS: dict[str, MatmulParams | AmpereParams] = {
     "ping_pong": replace(COOPERATIVE, split="ping_pong", warpgroups=2, stages=2, prefetch=0),
     "groups": AmpereParams((32, 16, 16), 2, "groups", 2, 1, persistent=False, columns=16),
     "mbarriers": AmpereParams((32, 16, 16), 2, "mbarriers", 2, 0, persistent=True, columns=16),
+    "threads": AmpereParams((32, 16, 16), 2, "threads", 1, 0, persistent=True, columns=16),
 }
 
 Define = Callable[[FusionDefinition, TensorView], TensorView]

@@ -29,6 +29,7 @@ SCHEDULES: dict[str, MatmulParams | AmpereParams] = {
     "two warpgroups": replace(PARAMS, tile=(128, 64, 32), warpgroups=2, columns=64),
     "ampere, groups": AmpereParams((32, 16, 16), 2, "groups", 3, 2, False, columns=8),
     "ampere, mbarriers": AmpereParams((32, 16, 16), 2, "mbarriers", 2, 0, True, columns=16),
+    "ampere, threads": AmpereParams((32, 16, 16), 2, "threads", 1, 0, True, columns=16),
 }
 Results = Callable[[FusionDefinition, TensorView], list[TensorView]]
 

@@ -10,6 +10,7 @@ from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.pipeline import build
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.shape_class import CallClass
@@ -147,3 +148,29 @@ def test_narrow_products_and_those_in_turn_are_stacked(
 ) -> None:
     """One wgmma for both, where that was faster."""
     assert chosen(fusion(products=products), shape).stacked == stacked
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((9, 2137, 2395), (16, 32, 64)),
+        ((30, 2137, 23953), (32, 64, 64)),
+        ((64, 512, 513), (64, 64, 64)),
+        ((113, 17675, 6313), (128, 128, 32)),
+        ((9, 64, 1 << 17 | 1), (16, 32, 64)),
+    ],
+)
+def test_threads_load_odd_rows_of_small_products(shape: Shape, tile: Shape) -> None:
+    """No kernel copies operands first; CTAs share tiles where few would run."""
+    shapes = classified(fusion(), shape)
+    (params,) = shapes.schedules
+    assert isinstance(params, AmpereParams)
+    assert (params.observe, params.tile) == ("threads", tile)
+    assert (params.splits > 1) == (shape[1] * shape[0] < 1 << 18 and shape[2] > 2048)
+    assert build(fusion(), None, shapes).launches
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 4097), (300, 512, 513), (64, 512, 512)])
+def test_engines_copy_what_is_multiplied_often_or_lies_well(shape: Shape) -> None:
+    """Of many rows a copy costs little, and wgmma multiplies twice as much a second."""
+    assert isinstance(classified(fusion(), shape).schedules[-1], MatmulParams)
