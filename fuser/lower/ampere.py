@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import prod
+from math import gcd, prod
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -69,22 +69,32 @@ class AmpereLowering(ProductLowering[AmpereParams]):
     def _fragment(self, operand: Operand, deal: kir.Deal) -> kir.Fragment:
         access = operand.access
         vector = VECTOR_NBYTES // access.tv.dtype.nbytes
-        layout = kir.Layout(self.tiling.shape(access), vector, self.threads, deal)
+        shape = self.laid(operand, self.tiling.shape(access))
+        layout = kir.Layout(shape, vector, self.threads, deal)
         return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
+
+    def laid(self, operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an operand's slot, whose rows lie along the summed axis."""
+        return kir.exchanged(shape) if operand.transposed else shape
 
     def tile_of(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> list[kir.Stmt]:
         """Return what brings a tile of an operand: a copy, or a load and a store of all threads."""
         if self.params.observe != "threads":
             return [self.copy(operand, dst, src)]
-        access, shape = operand.access, dst.buffer.shape
-        vector = 16 // access.tv.dtype.nbytes
-        layout = kir.Layout(shape, vector, self.threads)
+        access, columns = operand.access, src.shape[-1]
+        name, dtype = f"g_{access.name}", access.tv.dtype
+        vector = 16 // dtype.nbytes
+        width = gcd(self.shapes.elements(access.name), vector, columns)
+        if operand.transposed:
+            frag = kir.Fragment(name, dtype, kir.Layout(src.shape, width, self.threads))
+            return [kir.Load(frag, src, width), kir.Store(dst, frag, 1, transposed=True)]
+        layout = kir.Layout(src.shape, vector, self.threads)
         # By rows vectors come in aligned words, wherever rows begin (`tile::load_shifted`).
-        across = shape[-1] // vector
-        if self.threads % across == 0 and prod(shape[:-1]) % (self.threads // across) == 0:
+        across = columns // vector
+        rows, left = divmod(self.threads, across)
+        if not left and prod(src.shape[:-1]) % rows == 0:
             layout = replace(layout, deal=kir.Deal.ROWS, across=across)
-        frag = kir.Fragment(f"g_{access.name}", access.tv.dtype, layout)
-        width = min(self.shapes.elements(access.name), vector)
+        frag = kir.Fragment(name, dtype, layout)
         return [kir.Load(frag, src, width), kir.Store(dst, frag, vector)]
 
     def copy(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> kir.Copy:
@@ -105,7 +115,7 @@ class AmpereLowering(ProductLowering[AmpereParams]):
         return kir.Copy(dst, src, kir.Engine.CP_ASYNC, layout, width)
 
     def _check_type(self, operand: Operand) -> None:
-        tv, depth = operand.access.tv, self.tiling.shape(operand.access)[-1]
+        tv, depth = operand.access.tv, self.params.tile[2]
         if tv.dtype.is_f8:
             raise ScheduleError(
                 f"AmpereParams({self.params.family}): sm_80 multiplies no {tv.dtype} ({tv} of "
@@ -128,6 +138,8 @@ def copy_refusal(
     Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
     """
     tv = operand.access.tv
+    if by_threads and operand.transposed:
+        return None
     if operand.transposed or not tiling.unit(operand.access, operand.summed):
         return f"{tv} is not contiguous along the axis that is summed over"
     if by_threads:

@@ -116,6 +116,11 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         """Return the copy of a tile of an operand; refuse what cannot be copied."""
         raise NotImplementedError
 
+    def laid(self, operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an operand's slot: that of its tile, as engines copy it."""
+        del operand
+        return shape
+
     def tile_of(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> list[kir.Stmt]:
         """Return what brings a tile of an operand."""
         return [self.copy(operand, dst, src)]
@@ -125,7 +130,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         access = operand.access
         if access not in self.operands:
             shape = self.tiling.shape(access)
-            buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+            buffer = self.buffer(f"S_{access.name}", access.tv.dtype, self.laid(operand, shape))
             src = self.box(access, self.at_step(operand.summed, step), shape)
             copies += self.tile_of(operand, kir.Slot(buffer, 0), src)
             self.operands[access] = buffer
