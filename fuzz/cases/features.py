@@ -280,7 +280,8 @@ def legal() -> frozenset[Cell]:
         if op not in ("set", "cast") and any(reduces(op, dtype, reduction) for dtype in DType)
     }
     for family in FAMILIES:
-        depths = ["1"] if "direct/" in family else list(dict.fromkeys(DEPTHS.values()))
+        plain = "direct/" in family or OBSERVES.get(family) == "threads"
+        depths = ["1"] if plain else list(dict.fromkeys(DEPTHS.values()))
         made |= {("schedule", family, depth) for depth in depths}
         ways = _ways(family)
         made |= {("sharing", family, way) for way in ways if len(ways) > 1}

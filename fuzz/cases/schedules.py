@@ -191,8 +191,12 @@ def matmul_params(
     Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
     stage, one CTA a tile.
     """
-    need, odd = footprint(fusion), _sums_over_odd(fusion) or _has_f8(fusion)
-    family = draw(st.sampled_from([f for f in families if not (odd and f in OBSERVES)] or families))
+    need, unable = footprint(fusion), set[str]()
+    if _has_f8(fusion):
+        unable = {*OBSERVES}
+    elif _sums_over_odd(fusion):
+        unable = {f for f, observe in OBSERVES.items() if observe != "threads"}
+    family = draw(st.sampled_from([f for f in families if f not in unable] or families))
     if family in OBSERVES:
         return _ampere(draw, need, OBSERVES[family], depths, way)
     return _hopper(draw, need, SPLITS[family], depths, way)
