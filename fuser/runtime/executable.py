@@ -29,7 +29,7 @@ from fuser.runtime.classify import classify
 from fuser.runtime.explain import Explanation, explain
 from fuser.runtime.launch import Argument, clusters_at_once, load_function
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.runtime.plan import ALIGNED, Block, Plan
+from fuser.runtime.plan import ALIGNED, Block, Plan, kept_apart
 from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import CallClass, Params
 
@@ -93,6 +93,7 @@ class Executable:
         self._programs: dict[CallClass, Program] = {}
         self._plans: dict[object, Plan] = {}
         self._last: Plan | None = None
+        self._last_into: Plan | None = None
         self._lock = threading.Lock()
 
     def __call__(
@@ -119,15 +120,12 @@ class Executable:
         ScheduleError
             If the params cannot serve these shapes.
         """
-        last = self._last
-        if last is not None and out is None and extents is None:
-            outputs = last.launch_if_equal(inputs)
+        last = self._last if out is None else self._last_into
+        if last is not None and extents is None:
+            outputs = last.launch_if_equal(inputs, out)
             if outputs is not None:
                 return outputs
-        plan = self._find(inputs, out, extents)
-        if out is not None:
-            plan.refuse_overlaps(inputs, out)
-        return plan.launch(inputs, out)
+        return self._find(inputs, out, extents).launch(inputs, out)
 
     def explain(self, *inputs: Argument, extents: Mapping[str, int] | None = None) -> Explanation:
         """Say which kernels such a call launches, why, and the bytes that each moves."""
@@ -166,8 +164,10 @@ class Executable:
                     if len(self._plans) >= MAX_PLANS:
                         del self._plans[next(iter(self._plans))]
                     self._plans[key] = plan
-        if out is None and extents is None:
+        if extents is None and out is None:
             self._last = plan
+        elif extents is None:
+            self._last_into = plan
         return plan
 
     def _prepare(
@@ -201,14 +201,12 @@ class Executable:
         between = [intermediate_spec(tv, values).nbytes for tv in program.intermediates]
         made = [(one.shape, one.strides, _TORCH[one.dtype]) for one in outputs if out is None]
         made += [((nbytes,), (1,), torch.uint8) for nbytes in between]
+        given = [] if out is None else [tv.name for tv in self.fusion.outputs]
+        apart = kept_apart(given, {name: spec.nbytes for name, spec in specs.items()})
         plan = Plan(
-            self.fusion,
-            device,
-            made,
-            len(made) - len(between),
-            partial(Block, program, kernels, device),
+            partial(Block, program, kernels, device), device, made, len(made) - len(between), apart
         )
-        plan.recognise(inputs)
+        plan.recognise(inputs, out)
         return plan
 
     def _loaded(

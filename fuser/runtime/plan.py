@@ -1,20 +1,21 @@
-"""What calls with equal shapes share, prepared once; the cheap part of a call is `Plan.launch`.
+"""What calls with equal shapes share, prepared once; `launch_if_equal` is the cheap part of a call.
 
-A call writes the addresses of its tensors into an argument block and launches the kernels, which
-read them there.  Nothing is copied on the device and nothing synchronises.
+A call writes the addresses of its tensors into an argument block and launches the kernels, whose
+arguments are read from there.  Nothing is copied on the device and nothing synchronises.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
 import torch
 
 from fuser.errors import ScheduleError
-from fuser.fusion.ir import Fusion, TensorView
+from fuser.fusion.ir import TensorView
 from fuser.pipeline import Program
 from fuser.runtime import torch_calls
 from fuser.runtime.binding import Binding
@@ -36,77 +37,87 @@ class Plan:
 
     Parameters
     ----------
-    fusion : Fusion
-        Whose inputs and outputs are named in messages.
+    block : callable
+        Makes an argument block.
     device : torch.device
         Where all tensors are.
     made : sequence of Form
         What each call allocates: outputs, unless they are given, and intermediates.
     returned : int
         How many of `made` are outputs.
-    block : callable
-        Makes an argument block.
+    apart : sequence of Apart
+        Tensors that may not overlap.
     """
 
     def __init__(
         self,
-        fusion: Fusion,
+        block: Callable[[], Block],
         device: torch.device,
         made: Sequence[Form],
         returned: int,
-        block: Callable[[], Block],
+        apart: Sequence[Apart] = (),
     ) -> None:
-        self._fusion = fusion
+        self._make_block = block
         self._index = device.index or 0
         self._made = tuple(made)
         self._returned = returned
-        self._make_block = block
+        self._apart = tuple(apart)
         self._free = [block()]
-        self._equal: Callable[..., bool] = _never
+        self._equal: Callable[..., bool] | None = None
+        self._kinds: list[type] | None = None
 
     @property
     def kernels(self) -> list[BoundLaunch]:
         """The kernels of a call, in order."""
         return self._free[0].kernels
 
-    def recognise(self, inputs: Sequence[Argument]) -> None:
+    def recognise(
+        self, inputs: Sequence[Argument], out: Sequence[torch.Tensor] | None = None
+    ) -> None:
         """Keep what aligned tensors are like, for `launch_if_equal` to know others by."""
-        tensors = [given for given in inputs if isinstance(given, torch.Tensor)]
-        aligned = all(tensor.data_ptr() % ALIGNED == 0 for tensor in tensors)
-        if tensors and len(tensors) == len(inputs) and aligned:
+        tensors = tensors_of(inputs, out)
+        if tensors and all(tensor.data_ptr() % ALIGNED == 0 for tensor in tensors):
             self._equal = torch_calls.equal_to(tensors)
+        if len(tensors) != len(inputs) or out is not None:
+            self._kinds = [*map(type, inputs)]
 
-    def launch_if_equal(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
-        """Launch if tensors are surely as those of `recognise`, else return nothing."""
+    def launch_if_equal(
+        self, inputs: Sequence[Any], out: Sequence[torch.Tensor] | None
+    ) -> list[torch.Tensor] | None:
+        """Launch if all arguments are surely as those of `recognise`, else return nothing."""
+        if self._equal is None:
+            return None
+        tensors = inputs
+        if self._kinds is not None:  # there are numbers, or outputs
+            if [*map(type, inputs)] != self._kinds:
+                return None
+            tensors = tensors_of(inputs, out)
         try:
-            if not self._equal(*inputs):
+            if not self._equal(*tensors):
                 return None
         except TypeError:  # more of them, or fewer
             return None
         block = self._block()
         table, count = block.table, 0
-        for tensor in inputs:
+        for tensor in tensors:
             address = tensor.data_ptr()
             if address % ALIGNED:
                 self._free.append(block)
                 return None
             table[count] = address
             count += 1
-        return self._launch(block, count, inputs)
+        return self._launch(block, count, inputs, out)
 
     def launch(
         self, inputs: Sequence[Argument], out: Sequence[torch.Tensor] | None
     ) -> list[torch.Tensor]:
-        """Launch for inputs, and outputs if they are given, that are as the plan has them."""
+        """Launch for arguments that are as the plan has them."""
         block = self._block()
-        given = inputs if out is None else (*inputs, *out)
         count = 0
-        for one in given:
-            if isinstance(one, torch.Tensor):
-                block.table[count] = one.data_ptr()
-                count += 1
-        made = self._launch(block, count, inputs)
-        return made if out is None else list(out)
+        for tensor in tensors_of(inputs, out):
+            block.table[count] = tensor.data_ptr()
+            count += 1
+        return self._launch(block, count, inputs, out)
 
     def _block(self) -> Block:
         try:
@@ -114,18 +125,26 @@ class Plan:
         except IndexError:  # all are other threads'
             return self._make_block()
 
-    def _launch(self, block: Block, count: int, inputs: Sequence[Argument]) -> list[torch.Tensor]:
-        """Launch every kernel on torch's current stream, and return the outputs that are made.
+    def _launch(
+        self,
+        block: Block,
+        count: int,
+        inputs: Sequence[Argument],
+        out: Sequence[torch.Tensor] | None,
+    ) -> list[torch.Tensor]:
+        """Launch every kernel on torch's current stream, and return the outputs.
 
         So many addresses are in the table of the block already.
         """
         if torch_calls.current_device() != self._index:
             with torch.cuda.device(self._index):
-                return self._launch(block, count, inputs)
+                return self._launch(block, count, inputs, out)
+        table, empty = block.table, torch_calls.empty
+        for apart in self._apart:
+            apart.check(table)
         # Intermediates live as long as the call: torch gives their memory to later work of the
         # same stream only.
         made = []
-        table, empty = block.table, torch_calls.empty
         for form in self._made:
             tensor = empty(*form)
             table[count] = tensor.data_ptr()
@@ -135,34 +154,50 @@ class Plan:
         for kernel in block.kernels:
             kernel.launch(inputs, stream)
         self._free.append(block)  # unless a launch has failed
-        return made[: self._returned]
-
-    def refuse_overlaps(self, inputs: Sequence[Argument], out: Sequence[torch.Tensor]) -> None:
-        """Refuse outputs that overlap an input or each other."""
-        spans = [
-            (*_span(given), tv.name)
-            for tv, given in zip(self._fusion.inputs, inputs, strict=True)
-            if isinstance(given, torch.Tensor)
-        ]
-        for tv, tensor in zip(self._fusion.outputs, out, strict=True):
-            first, last = _span(tensor)
-            for other_first, other_last, name in spans:
-                if first < other_last and other_first < last:
-                    common = min(last, other_last) - max(first, other_first)
-                    what = f"overlaps {name} in memory by {common} bytes"
-                    refuse(f"out={tv}", f"{what}; pass a tensor of its own")
-            spans.append((first, last, tv.name))
+        return made[: self._returned] if out is None else list(out)
 
 
-def _never(*_: object) -> bool:
-    return False
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An output that is given, and a tensor that it may not overlap: names, places in the table."""
+
+    output: str
+    other: str
+    place: int
+    other_place: int
+    nbytes: int
+    other_nbytes: int
+
+    def check(self, table: ctypes.Array[ctypes.c_uint64]) -> None:
+        """Raise FusionError if they overlap."""
+        first, other = table[self.place], table[self.other_place]
+        common = min(first + self.nbytes, other + self.other_nbytes) - max(first, other)
+        if common > 0:
+            what = f"overlaps {self.other} in memory by {common} bytes"
+            refuse(f"out={self.output}", f"{what}; pass a tensor of its own")
 
 
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    if tensor.numel() == 0:
-        return 0, 0
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+def kept_apart(outputs: Sequence[str], nbytes: Mapping[str, int]) -> list[Apart]:
+    """Return which outputs may not overlap what: all that stands before them.
+
+    `nbytes` are those from the first to the last element, in the order of the table.
+    """
+    names = [*nbytes]
+    places = {name: place for place, name in enumerate(names)}
+    return [
+        Apart(own, other, places[own], places[other], nbytes[own], nbytes[other])
+        for own in outputs
+        for other in names[: places[own]]
+        if nbytes[own] and nbytes[other]
+    ]
+
+
+def tensors_of(
+    inputs: Sequence[Argument], out: Sequence[torch.Tensor] | None
+) -> list[torch.Tensor]:
+    """Return the tensors of a call in the order of the table."""
+    tensors = [given for given in inputs if isinstance(given, torch.Tensor)]
+    return tensors if out is None else [*tensors, *out]
 
 
 class Block:

@@ -22,13 +22,20 @@ current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStr
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", None)  # type: ignore[assignment]
 
 
-def equal_to(tensors: list[torch.Tensor]) -> Callable[..., bool]:
+_guard: Any = getattr(_guards, "TensorGuards", None)
+
+
+def equal_to(tensors: list[torch.Tensor]) -> Callable[..., bool] | None:
     """Return what tells whether tensors have types, shapes, strides and devices of these.
 
     It compares all of them by one call, in a sixth of the time in which a key is made of them and
     found.  It may say no to equal ones: where a tensor is given twice, or gradients are asked for.
-    Of another number of tensors it raises TypeError.
+    Of another number of tensors it raises TypeError.  None if this torch has no such thing: its own
+    Python does not need it.
     """
-    guard = _guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-    check: Callable[..., bool] = guard.check
+    if _guard is None:
+        return None
+    check: Callable[..., bool] = _guard(
+        *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+    ).check
     return check

@@ -38,6 +38,13 @@ def bias_gelu(dtype: str = "bf16") -> Fusion:
     return fd.fusion()
 
 
+def added() -> Fusion:
+    """The sum of two vectors."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.add(*(fd.define_tensor(shape=[-1], dtype="f32") for _ in range(2))))
+    return fd.fusion()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -111,9 +118,7 @@ def test_a_call_costs_at_most_4_us_beyond_the_launch() -> None:
 
     Other processes on the machine only add to it.
     """
-    fd = FusionDefinition()
-    fd.add_output(fd.ops.add(*(fd.define_tensor(shape=[-1], dtype="f32") for _ in range(2))))
-    run = Executable(fd.fusion())
+    run = Executable(added())
     given = (torch.rand(1024, device="cuda"), torch.rand(1024, device="cuda"))
     costs = [run.host_cost(*given) for _ in range(9)]
     called, bare = map(min, zip(*costs, strict=True))
@@ -121,8 +126,22 @@ def test_a_call_costs_at_most_4_us_beyond_the_launch() -> None:
 
 
 @pytest.mark.gpu
+def test_a_new_thread_needs_no_context() -> None:
+    """It calls nothing before the launch that would make one current: outputs are given."""
+    run = Executable(added())
+    x, y, out = (torch.rand(1024, device="cuda") for _ in range(3))
+    run(x, y, out=[out])
+    out.zero_()
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run, x, y, out=[out]).result()
+    torch.cuda.synchronize()
+    assert torch.equal(out, x + y)
+
+
+@pytest.mark.gpu
 def test_threads_call_at_once_on_streams_of_their_own() -> None:
-    """New threads, which have no context yet, into memory that is given; long sums by turns."""
+    """Kernels with semaphores, which every stream has of its own."""
     columns = ReductionParams((32, 64), 2, 1, None, "direct", "direct", splits=8)
     fd = FusionDefinition()
     fd.add_output(fd.ops.sum(fd.define_tensor(shape=[-1, -1], dtype="f32"), dims=[0]))
@@ -146,9 +165,7 @@ def test_threads_call_at_once_on_streams_of_their_own() -> None:
 @pytest.mark.gpu
 def test_a_graph_has_what_was_captured() -> None:
     """Also where other calls of the plan went before, and follow before it is replayed."""
-    fd = FusionDefinition()
-    fd.add_output(fd.ops.add(*(fd.define_tensor(shape=[-1], dtype="f32") for _ in range(2))))
-    run = Executable(fd.fusion())
+    run = Executable(added())
     x, y, other = (torch.rand(1024, device="cuda") for _ in range(3))
     run(x, y)
     graph = torch.cuda.CUDAGraph()

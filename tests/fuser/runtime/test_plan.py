@@ -21,7 +21,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.kernel.tensor_map import Encoding
 from fuser.kernel.text import text
-from fuser.runtime import executable, launch, plan
+from fuser.runtime import executable, launch, plan, torch_calls
 from fuser.runtime.executable import Executable
 from fuser.schedule.params import PointwiseParams
 
@@ -78,18 +78,28 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def test_an_equal_call_looks_nothing_up(driver: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tensors of the same form: no key, no plan, no block, six functions of ours at most."""
+LAUNCHED = ["launch_if_equal", "_block", "_launch", "launch", "start"]
+"""Functions of ours in a call whose kernel needs nothing but addresses."""
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["made", "given"])
+def test_an_equal_call_looks_nothing_up(
+    given: bool, driver: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tensors of the same form: no key, no plan, no block; seven functions of ours."""
     driver.compute = add
     run = Executable(added())
-    run(torch.ones(N), torch.ones(N))
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return run(x, y, out=[torch.zeros(N)] if given else None)[0]
+
+    call(torch.ones(N), torch.ones(N))
     for name in ("_find", "_prepare", "_check_arguments"):
         monkeypatch.delattr(Executable, name)
     for name in ("classify", "bind", "build", "Block"):
         monkeypatch.delattr(executable, name)
     x, y = torch.rand(N), torch.rand(N)
-    assert torch.equal(run(x, y)[0], x + y)
-    monkeypatch.setattr(driver, "compute", lambda _: None)
+    assert torch.equal(call(x, y), x + y)
     called: list[str] = []
 
     def profile(frame: Any, event: str, _: object) -> None:
@@ -97,9 +107,12 @@ def test_an_equal_call_looks_nothing_up(driver: StandIn, monkeypatch: pytest.Mon
             called.append(frame.f_code.co_name)
 
     sys.setprofile(profile)
-    run(x, y)
+    call(x, y)
     sys.setprofile(None)
-    assert called == ["__call__", "launch_if_equal", "_block", "_launch", "launch", "start"]
+    assert called[0] == "__call__"
+    assert [name for name in called[1:] if name in LAUNCHED] == LAUNCHED
+    extra = {*called[1:]} - {*LAUNCHED}
+    assert extra == ({"tensors_of", "<listcomp>", "check"} if given else set())
 
 
 def test_what_is_written_are_the_addresses_of_the_call(driver: StandIn) -> None:
@@ -124,6 +137,46 @@ def test_numbers_are_those_of_the_call(driver: StandIn) -> None:
         run(torch.ones(N), number)
         word = driver.seen[-1].words["S0"]
         assert ctypes.c_float.from_buffer(ctypes.c_uint32(word & 0xFFFFFFFF)).value == number
+
+
+def test_a_torch_without_guards_finds_plans_by_key(
+    driver: StandIn, prepared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are torch's own affair, and may go."""
+    monkeypatch.setattr(torch_calls, "_guard", None)
+    driver.compute = add
+    run = Executable(added())
+    for _ in range(3):
+        x, y = torch.rand(N), torch.rand(N)
+        assert torch.equal(run(x, y)[0], x + y)
+    assert len(prepared) == 1
+
+
+def test_an_input_is_not_taken_for_an_output(driver: StandIn) -> None:
+    """As many tensors, all alike, but not as many inputs."""
+    run = Executable(added())
+    x, y, z = (torch.rand(N) for _ in range(3))
+    run(x, y, out=[z])
+    for given, out in (((x,), [y, z]), ((x, y, z), []), ((), [x, y, z])):
+        with pytest.raises(FusionError, match=f"got {len(given)} arguments, the fusion takes 2"):
+            run(*given, out=out)
+    with pytest.raises(FusionError, match="got 3 arguments"):
+        run(x, y, z)
+    assert len(driver.seen) == 1
+
+
+def test_another_kind_of_number_is_checked(driver: StandIn, prepared: list[int]) -> None:
+    """Equal calls know the kind of each number, and that it is one."""
+    run = Executable(scaled())
+    x = torch.ones(N)
+    for number in (1.5, 2.5, 2, 2.5):
+        run(x, number)
+    assert len(prepared) == 2
+    for wrong in ("1.5", x, None):
+        with pytest.raises(FusionError, match=r"call\(S0\): got .*pass a Python number"):
+            run(x, wrong)  # type: ignore[arg-type] # the mistake
+    with pytest.raises(FusionError, match=r"call\(T0\): got float"):
+        run(1.5, x)
 
 
 @pytest.mark.parametrize(
