@@ -122,10 +122,12 @@ class Executable:
         """
         last = self._last if out is None else self._last_into
         if last is not None and extents is None:
-            outputs = last.launch_if_equal(inputs, out)
+            outputs = last.launch(inputs, out, False)
             if outputs is not None:
                 return outputs
-        return self._find(inputs, out, extents).launch(inputs, out)
+        outputs = self._find(inputs, out, extents).launch(inputs, out, True)
+        assert outputs is not None, "the plan is that of the call"
+        return outputs
 
     def explain(self, *inputs: Argument, extents: Mapping[str, int] | None = None) -> Explanation:
         """Say which kernels such a call launches, why, and the bytes that each moves."""
@@ -203,11 +205,8 @@ class Executable:
         made += [((nbytes,), (1,), torch.uint8) for nbytes in between]
         given = [] if out is None else [tv.name for tv in self.fusion.outputs]
         apart = kept_apart(given, {name: spec.nbytes for name, spec in specs.items()})
-        plan = Plan(
-            partial(Block, program, kernels, device), device, made, len(made) - len(between), apart
-        )
-        plan.recognise(inputs, out)
-        return plan
+        block = partial(Block, program, kernels, device)
+        return Plan(block, device, inputs, out, made, len(made) - len(between), apart)
 
     def _loaded(
         self, binding: Binding, device: torch.device

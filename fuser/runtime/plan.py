@@ -1,4 +1,4 @@
-"""What calls with equal shapes share, prepared once; `launch_if_equal` is the cheap part of a call.
+"""What calls with equal shapes share, prepared once; `Plan.launch` is the cheap part of a call.
 
 A call writes the addresses of its tensors into an argument block and launches the kernels, whose
 arguments are read from there.  Nothing is copied on the device and nothing synchronises.
@@ -26,6 +26,14 @@ from fuser.runtime.scratch import scratch
 Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Shape, strides and type of a tensor to allocate on the current device."""
 
+Launch = Callable[
+    [Sequence[Argument], Sequence[torch.Tensor] | None, bool], list[torch.Tensor] | None
+]
+"""Given inputs, outputs or None, and whether they are `sure` to be as the plan has them.
+
+Unless it is sure it looks, and returns None, nothing having happened, if they may be others.
+"""
+
 ALIGNED = 16
 """Bytes that kernels may ask of addresses; what is aligned to more is the same to them."""
 
@@ -41,120 +49,105 @@ class Plan:
         Makes an argument block.
     device : torch.device
         Where all tensors are.
+    inputs, out : sequence
+        Arguments of a call as this plan is for; none of them is kept.
     made : sequence of Form
         What each call allocates: outputs, unless they are given, and intermediates.
     returned : int
         How many of `made` are outputs.
     apart : sequence of Apart
         Tensors that may not overlap.
+
+    Attributes
+    ----------
+    launch : Launch
+        Launches every kernel on torch's current stream, and returns the outputs.
     """
 
     def __init__(
         self,
         block: Callable[[], Block],
         device: torch.device,
+        inputs: Sequence[Argument],
+        out: Sequence[torch.Tensor] | None,
         made: Sequence[Form],
         returned: int,
         apart: Sequence[Apart] = (),
     ) -> None:
-        self._make_block = block
-        self._index = device.index or 0
-        self._made = tuple(made)
-        self._returned = returned
-        self._apart = tuple(apart)
         self._free = [block()]
-        self._equal: Callable[..., bool] | None = None
-        self._kinds: list[type] | None = None
+        tensors = [given for given in (*inputs, *(out or ())) if isinstance(given, torch.Tensor)]
+        kinds = [None if isinstance(given, torch.Tensor) else type(given) for given in inputs]
+        outs = 0 if out is None else len(out)
+        source = "\n".join(_lines(kinds, outs, len(made), returned))
+        aligned = all(tensor.data_ptr() % ALIGNED == 0 for tensor in tensors)
+        names: dict[str, Any] = {
+            "__name__": __name__,
+            "apart": apart,
+            "block": block,
+            "current_device": torch_calls.current_device,
+            "current_stream": torch_calls.current_stream,
+            "device": torch.cuda.device,
+            "empty": torch_calls.empty,
+            "equal": torch_calls.equal_to(tensors if aligned else []),
+            "free": self._free,
+            "index": device.index or 0,
+            **{f"kind{n}": kind for n, kind in enumerate(kinds)},
+            **{f"form{n}": form for n, form in enumerate(made)},
+        }
+        exec(compile(source, "<plan>", "exec"), names)
+        self.launch: Launch = names["launch"]
 
     @property
     def kernels(self) -> list[BoundLaunch]:
         """The kernels of a call, in order."""
         return self._free[0].kernels
 
-    def recognise(
-        self, inputs: Sequence[Argument], out: Sequence[torch.Tensor] | None = None
-    ) -> None:
-        """Keep what aligned tensors are like, for `launch_if_equal` to know others by."""
-        tensors = tensors_of(inputs, out)
-        if tensors and all(tensor.data_ptr() % ALIGNED == 0 for tensor in tensors):
-            self._equal = torch_calls.equal_to(tensors)
-        if len(tensors) != len(inputs) or out is not None:
-            self._kinds = [*map(type, inputs)]
 
-    def launch_if_equal(
-        self, inputs: Sequence[Any], out: Sequence[torch.Tensor] | None
-    ) -> list[torch.Tensor] | None:
-        """Launch if all arguments are surely as those of `recognise`, else return nothing."""
-        if self._equal is None:
-            return None
-        tensors = inputs
-        if self._kinds is not None:  # there are numbers, or outputs
-            if [*map(type, inputs)] != self._kinds:
-                return None
-            tensors = tensors_of(inputs, out)
-        try:
-            if not self._equal(*tensors):
-                return None
-        except TypeError:  # more of them, or fewer
-            return None
-        block = self._block()
-        table, count = block.table, 0
-        for tensor in tensors:
-            address = tensor.data_ptr()
-            if address % ALIGNED:
-                self._free.append(block)
-                return None
-            table[count] = address
-            count += 1
-        return self._launch(block, count, inputs, out)
+def _lines(kinds: Sequence[type | None], outs: int, made: int, returned: int) -> list[str]:
+    """Return the Python of a `Launch`, without loops over its arguments: they take a third more.
 
-    def launch(
-        self, inputs: Sequence[Argument], out: Sequence[torch.Tensor] | None
-    ) -> list[torch.Tensor]:
-        """Launch for arguments that are as the plan has them."""
-        block = self._block()
-        count = 0
-        for tensor in tensors_of(inputs, out):
-            block.table[count] = tensor.data_ptr()
-            count += 1
-        return self._launch(block, count, inputs, out)
-
-    def _block(self) -> Block:
-        try:
-            return self._free.pop()
-        except IndexError:  # all are other threads'
-            return self._make_block()
-
-    def _launch(
-        self,
-        block: Block,
-        count: int,
-        inputs: Sequence[Argument],
-        out: Sequence[torch.Tensor] | None,
-    ) -> list[torch.Tensor]:
-        """Launch every kernel on torch's current stream, and return the outputs.
-
-        So many addresses are in the table of the block already.
-        """
-        if torch_calls.current_device() != self._index:
-            with torch.cuda.device(self._index):
-                return self._launch(block, count, inputs, out)
-        table, empty = block.table, torch_calls.empty
-        for apart in self._apart:
-            apart.check(table)
+    `kinds` has the type of each input that is a number; so many outputs are given, and tensors
+    made, of which the first are returned.
+    """
+    inputs = [f"x{n}" for n in range(len(kinds))]
+    given = [f"y{n}" for n in range(outs)]
+    fresh = [f"z{n}" for n in range(made)]
+    tensors = [x for x, kind in zip(inputs, kinds, strict=True) if kind is None] + given
+    alike = [f"equal({', '.join(tensors)})"]
+    alike += [f"type(x{n}) is kind{n}" for n, kind in enumerate(kinds) if kind is not None]
+    addresses = [f"a{n}" for n in range(len(tensors))]
+    return [
+        "def launch(inputs, out, sure):",
+        "    try:",
+        f"        [{', '.join(inputs)}] = inputs",
+        *([f"        [{', '.join(given)}] = out"] if given else ()),
+        "    except ValueError:",
+        "        return None",
+        f"    if not sure and not ({' and '.join(alike)}):",
+        "        return None",
+        *(f"    {a} = {x}.data_ptr()" for a, x in zip(addresses, tensors, strict=True)),
+        f"    if not sure and ({' | '.join(addresses) or '0'}) % {ALIGNED}:",
+        "        return None",
+        "    if current_device() != index:",
+        "        with device(index):",
+        "            return launch(inputs, out, sure)",
+        "    try:",
+        "        held = free.pop()",
+        "    except IndexError:  # all are other threads'",
+        "        held = block()",
+        "    table = held.table",
+        *(f"    table[{n}] = {a}" for n, a in enumerate(addresses)),
+        *(["    for one in apart:", "        one.check(table)"] if given else ()),
         # Intermediates live as long as the call: torch gives their memory to later work of the
         # same stream only.
-        made = []
-        for form in self._made:
-            tensor = empty(*form)
-            table[count] = tensor.data_ptr()
-            count += 1
-            made.append(tensor)
-        stream = torch_calls.current_stream(self._index)
-        for kernel in block.kernels:
-            kernel.launch(inputs, stream)
-        self._free.append(block)  # unless a launch has failed
-        return made[: self._returned] if out is None else list(out)
+        *(f"    {z} = empty(*form{n})" for n, z in enumerate(fresh)),
+        *(f"    table[{len(tensors) + n}] = {z}.data_ptr()" for n, z in enumerate(fresh)),
+        "    stream = current_stream(index)",
+        "    for kernel in held.kernels:",
+        "        kernel.launch(inputs, stream)",
+        "    free.append(held)  # unless a launch has failed",
+        "    return list(out)" if given else f"    return [{', '.join(fresh[:returned])}]",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +183,6 @@ def kept_apart(outputs: Sequence[str], nbytes: Mapping[str, int]) -> list[Apart]
         for other in names[: places[own]]
         if nbytes[own] and nbytes[other]
     ]
-
-
-def tensors_of(
-    inputs: Sequence[Argument], out: Sequence[torch.Tensor] | None
-) -> list[torch.Tensor]:
-    """Return the tensors of a call in the order of the table."""
-    tensors = [given for given in inputs if isinstance(given, torch.Tensor)]
-    return tensors if out is None else [*tensors, *out]
 
 
 class Block:

@@ -25,16 +25,16 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", None)  
 _guard: Any = getattr(_guards, "TensorGuards", None)
 
 
-def equal_to(tensors: list[torch.Tensor]) -> Callable[..., bool] | None:
-    """Return what tells whether tensors have types, shapes, strides and devices of these.
+def equal_to(tensors: list[torch.Tensor]) -> Callable[..., bool]:
+    """Return what tells whether as many tensors have types, shapes, strides and devices of these.
 
     It compares all of them by one call, in a sixth of the time in which a key is made of them and
-    found.  It may say no to equal ones: where a tensor is given twice, or gradients are asked for.
-    Of another number of tensors it raises TypeError.  None if this torch has no such thing: its own
-    Python does not need it.
+    found.  It may say no to equal ones: where a tensor is given twice, or gradients are asked for;
+    it always does if there are none, or this torch has no guards, which its own Python does not
+    need.
     """
-    if _guard is None:
-        return None
+    if _guard is None or not tensors:
+        return lambda *_: False
     check: Callable[..., bool] = _guard(
         *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
     ).check
