@@ -1,14 +1,12 @@
-"""From a Fusion to results on the GPU: classes of shapes compiled once, calls launched cheaply.
-
-Nothing is copied and nothing synchronises; `Call.launch` is the cheap part.
-"""
+"""From a Fusion to results on the GPU: classes of shapes are compiled once, calls find a plan."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import cupy
 import torch
@@ -23,15 +21,15 @@ from fuser.runtime.call import (
     asked,
     extents_of,
     intermediate_spec,
+    output_spec,
     refuse,
-    shape_of,
     with_parts,
 )
 from fuser.runtime.classify import classify
 from fuser.runtime.explain import Explanation, explain
-from fuser.runtime.launch import Argument, BoundKernel, clusters_at_once, load_function
+from fuser.runtime.launch import Argument, clusters_at_once, load_function
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.runtime.scratch import scratch
+from fuser.runtime.plan import ALIGNED, Block, Plan, kept_apart
 from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import CallClass, Params
 
@@ -44,11 +42,26 @@ _KINDS: dict[DType, tuple[type, ...]] = {
     DType.I32: (int,),
     DType.BOOL: (bool,),
 }
+REPEATS = 500
+"""Calls of which the cost is measured: the driver takes a thousand launches ahead of the device."""
+MAX_PLANS = 1024
+"""Plans kept by an executable, some kilobytes each; of more the oldest is forgotten."""
 
 
 def device_present() -> bool:
     """Tell whether a CUDA device can be used; never raises."""
     return bool(cupy.is_available()) and torch.cuda.is_available()
+
+
+def host_us(call: Callable[..., object], *given: object) -> float:
+    """Measure the microseconds that a call takes of the host, which waits for no launch."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(REPEATS):
+        call(*given)
+    taken = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return taken / REPEATS * 1e6
 
 
 class Executable:
@@ -66,7 +79,8 @@ class Executable:
     Notes
     -----
     The first call of a class of shapes compiles (tenths of a second, or a read of the disk cache);
-    further calls with the same shapes, strides and address alignment look one dictionary up.
+    further calls with the same shapes, strides and address alignment find a plan.  Threads may call
+    at once, each on its own stream or all on one; one of them prepares a plan, others wait for it.
     """
 
     def __init__(
@@ -77,7 +91,9 @@ class Executable:
         self.params = params
         self._defines = ("FUSER_POISON_SMEM",) if poison else ()
         self._programs: dict[CallClass, Program] = {}
-        self._calls: dict[object, Call] = {}
+        self._plans: dict[object, Plan] = {}
+        self._last: Plan | None = None
+        self._last_into: Plan | None = None
         self._lock = threading.Lock()
 
     def __call__(
@@ -104,23 +120,13 @@ class Executable:
         ScheduleError
             If the params cannot serve these shapes.
         """
-        key = (
-            *(
-                (a.shape, a.stride(), a.dtype, a.device, a.data_ptr() % 16)
-                if isinstance(a, torch.Tensor)
-                else type(a)
-                for a in inputs
-            ),
-            None if out is None else tuple(t.data_ptr() % 16 for t in out),
-            None if extents is None else tuple(extents.items()),
-        )
-        call = self._calls.get(key)
-        if call is None:
-            call = self._prepare(inputs, out, extents)
-            self._calls[key] = call
-        outputs = call.allocate() if out is None else _checked(call, inputs, out)
-        with self._lock:
-            call.launch(inputs, outputs)
+        last = self._last if out is None else self._last_into
+        if last is not None and extents is None:
+            outputs = last.launch(inputs, out, False)
+            if outputs is not None:
+                return outputs
+        outputs = self._find(inputs, out, extents).launch(inputs, out, True)
+        assert outputs is not None, "the plan is that of the call"
         return outputs
 
     def explain(self, *inputs: Argument, extents: Mapping[str, int] | None = None) -> Explanation:
@@ -130,32 +136,48 @@ class Executable:
         shapes = (_spec(arg) if isinstance(arg, torch.Tensor) else None for arg in inputs)
         return explain(self.fusion, *shapes, params=self.params, extents=extents, sms=sms)
 
-    def host_cost(self, *inputs: Argument, repeats: int = 2000) -> tuple[float, float]:
+    def host_cost(self, *inputs: Argument) -> tuple[float, float]:
         """Measure host microseconds of one call, and of the bare launch of its first kernel."""
         self(*inputs)
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(repeats):
-            self(*inputs)
-        called = time.perf_counter() - start
-        torch.cuda.synchronize()
-        kernel = next(iter(self._calls.values())).kernels[0]
+        kernel = self._find(inputs, None, None).kernels[0]
         stream = torch.cuda.current_stream().cuda_stream
-        start = time.perf_counter()
-        for _ in range(repeats):
-            kernel.start(stream)
-        bare = time.perf_counter() - start
-        torch.cuda.synchronize()
-        return called / repeats * 1e6, bare / repeats * 1e6
+        return host_us(self, *inputs), host_us(kernel.start, stream)
 
     # --- the slow path ----------------------------------------------------------------------
+
+    def _find(
+        self,
+        inputs: Sequence[Argument],
+        out: Sequence[torch.Tensor] | None,
+        extents: Mapping[str, int] | None,
+    ) -> Plan:
+        """Return the plan of a call, by what the call says; prepare one that is not known."""
+        key = (
+            tuple(map(_said, inputs)),
+            None if out is None else tuple(map(_said, out)),
+            None if extents is None else tuple(extents.items()),
+        )
+        plan = self._plans.get(key)
+        if plan is None:
+            with self._lock:
+                plan = self._plans.get(key)  # another thread may have prepared it meanwhile
+                if plan is None:
+                    plan = self._prepare(inputs, out, extents)
+                    if len(self._plans) >= MAX_PLANS:
+                        del self._plans[next(iter(self._plans))]
+                    self._plans[key] = plan
+        if extents is None and out is None:
+            self._last = plan
+        elif extents is None:
+            self._last_into = plan
+        return plan
 
     def _prepare(
         self,
         inputs: Sequence[Argument],
         out: Sequence[torch.Tensor] | None,
         extents: Mapping[str, int] | None,
-    ) -> Call:
+    ) -> Plan:
         device = self._check_arguments(inputs)
         specs = {
             tv.name: _spec(arg)
@@ -163,7 +185,9 @@ class Executable:
             if isinstance(tv, TensorView) and isinstance(arg, torch.Tensor)
         }
         values = extents_of(self.fusion, specs, extents)
+        outputs = [output_spec(tv, values) for tv in self.fusion.outputs]
         if out is not None:
+            self._check_outputs(out, outputs, device)
             for tv, tensor in zip(self.fusion.outputs, out, strict=True):
                 specs[tv.name] = _spec(tensor)
         sms = torch.cuda.get_device_properties(device).multi_processor_count
@@ -173,14 +197,21 @@ class Executable:
             program = build(self.fusion, self.params, shapes)
             self._programs[shapes] = program
         bindings = bind(program, specs, sms=sms, free=extents)
-        kernels = [self._bound(program, binding, device) for binding in bindings if binding.grid]
-        sizes = [(shape_of(tv, values), _TORCH[tv.dtype]) for tv in self.fusion.outputs]
-        made = ((launch.tiling.domain, launch.params) for launch in program.launches)
-        values = with_parts(made, values)
+        kernels = [self._loaded(binding, device) for binding in bindings if binding.grid]
+        domains = ((launch.tiling.domain, launch.params) for launch in program.launches)
+        values = with_parts(domains, values)
         between = [intermediate_spec(tv, values).nbytes for tv in program.intermediates]
-        return Call(self.fusion, kernels, sizes, between, device)
+        made = [(one.shape, one.strides, _TORCH[one.dtype]) for one in outputs if out is None]
+        made += [((nbytes,), (1,), torch.uint8) for nbytes in between]
+        given = [] if out is None else [tv.name for tv in self.fusion.outputs]
+        apart = kept_apart(given, {name: spec.nbytes for name, spec in specs.items()})
+        block = partial(Block, program, kernels, device)
+        return Plan(block, device, inputs, out, made, len(made) - len(between), apart)
 
-    def _bound(self, program: Program, binding: Binding, device: torch.device) -> BoundLaunch:
+    def _loaded(
+        self, binding: Binding, device: torch.device
+    ) -> tuple[Binding, cupy.cuda.function.Function]:
+        """Return a launch as it suits the device, with the function to launch."""
         launch = binding.launch
         cubin = compile_cubin(launch.source, defines=self._defines)
         function = load_function(cubin, launch.kernel, device.index or 0)
@@ -191,7 +222,27 @@ class Executable:
                 many = clusters_at_once(launch.kernel, function)
             grid = min(binding.grid, max(many, 1) * launch.kernel.cluster)
             binding = replace(binding, grid=grid)
-        return BoundLaunch(program, binding, function, device)
+        return binding, function
+
+    def _check_outputs(
+        self, out: Sequence[torch.Tensor], outputs: Sequence[Spec], device: torch.device
+    ) -> None:
+        """Refuse outputs of the wrong form."""
+        if len(out) != len(outputs):
+            raise FusionError(
+                f"call(out=...): got {len(out)} tensors, the fusion has {len(outputs)} outputs"
+            )
+        for tv, tensor, spec in zip(self.fusion.outputs, out, outputs, strict=True):
+            shape, dtype = spec.shape, _TORCH[spec.dtype]
+            if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+                refuse(
+                    f"out={tv}",
+                    f"got {tensor.dtype} {tuple(tensor.shape)}, the output is a contiguous {dtype} "
+                    f"{shape}; pass torch.empty({shape}, dtype={dtype})",
+                )
+            if tensor.device != device:
+                where = f"the tensor is on {tensor.device}, the inputs on {device}"
+                refuse(f"out={tv}", f"{where}; move it")
 
     def _check_arguments(self, inputs: Sequence[Argument]) -> torch.device:
         want = self.fusion.inputs
@@ -209,7 +260,7 @@ class Executable:
             if not isinstance(arg, torch.Tensor):
                 have = f"got {type(arg).__name__}"
                 refuse(tv, f"{have}, the fusion says a tensor of {tv.dtype}; pass a torch tensor")
-            if arg.device.type != "cuda":
+            if not on_gpu(arg):
                 refuse(tv, f"the tensor is on {arg.device}; pass {tv}.cuda()")
             if device is not None and arg.device != device:
                 where = f"the tensor is on {arg.device}, another argument on {device}"
@@ -220,124 +271,19 @@ class Executable:
         return device or torch.device("cuda", torch.cuda.current_device())
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """All that a call with these shapes needs but addresses and numbers."""
-
-    fusion: Fusion
-    kernels: list[BoundLaunch]
-    sizes: list[tuple[tuple[int, ...], torch.dtype]]
-    between: list[int]
-    device: torch.device
-
-    def allocate(self) -> list[torch.Tensor]:
-        """Return fresh, uninitialised outputs."""
-        return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.sizes]
-
-    def launch(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor]) -> None:
-        """Launch every kernel on torch's current stream."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        # Intermediates live as long as the call: torch gives their memory to later work of the
-        # same stream only.
-        scratch = [
-            torch.empty(nbytes, dtype=torch.uint8, device=self.device) for nbytes in self.between
-        ]
-        arguments = (*inputs, *outputs, *scratch)
-        if torch.cuda.current_device() == (self.device.index or 0):
-            for kernel in self.kernels:
-                kernel.launch(arguments, stream)
-            return
-        with torch.cuda.device(self.device):
-            for kernel in self.kernels:
-                kernel.launch(arguments, stream)
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Tell whether a kernel can read a tensor."""
+    return tensor.is_cuda
 
 
-class BoundLaunch(BoundKernel):
-    """A launch of a compiled fusion, which knows where its arguments lie among those of a call."""
-
-    def __init__(
-        self,
-        program: Program,
-        binding: Binding,
-        function: cupy.cuda.function.Function,
-        device: torch.device,
-    ) -> None:
-        launch = binding.launch
-        kernel = launch.kernel
-        values = binding.values
-        what = f"call({kernel.name} of {type(launch.params).__name__})"
-        super().__init__(kernel, function, binding.grid, values, device, what=what)
-        fusion = program.fusion
-        named = (*fusion.inputs, *fusion.outputs, *program.intermediates)
-        where = {arg.name: n for n, arg in enumerate(named)}
-        self._tensors = []
-        for name, own in launch.arguments.items():
-            whole, offset = binding.places.get(own, (own, 0))
-            self._tensors.append((self.word[name], where[whole], offset))
-        self._scalars = [(self.scalar(s), where[s.name]) for s in kernel.scalars]
-        self._scratch = scratch(kernel, values, device)
-        self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
-
-    def launch(self, arguments: Sequence[Argument], stream: int) -> None:
-        """Write the addresses of inputs, outputs and intermediates, and the numbers, and launch."""
-        addresses = self.addresses
-        for word, position, offset in self._tensors:
-            tensor = arguments[position]
-            assert isinstance(tensor, torch.Tensor), "checked when the call was prepared"
-            addresses[word] = tensor.data_ptr() + offset
-        for room, position in self._scalars:
-            room[0] = arguments[position]
-        lent = self._scratch.lend(stream) if self._needs_scratch else {}
-        for name, memory in lent.items():
-            addresses[self.word[name]] = memory.data_ptr()
-        self.write_maps()
-        try:
-            self.start(stream)
-        except RuntimeError:
-            self._scratch.forget(stream)
-            raise
+def _said(given: object) -> object:
+    """Return what makes calls different: all of a tensor but its elements; the type of a number."""
+    if isinstance(given, torch.Tensor):
+        aligned = given.data_ptr() % ALIGNED
+        return (given.shape, given.stride(), given.dtype, given.device, aligned)
+    return type(given)
 
 
 def _spec(tensor: torch.Tensor) -> Spec:
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     return Spec(shape, strides, tensor.data_ptr(), _DTYPE[tensor.dtype])
-
-
-def _checked(
-    call: Call, inputs: Sequence[Argument], out: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Refuse outputs of the wrong form, and any that overlap an input or each other."""
-    if len(out) != len(call.sizes):
-        raise FusionError(
-            f"call(out=...): got {len(out)} tensors, the fusion has {len(call.sizes)} outputs"
-        )
-    spans: list[tuple[int, int, str]] = [
-        (*_span(arg), tv.name)
-        for tv, arg in zip(call.fusion.inputs, inputs, strict=True)
-        if isinstance(arg, torch.Tensor)
-    ]
-    for tv, tensor, (shape, dtype) in zip(call.fusion.outputs, out, call.sizes, strict=True):
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-            refuse(
-                f"out={tv}",
-                f"got {tensor.dtype} {tuple(tensor.shape)}, the output is a contiguous {dtype} "
-                f"{shape}; pass torch.empty({shape}, dtype={dtype})",
-            )
-        if tensor.device != call.device:
-            where = f"the tensor is on {tensor.device}, the inputs on {call.device}"
-            refuse(f"out={tv}", f"{where}; move it")
-        first, last = _span(tensor)
-        for other_first, other_last, name in spans:
-            if first < other_last and other_first < last:
-                common = min(last, other_last) - max(first, other_first)
-                what = f"overlaps {name} in memory by {common} bytes"
-                refuse(f"out={tv}", f"{what}; pass a tensor of its own")
-        spans.append((first, last, tv.name))
-    return list(out)
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    if tensor.numel() == 0:
-        return 0, 0
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()

@@ -115,7 +115,7 @@ class Prepared:
             more=[*more],
         )
         for name, tensor in {**self._kept, **self.counters, **self._maps}.items():
-            self._bound.addresses[self._bound.word[name]] = tensor.data_ptr()
+            self._bound.word(name).value = tensor.data_ptr()
         for scalar in kernel.scalars:
             self._bound.scalar(scalar)[0] = scalars[scalar.name]
         self._bound.write_maps()

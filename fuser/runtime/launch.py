@@ -1,12 +1,15 @@
 """A kernel bound to a launch: a block of argument values, of which a call changes a few words.
 
-Tensor maps are encoded by the driver through cuda-bindings and kept by address.
+What a launch needs beside its stream is prepared once.  Tensor maps are encoded by the driver
+through cuda-bindings and kept by address.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -35,6 +38,9 @@ MAX_ENCODED = 4096
 PORTABLE_CLUSTER = 8
 """CTAs of a cluster that every Hopper GPU takes; up to 16 only where the function allows it."""
 
+NO_CONTEXT = driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
+"""What a launch fails with on a thread that has called nothing yet that makes a context its own."""
+
 _LINE = 64
 """Bytes between arguments; a tensor map is aligned to so many, and takes two."""
 _NUMPY = {"double": "f8", "float": "f4", "int": "i4", "int64": "i8", "bool": "?"}
@@ -58,8 +64,8 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
         if kernel.cluster > PORTABLE_CLUSTER:
             large = asked.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             launcher.funcSetAttribute(function.ptr, large, 1)
-    _LOADED[(cubin.key, device)] = function
-    return function
+    # Of two threads that load it at once both take the first: the other one's module is unloaded.
+    return _LOADED.setdefault((cubin.key, device), function)
 
 
 def clusters_at_once(kernel: kir.Kernel, function: cupy.cuda.function.Function) -> int:
@@ -85,19 +91,61 @@ def clusters_at_once(kernel: kir.Kernel, function: cupy.cuda.function.Function) 
     return int(many)
 
 
-def dependent(shape: Sequence[int]) -> driver.CUlaunchConfig:
-    """Return how a kernel of some grid, block and shared memory is launched before others end.
+Start = Callable[[int, int, int], object]
+"""What launches a kernel, given a stream, the address of its pointers to arguments, and a 0."""
+
+
+class Dependent:
+    """A launch that may start before those in front of it end; all but its stream is kept.
 
     Source: CUDA programming guide, "Programmatic dependent launch".
     """
-    made, allowed = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
-    allowed.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    allowed.value.programmaticStreamSerializationAllowed = 1
-    made.gridDimX, made.gridDimY, made.gridDimZ = shape[:3]
-    made.blockDimX, made.blockDimY, made.blockDimZ = shape[3:6]
-    made.sharedMemBytes = shape[6]
-    made.attrs, made.numAttrs = [allowed], 1
-    return made
+
+    def __init__(self, name: str, function: int, shape: Sequence[int]) -> None:
+        self._name, self._function = name, driver.CUfunction(function)
+        made, allowed = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
+        allowed.id = (
+            driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        )
+        allowed.value.programmaticStreamSerializationAllowed = 1
+        made.gridDimX, made.gridDimY, made.gridDimZ = shape[:3]
+        made.blockDimX, made.blockDimY, made.blockDimZ = shape[3:6]
+        made.sharedMemBytes = shape[6]
+        made.attrs, made.numAttrs = [allowed], 1
+        self._how, self._stream = made, 0
+
+    def __call__(self, stream: int, pointers: int, extra: int) -> None:
+        """Launch; ScheduleError if that is refused."""
+        if stream != self._stream:
+            self._how.hStream, self._stream = driver.CUstream(stream), stream
+        (error,) = driver.cuLaunchKernelEx(self._how, self._function, pointers, extra)
+        if error == driver.CUresult.CUDA_SUCCESS:
+            return
+        if error == NO_CONTEXT:
+            raise launcher.CUDADriverError(int(error))
+        raise ScheduleError(f"{self._name}: a dependent launch fails ({error.name})")
+
+
+@dataclass(slots=True)
+class _WrittenMap:
+    """A tensor map among the arguments of a kernel, and of which address it is."""
+
+    made: TensorMap
+    view: tuple[tuple[int, ...], tuple[int, ...]]
+    word: ctypes.c_uint64
+    at: int
+    address: int = -1
+    encoded: dict[int, bytes] = field(default_factory=dict)
+
+    def write(self, address: int) -> None:
+        content = self.encoded.get(address)
+        if content is None:
+            if len(self.encoded) >= MAX_ENCODED:
+                self.encoded.clear()
+            known = self.made.encoding(address, *self.view)
+            content = self.encoded[address] = encode(f"call({self.made.tensor.name})", known)
+        ctypes.memmove(self.at, content, 128)
+        self.address = address
 
 
 class BoundKernel:
@@ -105,9 +153,9 @@ class BoundKernel:
 
     `values` are those of every parameter; messages begin with `what`, the call as the user wrote
     it; `more` names parameters that only the text behind `function` has, behind all others.
-    `addresses` is the block of arguments as 64-bit words, to write addresses to; `word` has the
-    first one of each parameter there.  ScheduleError if CTAs have to run at once, and the device
-    has not room for them.
+    `shared` has where in memory the words of parameters lie that the caller keeps and writes; all
+    others are in a block of arguments of the kernel.  ScheduleError if CTAs have to run at once,
+    and the device has not room for them.
     """
 
     def __init__(
@@ -120,40 +168,38 @@ class BoundKernel:
         *,
         what: str,
         more: Sequence[str] = (),
+        shared: Mapping[str, int] | None = None,
     ) -> None:
         self.kernel = kernel
+        self.grid = grid
         self._function = function.ptr
-        self._at_once = kernel.residency == "co-resident"
-        self._shape = (grid, 1, 1, kernel.threads, 1, 1, cuda.shared_bytes(kernel))
-        # beside a cooperative launch it would be another mode: then it waits for those before it
-        overlaps = kernel.dependent and not self._at_once
-        self._overlapping = dependent(self._shape) if overlaps else None
-        self._check_residency(
-            what, grid if self._at_once else number(kernel.together, values), device
-        )
+        at_once = kernel.residency == "co-resident"
+        self._check_residency(what, grid if at_once else number(kernel.together, values), device)
+        self._start = self._how_to_start()
         maps = {made.name: made for made in maps_of(kernel)}
         names = [*cuda.parameters(kernel), *more]
         places = list(accumulate((_LINE << (name in maps) for name in names), initial=0))
-        raw = np.zeros(places.pop() + _LINE, dtype=np.uint8)
-        base = -(-raw.ctypes.data // _LINE) * _LINE
-        self._raw = raw[base - raw.ctypes.data :]
-        self._offsets = dict(zip(names, places, strict=True))
-        self._pointers = np.array([base + at for at in places], dtype=np.uint64)
+        self._raw = np.zeros(places.pop() + _LINE, dtype=np.uint8)
+        base = -(-self._raw.ctypes.data // _LINE) * _LINE
+        own = {name: base + at for name, at in zip(names, places, strict=True)}
+        self._places = own | dict(shared or {})
+        self._pointers = np.array([self._places[name] for name in names], dtype=np.uint64)
         self._pointers_at = self._pointers.ctypes.data
-        self.addresses = self._raw[: len(self._raw) // 8 * 8].view(np.uint64)
-        self.word = {name: at // 8 for name, at in self._offsets.items()}
         for param in kernel.params:
             kind = "i8" if cuda.is_wide(kernel, param) else "i4"
             self.room(param.name, kind)[0] = number(param, values)
-        self._maps: list[tuple[int, int, dict[int, bytes], TensorMap]] = [
-            (self.word[made.tensor.name], base + self._offsets[name], {}, made)
+        self._maps = [
+            _WrittenMap(made, shape(made.tensor, values), self.word(made.tensor.name), own[name])
             for name, made in maps.items()
         ]
-        self._views = {m.tensor.name: shape(m.tensor, values) for m in maps.values()}
+
+    def word(self, name: str) -> ctypes.c_uint64:
+        """Return the word of an address among the arguments."""
+        return ctypes.c_uint64.from_address(self._places[name])
 
     def room(self, name: str, kind: str) -> npt.NDArray[Any]:
         """Return the place of a number among the arguments, as an array of one."""
-        at = self._offsets[name]
+        at = self._places[name] - self._raw.ctypes.data
         return self._raw[at : at + 8].view(kind)
 
     def scalar(self, scalar: kir.ScalarParam) -> npt.NDArray[Any]:
@@ -161,39 +207,40 @@ class BoundKernel:
         return self.room(scalar.name, _NUMPY[REGISTER[scalar.dtype]])
 
     def start(self, stream: int) -> None:
-        """Launch with the arguments as they are; ScheduleError if a dependent launch is refused.
+        """Launch with the arguments as they are; ScheduleError if a dependent launch is refused."""
+        try:
+            self._start(stream, self._pointers_at, 0)
+        except launcher.CUDADriverError as error:
+            if error.status != NO_CONTEXT:
+                raise
+            cupy.cuda.runtime.memGetInfo()  # makes the context that of this thread
+            self._start(stream, self._pointers_at, 0)
+
+    def write_maps(self) -> None:
+        """Write the tensor maps of the addresses as they are, where these have changed."""
+        for one in self._maps:
+            address = one.word.value
+            if address != one.address:
+                one.write(address)
+
+    def _how_to_start(self) -> Start:
+        """Return what launches the kernel.
 
         A launch of all CTAs at once, or an error, is a cooperative one.  It takes no longer than
         any other (H200, 128 CTAs, in a graph: 4.58 us against 4.57), and keeps two kernels on two
-        streams from holding half of the device each.
+        streams from holding half of the device each.  Beside it a dependent one would be another
+        mode: it waits for those before it.
 
         Source: CUDA driver API, cuLaunchCooperativeKernel.
         """
-        if self._overlapping is not None:
-            self._overlapping.hStream = driver.CUstream(stream)
-            function = driver.CUfunction(self._function)
-            (error,) = driver.cuLaunchKernelEx(self._overlapping, function, self._pointers_at, 0)
-            if error != driver.CUresult.CUDA_SUCCESS:
-                raise ScheduleError(f"{self.kernel.name}: a dependent launch fails ({error.name})")
-        elif self._at_once:
-            launcher.launchCooperativeKernel(
-                self._function, *self._shape, stream, self._pointers_at
-            )
-        else:
-            launcher.launchKernel(self._function, *self._shape, stream, self._pointers_at, 0)
-
-    def write_maps(self) -> None:
-        """Write the tensor maps of the addresses as they are."""
-        for word, at, encoded, made in self._maps:
-            address = int(self.addresses[word])
-            content = encoded.get(address)
-            if content is None:
-                if len(encoded) >= MAX_ENCODED:
-                    encoded.clear()
-                name = made.tensor.name
-                known = made.encoding(address, *self._views[name])
-                content = encoded[address] = encode(f"call({name})", known)
-            ctypes.memmove(at, content, 128)
+        kernel, function = self.kernel, self._function
+        shape = (self.grid, 1, 1, kernel.threads, 1, 1, cuda.shared_bytes(kernel))
+        if kernel.residency == "co-resident":
+            cooperative = partial(launcher.launchCooperativeKernel, function, *shape)
+            return lambda stream, pointers, _: cooperative(stream, pointers)
+        if kernel.dependent:
+            return Dependent(kernel.name, function, shape)
+        return partial(launcher.launchKernel, function, *shape)
 
     def _check_residency(self, what: str, many: int, device: torch.device) -> None:
         """Refuse more CTAs that have to run at once than the device runs, if nothing else does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from cuda.bindings import driver
 from fuser.codegen import cuda
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
+from fuser.runtime import torch_calls
 from fuser.runtime.call import number, shape
 
 
@@ -91,29 +93,29 @@ class Scratch:
     device: torch.device
     _places: list[int] = field(init=False)
     _memory: torch.Tensor | None = None
-    _views: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Lay the counters behind each other, once for all launches."""
         rooms = (-(-many // ALIGNED) * ALIGNED for many in self.counters.values())
         self._places = list(accumulate(rooms, initial=0))
 
-    def lend(self, stream: int) -> dict[str, torch.Tensor]:
-        """Return memory for one launch on a stream, which must be torch's current one."""
-        lent = {
-            name: torch.empty(nbytes, dtype=torch.uint8, device=self.device)
-            for name, nbytes in self.workspaces.items()
-        }
-        if not self.counters:
-            return lent
-        memory = zeroed(self.device, stream, self._places[-1])
-        if memory is not self._memory:
-            self._memory = memory
-            self._views = {
-                name: memory[at : at + many]
-                for (name, many), at in zip(self.counters.items(), self._places[:-1], strict=True)
-            }
-        return lent | self._views
+    def lend(self, words: Mapping[str, ctypes.c_uint64], stream: int) -> list[torch.Tensor]:
+        """Write addresses of memory for one launch on a stream, which must be torch's current one.
+
+        `words` are always the same.  What is returned has to live until the launch.
+        """
+        lent = []
+        for name, nbytes in self.workspaces.items():
+            memory = torch_calls.empty((nbytes,), (1,), torch.uint8)
+            words[name].value = memory.data_ptr()
+            lent.append(memory)
+        if self.counters:
+            memory = zeroed(self.device, stream, self._places[-1])
+            if memory is not self._memory:
+                self._memory = memory
+                for name, place in zip(self.counters, self._places, strict=False):
+                    words[name].value = memory.data_ptr() + 4 * place
+        return lent
 
     def forget(self, stream: int) -> None:
         """Let the next launch on a stream begin with zeros: one did not start, or did not end."""

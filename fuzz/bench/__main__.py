@@ -23,6 +23,7 @@ from fuzz.exit_code import FAILED, HARNESS, Command
 @click.command(cls=Command)
 @click.option("--out", type=click.Path(path_type=Path), help="Write all numbers here as JSON.")
 @click.option("--only", default="", help="Comma list of rows, or of their first letters.")
+@click.option("--call", "only_call", is_flag=True, help="Measure the host cost of a call alone.")
 @click.option("--tune", is_flag=True, help="Time a dozen schedules beside the default one.")
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
 @click.option("--random", "drawn", type=click.IntRange(min=1), help="Draw so many shapes a kind.")
@@ -33,6 +34,7 @@ def main(
     out: Path | None,
     only: str,
     *,
+    only_call: bool,
     tune: bool,
     no_compile: bool,
     drawn: int | None,
@@ -48,6 +50,9 @@ def main(
         click.echo("bench: no CUDA device; nothing was measured", err=True)
         sys.exit(HARNESS)
     console = Console(width=140)
+    if only_call:
+        console.print(cost())
+        return
     wanted = tuple(word for word in only.split(",") if word)
     every = rows(drawn, seed)
     chosen = [row for row in every if not wanted or row.name.startswith(wanted)]
@@ -82,10 +87,15 @@ def main(
     if drawn is not None:
         console.print(shapes.summary(measured, chosen))
     elif not wanted:
-        ours, bare = pointwise.call_overhead()
-        console.print(f"call: {ours:.1f} us on the host, bare launch {bare:.1f} us")
+        console.print(cost())
     if off:
         sys.exit(FAILED)
+
+
+def cost() -> str:
+    """Say what a call costs the host, beside others."""
+    taken = (f"{name} {us:.2f} us" for name, us in pointwise.call_cost().items())
+    return f"host, of 1024 + 1024 elements: {', '.join(taken)}"
 
 
 def facts() -> dict[str, str | int | float]:

@@ -10,15 +10,15 @@ from collections.abc import Callable
 import pytest
 import torch
 from fusions import DIRECT, PIPELINED, STORED, bias_relu, bias_specs, compiled, row_major
+from stand_in import stand_in
 
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion, TensorView
-from fuser.runtime import executable
 from fuser.runtime.binding import bind
 from fuser.runtime.call import Spec
-from fuser.runtime.executable import Call, Executable
+from fuser.runtime.executable import Executable
 from fuser.runtime.explain import explain
 from fuser.schedule.params import PointwiseParams
 
@@ -210,19 +210,20 @@ def tensor_for_a_number() -> None:
     )
 
 
-def prepared() -> Call:
-    """A call of `relu` of 2 x 8, as it would be on a GPU."""
-    return Call(relu(), [], [((2, 8), torch.bfloat16)], [], torch.device("cpu"))
+def on_the_host(out: torch.Tensor | None = None) -> None:
+    """Call `relu` of 2 x 8 as on a GPU, into the input or what is given."""
+    x = torch.zeros(2, 8, dtype=torch.bfloat16)
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch)
+        Executable(relu())(x, out=[x if out is None else out])
 
 
 def output_over_an_input() -> None:
-    x = torch.zeros(2, 8, dtype=torch.bfloat16)
-    executable._checked(prepared(), [x], [x])
+    on_the_host()
 
 
 def output_of_the_wrong_shape() -> None:
-    x = torch.zeros(2, 8, dtype=torch.bfloat16)
-    executable._checked(prepared(), [x], [torch.zeros(8, 2, dtype=torch.bfloat16)])
+    on_the_host(torch.zeros(8, 2, dtype=torch.bfloat16))
 
 
 def definition_for_a_fusion() -> None:

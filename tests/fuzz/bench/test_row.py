@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -18,9 +19,11 @@ import torch
 from click.testing import CliRunner
 from fusions import bias_relu
 from rich.console import Console
+from stand_in import stand_in
 
+from fuser.runtime import executable
 from fuzz.bench import norms, pointwise, products, reductions, shapes
-from fuzz.bench.__main__ import main
+from fuzz.bench.__main__ import cost, main
 from fuzz.bench.row import Row, measure, medians, table, together
 from fuzz.campaign.record import BENCH, DEFAULT, Timing
 from fuzz.exit_code import FAILED
@@ -180,3 +183,16 @@ def test_a_measured_row_has_the_samples_of_all_peers(monkeypatch: pytest.MonkeyP
     assert (ours.peer, ours.kind, ours.row) == (DEFAULT, "Right", "X")
     assert ours.first_s > 0
     assert len(json.loads(ours.samples)) == 15
+
+
+def test_the_cost_of_a_call_is_said_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours, torch's and a bare launch, in one run; the device's part is taken by the host."""
+    driver = stand_in(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    monkeypatch.setattr(torch, "rand", lambda n, device: torch.linspace(0, 1, n))
+    monkeypatch.setattr(executable, "REPEATS", 2)
+    number = r"\d+\.\d\d us"
+    wanted = rf"host, of 1024 \+ 1024 .*: ours {number}, torch.add {number}, bare launch {number}"
+    assert re.fullmatch(wanted, cost())
+    assert len({one.kernel.name for one in driver.seen}) == 1
