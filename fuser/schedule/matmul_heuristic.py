@@ -40,6 +40,8 @@ READ = 450.0
 128, 11 us with 192."""
 WIDEST = 256
 """Columns of the widest tile."""
+BYTES_PER_US = 4.3e6
+"""What comes from memory."""
 STEP_US = 0.56
 """A step of 64 elements of a tile of 128 x 256 at the tensor cores' rate (990 TFLOP/s, 132 SMs)."""
 TURN_US = 1.0
@@ -143,6 +145,24 @@ SCATTERED_SPLITS = {128 * 128: 8}
 that they store and load take longer than the products."""
 FEWEST_STEPS = 4
 """Steps along K that are worth a CTA."""
+PARTED_KINDS = (
+    TileKind(128, 256, "cooperative", 2, 0.95),
+    TileKind(128, 192, "cooperative", 2, 0.92),
+    TileKind(128, 128, "cooperative", 2, 0.85),
+    TileKind(64, 256, "cooperative", 1, 0.6),
+    TileKind(64, 128, "cooperative", 1, 0.55),
+    TileKind(64, 64, "cooperative", 1, 0.35),
+    TileKind(64, 32, "cooperative", 1, 0.2),
+)
+"""What is chosen from where tiles fill less of the device than CTAs that share them."""
+PARTED_SPLITS, LARGE = (8, 16), 128 * 128
+"""CTAs that share one of so many elements, or a smaller one, at most."""
+AT_BEST = 0.85
+"""Share of the time of whole tiles that shared ones may be thought to take: what is not seen here
+takes some, too."""
+EXCHANGE_US, EXCHANGED_NBYTES_PER_US = 2.0, 50_000.0
+"""What a grid barrier takes, and the bytes of sums that a CTA then stores and loads, each of them.
+Estimates from the rows of 128 to 512 rows with a long K."""
 MORE = 1.08
 """A smaller tile is worth it if so many times as many CTAs then run."""
 
@@ -208,6 +228,9 @@ def default_matmul_params(
         able = sorted([able[0], *([PAIR] if _params(domain, PAIR, 1) else [])], key=to_the_end)
     best = _params(domain, able[0], many)
     assert best is not None, "these fit"
+    if many == 1 and not (computed or parts):
+        most = AT_BEST * max(time(able[0]), _from_memory(domain, (around, m, n), depth))
+        return _partly_shared(domain, (around, m, n), sms, depth, most) or best
     return best
 
 
@@ -236,16 +259,7 @@ def _scattered(
         if tiles * most < sms // 2:  # another kind may fill the device
             continue
         running = tiles * splits
-        best = replace(
-            alone,
-            prefetch=alone.stages - 1,
-            persistent=False,
-            registers=None,
-            columns=columns_of_share(wide, splits),
-            splits=splits,
-            meet="scatter",
-            residency="co-resident",
-        )
+        best = _at_once(alone, splits)
     return best
 
 
@@ -300,6 +314,58 @@ def columns_of_share(wide: int, splits: int) -> int:
     """Return of how many columns each CTA adds up sums, where so many share a tile of `wide`."""
     most = max(8, wide // splits // 8 * 8)
     return next(columns for columns in range(most, 0, -8) if wide % columns == 0)
+
+
+def _partly_shared(
+    domain: Domain, extents: tuple[int, int, int], sms: int, depth: int, most: float
+) -> MatmulParams | None:
+    """Choose params by which a few CTAs share a tile, all of them at once, if that is fast enough.
+
+    `most` are the steps that it may take.
+    """
+    if accumulator(domain.products[0].tv) is DType.F16:
+        return None
+    around, m, n = extents
+    floor = _from_memory(domain, extents, depth)
+    best = None
+    for kind in PARTED_KINDS:
+        alone = _params(domain, kind, 1)
+        if alone is None:
+            continue
+        rows, wide, step = alone.tile
+        steps, tiles = ceil(depth / step), around * ceil(m / rows) * ceil(n / wide)
+        at_most = PARTED_SPLITS[rows * wide < LARGE]
+        splits = min(sms // max(tiles, 1), at_most, steps // FEWEST_STEPS)
+        if splits < 2:
+            continue
+        share = step / 64 * wide / 256 * rows / 128
+        exchanged = 2 * 4 * rows * wide * (splits - 1) / splits
+        behind = EXCHANGE_US + exchanged / EXCHANGED_NBYTES_PER_US
+        time = max(ceil(steps / splits) * share / kind.rate, floor) + behind / STEP_US
+        if time < most:
+            most, best = time, _at_once(alone, splits)
+    return best
+
+
+def _from_memory(domain: Domain, extents: tuple[int, int, int], depth: int) -> float:
+    """Return the steps in which the operands of a product come from memory."""
+    around, m, n = extents
+    nbytes = around * depth * (m + n) * domain.products[0].a.tv.dtype.nbytes
+    return nbytes / BYTES_PER_US / STEP_US
+
+
+def _at_once(alone: MatmulParams, splits: int) -> MatmulParams:
+    """Return params by which so many CTAs share a tile, without turns."""
+    return replace(
+        alone,
+        prefetch=alone.stages - 1,
+        persistent=False,
+        registers=None,
+        columns=columns_of_share(alone.tile[1], splits),
+        splits=splits,
+        meet="scatter",
+        residency="co-resident",
+    )
 
 
 def _shared(
