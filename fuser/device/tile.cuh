@@ -232,15 +232,19 @@ template <class R, class T, int WIDTH> __device__ __forceinline__ R element(cons
 
 // Rows that begin anywhere: a vector of L is accessed by the aligned words that it lies in, all of them together
 // if it is 16 bytes or less, where single accesses would be of WIDTH elements.
-template <class L> struct Joins { static constexpr bool value = false; };
-template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS>
-struct Joins<Rows<ROWS, COLS, VEC, THREADS, ACROSS, 1>> { static constexpr bool value = true; };
+template <class L, int WIDTH> struct Joins { static constexpr bool kLoads = false, kStores = false; };
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int WIDTH>
+struct Joins<Rows<ROWS, COLS, VEC, THREADS, ACROSS, 1>, WIDTH> { static constexpr bool kLoads = true, kStores = true; };
+template <int COLS, int VEC, int THREADS, int WIDTH> struct Joins<Layout<1, COLS, VEC, THREADS>, WIDTH> {
+  static constexpr bool kLoads = WIDTH < VEC && Layout<1, COLS, VEC, THREADS>::kExact, kStores = false;
+};
 // So is the end of a ragged input.
 template <class L, int WIDTH, class B> struct Shifted { static constexpr bool value = false; };
 template <class L, int WIDTH, class T, bool RAGGED, bool KEEP> struct Shifted<L, WIDTH, Box<T, true, RAGGED, KEEP>> {
   static constexpr int kSize = sizeof(T), kBytes = L::kVec * kSize;
   static constexpr bool kAny = RAGGED ? types::IsConst<T>::value : WIDTH < L::kVec;
-  static constexpr bool value = Joins<L>::value && kAny && (kSize == 2 || kSize == 4) && kBytes <= 16;
+  static constexpr bool kJoins = types::IsConst<T>::value ? Joins<L, WIDTH>::kLoads : Joins<L, WIDTH>::kStores;
+  static constexpr bool value = kJoins && kAny && (kSize == 2 || kSize == 4) && kBytes <= 16;
 };
 
 // Bytes FROM, FROM + 1, ... of twice as many words; FROM is less than the bytes of the result.

@@ -23,7 +23,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Meet
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.domain import Domain
+from fuser.schedule.domain import Domain, by_rows
 from fuser.schedule.norm import WIDEST, slide_refusal
 from fuser.schedule.params import (
     MAX_REDUCTION_SPLITS,
@@ -35,6 +35,7 @@ from fuser.schedule.pointwise import default_params
 from fuser.schedule.reduction import (
     PARTS,
     TMA_PARTS,
+    ReductionTiling,
     groups,
     lanes_together,
     not_added,
@@ -276,7 +277,7 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     (rows, cols), threads = params.tile, WARP * params.warps
     held = rows * cols / threads
     sizes = _sizes(domain)
-    width = [min(params.vector, _aligned(extents[-1], n)) for n in sizes]
+    width = [_width(params, tiles, _aligned(extents[-1], n), n) for n in sizes]
     loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
     widest, narrowest = max(sizes, default=1), min(width, default=params.vector)
     if tiles.along:
@@ -302,6 +303,17 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     )
 
 
+def _width(params: PointwiseParams, tiles: ReductionTiling, even: int, size: int) -> int:
+    """Return how many elements of a size a thread accesses at a time, where so many lie evenly.
+
+    A vector of one row that begins anywhere comes in two words of memory (`tile::load_shifted`).
+    """
+    joined = tiles.along and params.tile[0] == 1 and params.load == "direct" and size in (2, 4)
+    if joined and even < params.vector <= WIDEST // size:
+        return max(params.vector // 2, 1)
+    return min(params.vector, even)
+
+
 def _nbytes(domain: Domain, loops: Sequence[int]) -> int:
     """Return the bytes of what is reduced."""
     sizes = [
@@ -318,6 +330,9 @@ def _rows(
     longest = max(prod(loops[axis] for axis in tiles.groups[-1]), 1)
     even = min((_aligned(longest, n) for n in _sizes(domain)), default=plain.vector)
     wide = max(1 << (longest - 1).bit_length(), plain.vector)
+    whole = by_rows(domain)  # that slide are at least as fast
+    slides = whole is not None and slide_refusal(whole, plain.vector) is None
+    slides &= longest < LANES[-1] * HELD
     for nth, (warps, held) in enumerate(((2, 16), (4, 16), (4, 32), (8, 16), (8, 32), (8, 64))):
         elements = WARP * warps * held
         cols = min(wide, elements)
@@ -327,6 +342,8 @@ def _rows(
         if not nth or (vector <= plain.vector and _fits(domain, held) and cols * 2 > elements):
             tile = max(elements // cols, 1), cols
             yield replace(plain, tile=tile, warps=warps, vector=min(vector, cols))
+            if tile[0] == 1 and vector < plain.vector and not slides:
+                yield replace(plain, tile=tile, warps=warps, vector=plain.vector)
 
 
 def _columns(

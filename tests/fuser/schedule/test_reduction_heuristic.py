@@ -53,6 +53,14 @@ def test_odd_rows_slide(shape: tuple[int, int]) -> None:
     assert not getattr(chosen(shape, (1,), "min"), "slide", False)
 
 
+@pytest.mark.parametrize(("shape", "op"), [((871, 79_179), "sum"), ((871, 9001), "max")])
+def test_odd_rows_that_do_not_slide_come_by_words(shape: tuple[int, int], op: str) -> None:
+    """Two a vector: rows too long to be had whole, or what zeros beside them change."""
+    params = chosen(shape, (1,), op)
+    assert not isinstance(params, NormParams)
+    assert (params.tile[0], params.vector) == (1, 8)
+
+
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("shape", [(0, 64), (1, 1), (0, 183), (1, 183)])
 def test_nothing_has_a_schedule_as_well(shape: tuple[int, int], dims: tuple[int, ...]) -> None:

@@ -170,6 +170,9 @@ CASES = {
     "one column": single(33, 1, 65, DIRECT),
     "one element": single(1, 1, 1, DIRECT),
     "four odd rows": single(4, 19, 137, DIRECT),
+    "odd rows by words": single(
+        1, 9, 517, PointwiseParams((1, 256), 8, 1, None, "direct", "direct")
+    ),
     "three columns": single(50, 3, 129, ROWS),
     "turned": single(2, 40, 130, SHARED, turned=True),
     "turned, tf32": single(1, 24, 65, SHARED, turned=True, dtype="f32", precision="tf32"),
