@@ -21,7 +21,7 @@ PING_PONG = MatmulParams((64, 32, 64), 2, "ping_pong", 3, 1, persistent=True, co
 CLUSTER = replace(COOPERATIVE, cluster=(2, 1))
 GROUPS = AmpereParams((64, 32, 32), 4, "groups", 3, 2, persistent=False, columns=32)
 MBARRIERS = AmpereParams((64, 32, 32), 4, "mbarriers", 3, 0, persistent=True, columns=16)
-THREADS = AmpereParams((64, 32, 32), 4, "threads", 1, 0, persistent=True, columns=16)
+THREADS = AmpereParams((64, 32, 32), 4, "threads", 1, 1, persistent=True, columns=16)
 SCHEDULES = {
     "pipelined": PIPELINED,
     "cooperative": COOPERATIVE,

@@ -8,7 +8,7 @@ from math import gcd, prod
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Var
+from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
 from fuser.lower.product import Pairs, ProductLowering
@@ -34,13 +34,25 @@ class AmpereLowering(ProductLowering[AmpereParams]):
         """Ask for a load role where copies arrive on mbarriers."""
         params = self.params
         roles = kir.WarpSpecialized(LOAD_WARPS) if params.observe == "mbarriers" else None
-        return kir.CircularBuffer(params.stages, params.prefetch, roles)
+        ahead = 0 if params.observe == "threads" else params.prefetch
+        return kir.CircularBuffer(params.stages, ahead, roles)
 
     def before(self, product: Product) -> list[kir.Stmt]:
         """Clear the sums, to which every step adds."""
         acc = self.accumulator(product)
         zero = kir.Literal(0.0, DType.I32 if acc.dtype is DType.I32 else DType.F32)
         return [kir.Compute(acc, "promote", (zero,))]
+
+    def first(self, copies: list[kir.Stmt], step: Var) -> list[kir.Stmt]:
+        """Load the tiles of the first step; steps store their own and load those of the next."""
+        if self.params.observe != "threads" or not self.params.prefetch:
+            return []
+        loads = [stmt for stmt in copies if isinstance(stmt, kir.Load)]
+        copies[:] = [
+            *(stmt for stmt in copies if stmt not in loads),
+            *(_moved(load, step, step + 1) for load in loads),
+        ]
+        return [_moved(load, step, 0) for load in loads]
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Load each operand's fragment once, then multiply."""
@@ -84,7 +96,8 @@ class AmpereLowering(ProductLowering[AmpereParams]):
         access, columns = operand.access, src.shape[-1]
         name, dtype = f"g_{access.name}", access.tv.dtype
         vector = 16 // dtype.nbytes
-        width = gcd(self.shapes.elements(access.name), vector, columns)
+        near = self.tiling.unit(access, self.tiling.axes(access)[-1])
+        width = gcd(self.shapes.elements(access.name), vector, columns) if near else 1
         if operand.transposed:
             frag = kir.Fragment(name, dtype, kir.Layout(src.shape, width, self.threads))
             return [kir.Load(frag, src, width), kir.Store(dst, frag, 1, transposed=True)]
@@ -128,6 +141,13 @@ class AmpereLowering(ProductLowering[AmpereParams]):
                 f"K steps of {depth}, mma takes {step} elements of {tv.dtype} at a time; use a K "
                 f"step of {-(-depth // step) * step}",
             )
+
+
+def _moved(load: kir.Load, step: Var, to: Expr) -> kir.Load:
+    """Return the load of the tile of another step."""
+    assert isinstance(load.src, kir.Box), "operands lie in memory"
+    origin = tuple(substitute(at, {step: to}) for at in load.src.origin)
+    return replace(load, src=replace(load.src, origin=origin))
 
 
 def copy_refusal(

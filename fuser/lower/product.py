@@ -108,6 +108,10 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         """Return what must be done to an accumulator before its loop."""
         return []
 
+    def first(self, copies: list[kir.Stmt], step: Var) -> list[kir.Stmt]:
+        """Return what is loaded before a loop, and change what its steps load."""
+        return []
+
     def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
         """Return the loops that multiply, with copies of what the epilogue reads beside them."""
         return loops
@@ -194,6 +198,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             copies: list[kir.Stmt] = []
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
+            out += self.first(copies, step)
             body = (*copies, *products)
             stop = self.split_k.steps(self.tiles_along(axis))
             out.append(kir.ForLoop(step, stop, body, self.request()))

@@ -33,7 +33,7 @@ class AmpereParams(TensorCoreParams):
         Slots of the operand rings, 1..8.
     prefetch : int
         K tiles that are loaded ahead of the one multiplied, 0..stages-1; 0 with mbarriers, whose
-        load role runs ahead by the stages.
+        load role runs ahead by the stages; with threads 0, or 1 in registers.
     persistent : bool
         One CTA per SM takes tiles in turn; else one CTA a tile, or `splits` in both cases.
     raster, columns, prologue
@@ -91,7 +91,7 @@ class AmpereParams(TensorCoreParams):
             )
         if self.observe == "threads" and self.stages > 1:
             self.refuse("stages observe", "threads load a tile when they need it; use stages=1")
-        most = self.stages - 1 if self.observe == "groups" else 0
+        most = {"groups": self.stages - 1, "mbarriers": 0, "threads": 1}[self.observe]
         if not 0 <= self.prefetch <= most:
             why = f"prefetch must be 0..{most}; use prefetch={most}"
             self.refuse("stages prefetch observe", why)

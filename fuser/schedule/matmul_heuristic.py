@@ -305,7 +305,7 @@ def default_unaligned_params(
     most = min(ceil(depth / step) // UNALIGNED_STEPS, MAX_SPLITS)
     splits = max(1, min(sms * resident // max(tiles, 1), most))
     return AmpereParams(
-        (rows, wide, step), warps, "threads", 1, 0, persistent=False, columns=min(wide, 64),
+        (rows, wide, step), warps, "threads", 1, 1, persistent=False, columns=min(wide, 64),
         splits=splits, meet="last",
     )  # fmt: skip
 

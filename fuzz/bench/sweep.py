@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import IO
@@ -22,6 +23,7 @@ from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion
 from fuser.runtime.executable import Executable, device_present
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_heuristic import BARRIERS, columns_of_share
 from fuser.schedule.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.schedule.params import MAX_SPLITS, MAX_STAGES, Meet
@@ -55,14 +57,32 @@ PARTED = ((128, 128), (128, 64), (64, 256), (64, 128), (64, 64), (64, 32), (64, 
 """Rows and columns of tiles that CTAs share."""
 COUNTS = (2, 3, 4, 5, 6, 8, 11, 16, 22, 32, 44, 64)
 """How many share one."""
+BY_THREADS = (
+    (16, 32, 64, 1),
+    (16, 64, 32, 1),
+    (32, 32, 64, 2),
+    (32, 64, 64, 2),
+    (64, 32, 64, 4),
+    (64, 64, 64, 4),
+    (64, 64, 32, 4),
+    (128, 64, 32, 8),
+    (128, 128, 32, 8),
+)
+"""Rows, columns, depth and warps of tiles whose operands threads load, as no engine can."""
+CTAS_PER_SM = (1, 2, 3, 4, 6, 8, 12)
+"""How many of these an SM is to have, by CTAs that share a tile."""
 MOST_AT_ONCE, WAVES = 32, 4
 """How many do where all wait for each other; and the waves of CTAs that share tiles, at most."""
 MOST_WORSE = 4.0
 """Schedules whose tiles multiply so many times what there is are not timed, beyond the least."""
 
 
-def schedules(m: int, n: int, k: int, sms: int = SM_90A.sms) -> Iterator[MatmulParams]:
+def schedules(
+    m: int, n: int, k: int, sms: int = SM_90A.sms
+) -> Iterator[MatmulParams | AmpereParams]:
     """Yield schedules for a product of 16-bit operands, all that may be the fastest for a shape."""
+    if k % 8:
+        yield from _by_threads(m, n, k, sms)
     for split, groups, high, widths in WHOLE:
         for wide in widths:
             yield from _alone(split, groups, high, wide)
@@ -104,6 +124,19 @@ def _paired(high: int, wide: int, groups: int, resident: int) -> Iterator[Matmul
         )  # fmt: skip
 
 
+def _by_threads(m: int, n: int, k: int, sms: int) -> Iterator[AmpereParams]:
+    for high, wide, deep, warps in BY_THREADS:
+        if high >= 2 * max(m, 8):
+            continue
+        tiles, steps = ceil(m / high) * ceil(n / wide), ceil(k / deep)
+        counts = {max(1, min(many * sms // tiles, steps // 4, MAX_SPLITS)) for many in CTAS_PER_SM}
+        for count, ahead in product(sorted(counts), (0, 1)):
+            yield AmpereParams(
+                (high, wide, deep), warps, "threads", 1, ahead, persistent=False,
+                columns=min(wide, 64), splits=count, meet="last",
+            )  # fmt: skip
+
+
 def _parted(high: int, wide: int, count: int, meet: Meet) -> Iterator[MatmulParams]:
     stages = _stages(high, wide, 2 * high * min(wide, 64))
     scatter = meet == "scatter"
@@ -115,7 +148,19 @@ def _parted(high: int, wide: int, count: int, meet: Meet) -> Iterator[MatmulPara
         )  # fmt: skip
 
 
-def worth(params: MatmulParams, m: int, n: int, k: int, sms: int = SM_90A.sms) -> float:
+def worthwhile(m: int, n: int, k: int) -> list[MatmulParams | AmpereParams]:
+    """Return the schedules that are timed: those that multiply much more than others are not."""
+    every = [*schedules(m, n, k)]
+    least = {
+        kind: min((worth(p, m, n, k) for p in every if isinstance(p, kind)), default=0.0)
+        for kind in (MatmulParams, AmpereParams)
+    }
+    return [p for p in every if worth(p, m, n, k) <= MOST_WORSE * least[type(p)]]
+
+
+def worth(
+    params: MatmulParams | AmpereParams, m: int, n: int, k: int, sms: int = SM_90A.sms
+) -> float:
     """Return what the SMs multiply until the last is done, in multiples of tile times depth."""
     high, wide, _ = params.tile
     ctas = ceil(m / high) * ceil(n / wide) * params.splits
@@ -134,8 +179,8 @@ def main(count: int, seed: int, shard: str, out: IO[str]) -> None:
         sys.exit(HARNESS)
     part, parts = map(int, shard.split("/"))
     known: dict[Params | None, Executable] = {}
-    products = [row for row in rows(count, seed) if isinstance(row, Product)]
-    for row in products[part - 1 :: parts]:
+    every = [row for row in rows(count, seed) if isinstance(row, Product)]
+    for row in every[part - 1 :: parts]:
         out.write(json.dumps(timed(row, known)) + "\n")
         out.flush()
         torch.cuda.empty_cache()
@@ -151,11 +196,8 @@ def timed(row: Product, known: dict[Params | None, Executable]) -> dict[str, obj
     sets = [row.inputs() for _ in range(max(2, min(8, 2 * L2_BYTES // row.nbytes + 1)))]
     outs = together(row.form(*sets[0]))
     taken: dict[str, float] = {"torch": fastest_us(row.form, sets)}
-    every = [*schedules(m, n, k)]
-    least = min(worth(params, m, n, k) for params in every)
-    tried = [params for params in every if worth(params, m, n, k) <= MOST_WORSE * least]
     wrong = []
-    for params in (None, *tried):
+    for params in (None, *worthwhile(m, n, k)):
         run = known.setdefault(params, Executable(fusion, params))
         name = DEFAULT if params is None else str(params)
         with suppress(ScheduleError):

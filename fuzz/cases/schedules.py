@@ -274,12 +274,13 @@ def _ampere(
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns), depths)
     stages = 1 if observe == "threads" else stages
+    ahead: dict[Observe, int] = {"groups": stages - 1, "mbarriers": 0, "threads": 1}
     params = AmpereParams(
         tile=tile,
         warps=warps,
         observe=observe,
         stages=stages,
-        prefetch=draw(st.integers(0, stages - 1)) if observe == "groups" else 0,
+        prefetch=draw(st.integers(0, ahead[observe])),
         persistent=way not in ONE_TILE and draw(st.booleans()),
         raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
         columns=columns,

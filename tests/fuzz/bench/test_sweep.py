@@ -11,6 +11,7 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import device_present
 from fuser.runtime.explain import dense
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.bench import products, sweep
 from fuzz.exit_code import HARNESS
@@ -32,12 +33,23 @@ def test_schedules_differ_and_suit_the_shape(shape: tuple[int, int, int]) -> Non
 def test_a_schedule_of_each_way_is_compiled(way: str) -> None:
     """Registers and shared memory are looked at where kernels are built."""
     shape = (500, 300, 4096)
-    found = [p for p in sweep.schedules(*shape) if way in (p.split, p.meet if p.splits > 1 else "")]
+    found = [p for p in sweep.schedules(*shape) if isinstance(p, MatmulParams)]
+    found = [p for p in found if way in (p.split, p.meet if p.splits > 1 else "")]
     for params in (found[0], found[-1]):
         compiled(params, shape)
 
 
-def compiled(params: MatmulParams, shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("shape", [(9, 213, 2395), (113, 300, 513)])
+def test_threads_load_what_no_engine_can(shape: tuple[int, int, int]) -> None:
+    """Beside kernels that copy it first."""
+    found = sweep.worthwhile(*shape)
+    by_threads = [params for params in found if isinstance(params, AmpereParams)]
+    assert 5 < len(by_threads) < len(found)
+    for params in (by_threads[0], by_threads[-1]):
+        compiled(params, shape)
+
+
+def compiled(params: MatmulParams | AmpereParams, shape: tuple[int, int, int]) -> None:
     """Build the kernel of a product."""
     m, n, k = shape
     fusion = products.plain("P", shape).fusion()
