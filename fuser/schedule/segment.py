@@ -193,7 +193,7 @@ class _Cutting:
                 if arg in given or (side == 0 and self._in_registers(arg)):
                     continue
                 if not self._lies_in_memory(arg):
-                    place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
+                    place = _place_of(product, side, summed_last=arg.held in self.choices.copied)
                     why = f"{product} multiplies it, and reads its operands from memory"
                     word = f"_operand{place.word}"
                     given[arg] = self._stored(arg, arg.dtype, word, place, why)
@@ -305,7 +305,7 @@ class _Cutting:
 
     def _lies_in_memory(self, operand: TensorView) -> bool:
         """Whether an operand is an input, seen through operations that neither move nor stretch."""
-        if operand.name in self.choices.copied:
+        if operand.held in self.choices.copied:
             return False
         while OPS.get(operand.op) is not None and OPS[operand.op].form is Form.SHAPE:
             if operand.op == "expand":
@@ -316,7 +316,7 @@ class _Cutting:
 
     def _in_registers(self, operand: TensorView) -> bool:
         """Whether an operand is computed where it is multiplied, from what lies in memory."""
-        if not self.choices.registers or operand.name in self.choices.copied:
+        if not self.choices.registers or operand.held in self.choices.copied:
             return False
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False

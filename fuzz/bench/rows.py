@@ -8,7 +8,7 @@ from multiprocessing import get_context
 
 from pebble import ProcessPool
 
-from fuzz.bench import norms, pointwise, products, reductions, shapes
+from fuzz.bench import batched, norms, pointwise, products, reductions, shapes
 from fuzz.bench.row import Row, warm, warm_peers
 
 WARM_S = 300
@@ -19,7 +19,8 @@ def rows(drawn: int | None, seed: int) -> list[Row]:
     """Return the rows of the tables, or so many `drawn` of each kind."""
     if drawn is not None:
         return list(shapes.rows(drawn, seed))
-    return [*pointwise.rows(), *products.rows(), *reductions.rows(), *norms.rows()]
+    tables = (pointwise, products, batched, reductions, norms)
+    return [row for table in tables for row in table.rows()]
 
 
 def compile_ahead(

@@ -40,14 +40,16 @@ ADDED = frozenset({DType.F32, DType.F16, DType.BF16})
 class Few:
     """A product, by name, one of whose operands has `many` rows, along an axis of the result.
 
-    Of one row the `axis` is None: there is nothing to take apart.  `small` is the operand (0 or 1)
-    whose elements are multiplied many times each; None if neither's are.
+    Of one row the `axis` is None: there is nothing to take apart; `ones` are the extents that are
+    1 then.  `small` is the operand (0 or 1) whose elements are multiplied many times each; None if
+    neither's are.
     """
 
     name: str
     many: int
     axis: int | None
     small: int | None
+    ones: tuple[Symbol, ...] = ()
 
     def products(self) -> tuple[str, ...]:
         """Return the names of what is summed, row by row."""
@@ -78,7 +80,9 @@ def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
     real = [axis.result for axis in sides[few] if _number(axis.extent, values) > 1]
     if not 1 <= many <= PARTS or len(real) > 1:
         return None
-    return Few(product.name, many, real[0] if real else None, few if max(rows, cols) > 1 else None)
+    ones = [axis.extent for axis in sides[few] if isinstance(axis.extent, Symbol) and not real]
+    axis, small = real[0] if real else None, few if max(rows, cols) > 1 else None
+    return Few(product.name, many, axis, small, tuple(ones))
 
 
 def _number(extent: Extent, values: Mapping[Symbol, int]) -> int:
@@ -120,6 +124,20 @@ def _computed(tv: TensorView) -> list[TensorView]:
     return [one for one in ancestry(tv) if one.op not in OPS or OPS[one.op].form not in moves]
 
 
+def _only_walked(fusion: Fusion, extent: Symbol, sums: Set[str]) -> bool:
+    """Tell whether axes of an extent are only walked, so that it may as well be the number 1.
+
+    Kernels then have no such axes, and see which operand is the large one.
+    """
+    forms = (Form.UNARY, Form.BINARY, Form.TERNARY, Form.SHAPE)
+    for tv in fusion.tensors:
+        args = tensor_args(tv)
+        touched = any(extent in one.shape for one in (tv, *args))
+        if touched and tv.op != "input" and tv.name not in sums and OPS[tv.op].form not in forms:
+            return False
+    return True
+
+
 class _Summing:
     def __init__(self, fusion: Fusion, few: frozenset[Few]) -> None:
         self.fusion = fusion
@@ -129,6 +147,8 @@ class _Summing:
             for tv in fusion.tensors
             if (one := self.few.get(tv.name)) is not None and one.axis is not None
         }
+        ones = {extent for one in few for extent in one.ones}
+        self.fixed |= {extent: 1 for extent in ones if _only_walked(fusion, extent, {*self.few})}
         self.new: dict[TensorView, TensorView] = {}
         self.tensors: list[TensorView] = []
 

@@ -16,6 +16,7 @@ from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuzz.campaign.judge import CPU_ORACLES, judge
 from fuzz.cases.case import Case
 
+M, N = Symbol("m"), Symbol("n")
 HOPPER = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
 DIRECT = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
 ROWS = NormParams((16, 300), 1, 2, None, "direct", "direct", lanes=4)
@@ -51,9 +52,9 @@ def few(fused: Fusion, m: int, n: int, k: int = 64) -> set[Few]:
 @pytest.mark.parametrize(
     ("m", "n", "found"),
     [
-        (1, 9, {Few("T2", 1, None, 0)}),
-        (9, 1, {Few("T2", 1, None, 1)}),
-        (1, 1, {Few("T2", 1, None, None)}),
+        (1, 9, {Few("T2", 1, None, 0, (M,))}),
+        (9, 1, {Few("T2", 1, None, 1, (N,))}),
+        (1, 1, {Few("T2", 1, None, None, (M,))}),
         (4, 9, {Few("T2", 4, 0, 0)}),
         (9, 3, {Few("T2", 3, 1, 1)}),
         (5, 9, set()),
