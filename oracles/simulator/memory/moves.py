@@ -197,7 +197,7 @@ class Memory:
         memory = self.slots[agent.cta][buffer.name][event.index]
         for part, deal in zip(pair, deals, strict=True):
             self._between_lanes(part, deal, atoms, writes=writes)
-            flat = self.geometry.in_slot(slot, fragment.layout, deal.lo, deal.hi)
+            flat = self.geometry.fixed.in_slot(slot, fragment.layout, deal.lo, deal.hi)
             if isinstance(stmt, kir.Store):
                 memory[flat] = ops.encode(buffer.dtype, register(part, fragment))
             else:
@@ -258,10 +258,8 @@ class Memory:
         below = settle_box(view, event, box, width, whole=isinstance(stmt, kir.CpAsync))
         if below == box.shape:
             return np.asarray(flat + event.base), None
-        valid = np.ones(flat.size, np.bool_)
-        for x, n, size in zip(tile(layout, threads).coordinates, below, box.shape, strict=True):
-            valid &= (x < n) if size > 1 else n > 0
-        return flat[valid] + event.base, valid
+        inside, valid = self.geometry.below(box, layout, *threads, below)
+        return inside + event.base, valid
 
     # --- shared memory --------------------------------------------------------------------------
 
@@ -275,7 +273,7 @@ class Memory:
             says = f"a slot of {buffer.shape} is no transposed tile of {layout.shape}"
             raise Violation("bounds", says)
         deal = _deal(agent, event, buffer, layout, crossed=stmt.transposed)
-        flat = self.geometry.in_slot(slot, layout, deal.lo, deal.hi, crossed=deal.crossed)
+        flat = self.geometry.fixed.in_slot(slot, layout, deal.lo, deal.hi, crossed=deal.crossed)
         if not flat.size:
             return None
         wide = writes or buffer.shape[-1:] != (1,)
@@ -465,7 +463,7 @@ class Memory:
         """Start a tensor store or reduction."""
         _one_thread(agent)
         name = stmt.dst.tensor.name
-        seen_by_others = name in self.geometry.read or isinstance(stmt, kir.TmaReduce)
+        seen_by_others = name in self.geometry.fixed.read or isinstance(stmt, kir.TmaReduce)
         owed = WRITE_DONE if seen_by_others else READ_DONE
         flight = self.machine.issue(agent, event, owed, shared=not seen_by_others)
         agent.bulk.open.append(flight)
@@ -535,7 +533,7 @@ class Memory:
         atoms = self._atoms(deal, agent.cta)
         self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
         self._between_lanes(agent, deal, atoms, writes=True)
-        inside = self.geometry.in_slot(stmt.dst, stmt.layout, deal.lo, deal.hi)
+        inside = self.geometry.fixed.in_slot(stmt.dst, stmt.layout, deal.lo, deal.hi)
 
         def finish() -> None:
             values = np.zeros(inside.size, ops.REGISTER[box.tensor.dtype])
@@ -581,7 +579,7 @@ class Memory:
             says = f"st.async by {threads} threads of a tile dealt to {layout.threads}"
             raise Violation("collective", says)
         values, deal = _kept(agent, event, stmt.src), _deal(agent, event, buffer, layout)
-        inside = self.geometry.in_slot(stmt.dst, layout, deal.lo, deal.hi)
+        inside = self.geometry.fixed.in_slot(stmt.dst, layout, deal.lo, deal.hi)
         if not inside.size:
             return
         size = buffer.dtype.nbytes
