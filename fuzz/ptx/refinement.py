@@ -244,8 +244,10 @@ class Reader:
 
 def draws_ticket(kernel: kir.Kernel) -> bool:
     """Tell whether the CTAs of a kernel draw the numbers that they have."""
+    if kernel.residency != "ticket":
+        return False
     used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
-    return kernel.residency == "ticket" and (kir.BLOCK in used or bool(kernel.maps))
+    return kir.BLOCK in used or bool(kernel.maps)
 
 
 def refines(kernel: kir.Kernel, values: Mapping[Var, int], log: Log) -> Verdict:

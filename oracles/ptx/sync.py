@@ -18,6 +18,7 @@ from oracles.ptx.memory import BARRIER
 from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
+from oracles.ptx.vectors import distinct
 
 MOST_BYTES = (1 << 20) - 1
 """The largest tx-count of an mbarrier."""
@@ -112,10 +113,10 @@ class Sync:
             m.note(g, kind, values=(number, np.where(count == 0, m.block_threads, count)))
         cta = m.cta[g]
         keys = cta * 4096 + number
-        for key in np.unique(keys):
+        for key in distinct(keys):
             pick = keys == key
             who = g[pick]
-            needs = np.unique(count[pick])
+            needs = distinct(count[pick])
             where = (int(cta[pick][0]), int(number[pick][0]))
             held = self.bars.setdefault(where, Barrier(int(needs[0])))
             if not held.come:
@@ -172,7 +173,7 @@ class Sync:
         for where, held in self.bars.items():
             if held.come and not held.need:
                 self._complete(where, held)
-        for number in np.unique(self.m.cta[threads] // self.m.cluster).tolist():
+        for number in distinct(self.m.cta[threads] // self.m.cluster).tolist():
             self._cluster_done(number)
 
     def blocked(self) -> list[tuple[int, Ints]]:
@@ -193,7 +194,7 @@ class Sync:
     def cluster(self, block: Block, ins: Instruction, g: Ints) -> None:
         """Execute barrier.cluster.arrive and wait."""
         m = self.m
-        for number in np.unique(m.cta[g] // m.cluster).tolist():
+        for number in distinct(m.cta[g] // m.cluster).tolist():
             held = self.clusters[number]
             who = g[m.cta[g] // m.cluster == number]
             if "arrive" in ins.mods:
@@ -382,7 +383,7 @@ class Sync:
             many = np.ones(len(g), np.int64) if count is None else count
             scope = "cluster" if wide else "cta"
             m.note(g, "mbarrier arrive", scope, values=(*m.shared_place(g, place), many))
-        for where in np.unique(place):
+        for where in distinct(place):
             pick = np.flatnonzero(place == where)
             who = g[pick]
             found = self._find(who, int(where))
@@ -426,8 +427,8 @@ class Sync:
         parity = m.value(ops[1], g, "u32" if "parity" in ins.mods else "u64")
         if "parity" in ins.mods and (parity > 1).any():
             m.find("parity", f"a wait for parity {int(parity.max())}; 0 and 1 are legal")
-        for where in np.unique(place):
-            for value in np.unique(parity[place == where]):
+        for where in distinct(place):
+            for value in distinct(parity[place == where]):
                 who = g[(place == where) & (parity == value)]
                 found = self._find(who, int(where))
                 if found is None:
@@ -498,7 +499,7 @@ class Sync:
         assert isinstance(want, Imm)
         if want.value % 8 or not 24 <= want.value <= 256:
             m.find("registers", f"setmaxnreg {want.value}; multiples of 8 from 24 to 256 are legal")
-        for warp in np.unique(m.warp[g]):
+        for warp in distinct(m.warp[g]):
             who = g[m.warp[g] == warp]
             cta = int(m.cta[who[0]])
             more = (want.value - int(self.registers[warp])) * 32

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class UnsupportedError(Exception):
     """An instruction that is not modelled, by its name."""
 
 
+@lru_cache(maxsize=1 << 14)
 def local(name: str) -> str:
     """Return the Python name of a register."""
     return "v_" + re.sub(r"\W", "_", name.removeprefix("%"))
