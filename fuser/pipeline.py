@@ -11,6 +11,7 @@ from typing import Any
 from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
 from fuser.codegen import cuda
 from fuser.codegen.live_fragments import Held, most_held
+from fuser.codegen.registers import Registers, plan
 from fuser.errors import ScheduleError, meant
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
@@ -172,8 +173,9 @@ def build(
                 raise AssertionError("a tiling and its params are of one kind")
         lowered = lowering.lowered()
         kernel = run(lowered.kernel, watch)
-        _check_fits(kernel, schedule, arch)
-        source = cuda.source(kernel)
+        registers = plan(kernel)
+        _check_fits(kernel, registers, schedule, arch)
+        source = cuda.source(kernel, registers)
         watch("cuda", source)
         arguments = {access.name: access.tv.name for access in domain.accesses}
         launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
@@ -247,7 +249,7 @@ def run(kernel: kir.Kernel, watch: Watch | None = None) -> kir.Kernel:
     return kernel
 
 
-def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
+def _check_fits(kernel: kir.Kernel, registers: Registers, params: Params, arch: Arch) -> None:
     if kernel.threads > arch.max_threads:
         raise ScheduleError(
             f"{type(params).__name__}({params.family}): {kernel.threads} threads, {arch.name} has "
@@ -264,7 +266,7 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
         have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
         params.refuse("tile stages", f"needs {have}; {way_out}")
-    for held in most_held(kernel):
+    for held in most_held(kernel, registers):
         _check_registers(held, kernel, params)
 
 
