@@ -116,8 +116,11 @@ class Clocks:
         self.now += 1
         return self.now
 
-    def knows(self, plane: int, by: Ints, agent: Ints, since: Ints) -> Ints:
-        """Tell of each thread whether it knows what an agent has done by a time."""
+    def knows(self, plane: int, by: Ints, agent: Ints | int, since: Ints | int) -> Ints:
+        """Tell of each thread whether it knows what an agent has done by a time.
+
+        Agent and time are of each thread, or the same for all.
+        """
         times = self.known[self.row[by], plane, agent]
         own = agent == by
         if plane == GENERIC:

@@ -241,12 +241,15 @@ class Machine:
     def place_shared(self, g: Ints, address: Any, nbytes: int, align: int = 0) -> tuple[Ints, Ints]:
         """Return where shared addresses lie, and which are good; others are reported."""
         address = spread(_as(address, np.uint64), g)
-        owner = self.owner_of(g, address)
         offset = (address & np.uint64((1 << RANK) - 1)).astype(np.int64)
         ok = (offset >= SHARED_FIRST) & (offset + nbytes <= self.shared_end)
-        ok &= (owner >= 0) & (owner < self.ctas)
-        ok &= owner // self.cluster == self.cta[g] // self.cluster
         ok &= offset % (align or nbytes) == 0
+        if address.max(initial=0) >> np.uint64(RANK) == 0:
+            owner = self.cta[g]
+        else:
+            owner = self.owner_of(g, address)
+            ok &= (owner >= 0) & (owner < self.ctas)
+            ok &= owner // self.cluster == self.cta[g] // self.cluster
         if not ok.all():
             bad = int(np.flatnonzero(~ok)[0])
             room = f"{SHARED_FIRST:#x}..{self.shared_end:#x}"
@@ -256,7 +259,8 @@ class Machine:
                 f"{int(address[bad]):#x}: it has {room}, accesses are aligned to their size",
             )
         self.claims += len(g)
-        return np.where(ok, owner * self.shared_bytes + offset, 0), ok
+        place = owner * self.shared_bytes + offset
+        return place if ok.all() else np.where(ok, place, 0), ok
 
     def place_global(
         self, g: Ints, address: Any, nbytes: int, align: int = 0, *, reads: bool = False
@@ -465,9 +469,7 @@ class Machine:
             case Not(reg):
                 return np.asarray(~self.R[reg.name][g])
             case Imm(bits, "int") if want != "b1":
-                size = int(want[1])
-                one = np.array(bits % (1 << 8 * size), f"u{size}").view(want)
-                return np.broadcast_to(one, g.shape)
+                return np.full(g.shape, _literal(bits, want))
             case Imm(bits, _):
                 one = np.array(bits, f"u{max(int(want[1]), 1)}").view(
                     want if want != "b1" else "u1"
@@ -801,6 +803,13 @@ class Machine:
         """
         self.pending, self.at_exit, self.barriers, self.touch = [], [], list, None
         self.clocks.holders.clear()
+
+
+@lru_cache(maxsize=1024)
+def _literal(bits: int, want: str) -> Any:
+    """Return an integer of a text as a value of a type."""
+    size = int(want[1])
+    return np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()]
 
 
 def _as(x: Any, kind: Any) -> Ints:

@@ -287,7 +287,8 @@ class Space:
 def _flat(granules: Ints, by: Ints) -> tuple[Ints, Ints]:
     """Return granules, and for each its agent."""
     if granules.ndim == 1:
-        return granules, np.broadcast_to(by, granules.shape)
+        alike = by.shape == granules.shape
+        return granules, by if alike else np.broadcast_to(by, granules.shape)
     if granules.shape[1] == 1:
         return granules[:, 0], by
     return granules.reshape(-1), np.repeat(by, granules.shape[1])

@@ -248,7 +248,7 @@ class Sync:
             parts = m.split_generic(address, g)
             address = parts[0][2]
         place, ok = m.place_shared(g, address, 8)
-        at = m.shared_place(g, place)
+        at = m.shared_place(g, place) if m.log is not None else ()
         match action:
             case "init":
                 count = m.value(ops[1], g, "u32")
@@ -309,9 +309,9 @@ class Sync:
                 "initialised",
             )
             return None
-        since = np.full(len(threads), found.made)
-        known = m.clocks.knows(0, threads, np.full(len(threads), found.maker), since)
-        known |= (found.fenced >= 0) & (self.waited[threads] > found.fenced)
+        known = m.clocks.knows(0, threads, found.maker, found.made)
+        if found.fenced >= 0:
+            known |= self.waited[threads] > found.fenced
         if not known.all():
             m.find(
                 "init",
@@ -428,8 +428,9 @@ class Sync:
         if "parity" in ins.mods and (parity > 1).any():
             m.find("parity", f"a wait for parity {int(parity.max())}; 0 and 1 are legal")
         for where in distinct(place):
-            for value in distinct(parity[place == where]):
-                who = g[(place == where) & (parity == value)]
+            here = place == where
+            for value in distinct(parity[here]):
+                who = g[here & (parity == value)]
                 found = self._find(who, int(where))
                 if found is None:
                     m.set(dst, who, np.bool_(True))
@@ -453,7 +454,7 @@ class Sync:
                     if not relaxed:
                         m.clocks.acquire(who, found.done_far if wide else found.done)
                     self.tried[who] = -1
-                    if "parity" in ins.mods:
+                    if "parity" in ins.mods and m.log is not None:
                         at = m.shared_place(who, np.full(len(who), where))
                         scope = "cluster" if wide else "cta"
                         even = np.full(len(who), value)

@@ -233,7 +233,7 @@ def fma(a: Values, b: Values, c: Values, mode: str = "rn") -> Values:
         if not risky.any():
             return r
     s, e = _two_sum(p, _array(c.astype(F8)))
-    if not (np.isfinite(e) & (e != 0)).any() and mode == "rn":
+    if mode == "rn" and (not e.any() or not (np.isfinite(e) & (e != 0)).any()):
         return r
     return rounded(s, np.where(np.isfinite(e), e, 0.0), mode)
 
