@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import TypeVar
+from itertools import count, islice
+from typing import Generic, TypeVar
 
 import torch
 
@@ -88,14 +88,15 @@ def judge(
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
     for program in programs(recorder, case):
+        drawn = Drawn(others(case, program))
         for launch in program.launches:
             judge_kernel(recorder, launch, wanted, seed=case.seed)
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
-            judge_values(recorder, case, program, wanted, seconds)
+            judge_values(recorder, case, program, drawn, wanted, seconds)
         if "ptx" in wanted:
-            judge_ptx(recorder, case, program, PTX_SHARE * seconds)
+            judge_ptx(recorder, case, program, drawn, PTX_SHARE * seconds)
     return recorder.records
 
 
@@ -158,8 +159,30 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
     return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
 
 
+class Drawn(Generic[T]):
+    """What is drawn one by one, once for all who go through it."""
+
+    def __init__(self, some: Iterator[T]) -> None:
+        self._some, self._drawn = some, list[T]()
+
+    def __iter__(self) -> Iterator[T]:
+        """Go through what is drawn so far, and draw more."""
+        for n in count():
+            if n == len(self._drawn):
+                more = next(self._some, None)
+                if more is None:
+                    return
+                self._drawn.append(more)
+            yield self._drawn[n]
+
+
 def judge_values(
-    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], seconds: float
+    recorder: Recorder,
+    case: Case,
+    program: Program,
+    others: Iterable[Case],
+    wanted: frozenset[str],
+    seconds: float,
 ) -> None:
     """Compare what a program returns: with the reference, at many extents, and other schedules."""
     memory = _called(recorder, case, program, wanted, "own launch")
@@ -169,7 +192,7 @@ def judge_values(
         return
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
-        for other in _in_time(others(case, program), seconds):
+        for other in _in_time(others, seconds):
             if _called(recorder, other, program, wanted, named(other)) is None:
                 return
             account.turn(DRAWING)
@@ -177,7 +200,9 @@ def judge_values(
         recorder.ask("schedules", "", partial(_under_others, case, program, memory, seconds))
 
 
-def judge_ptx(recorder: Recorder, case: Case, program: Program, seconds: float) -> None:
+def judge_ptx(
+    recorder: Recorder, case: Case, program: Program, others: Iterable[Case], seconds: float
+) -> None:
     """Execute the PTX of the kernels, at the case's own launch and of other calls of the program.
 
     A case that another judge fails is not executed: a right compiler behind it shows nothing.
@@ -189,7 +214,7 @@ def judge_ptx(recorder: Recorder, case: Case, program: Program, seconds: float) 
     if not _executed(recorder, case, program, "own launch"):
         return
     account.turn(DRAWING)
-    for other in _in_time(others(case, program), seconds):
+    for other in _in_time(others, seconds):
         if not _executed(recorder, other, program, named(other)):
             return
         account.turn(DRAWING)
