@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oracles.ptx.vectors import distinct
+from oracles.ptx.vectors import all_of, distinct
 
 Ints = npt.NDArray[Any]
 
@@ -161,9 +161,9 @@ class Clocks:
             who = threads[self.row[threads] == old]
             if old == row:
                 continue
-            if (self.known[row] >= self.known[old]).all():
+            if all_of(self.known[row] >= self.known[old]):
                 self.row[who] = row
-            elif not (self.known[old] >= self.known[row]).all():
+            elif not all_of(self.known[old] >= self.known[row]):
                 self.row[who] = self.joined(int(old), row)
 
     def learn(self, threads: Ints, column: int, time: int, planes: tuple[int, ...] = (0,)) -> None:

@@ -25,7 +25,7 @@ from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program
 from oracles.ptx.text.translate import NAMESPACE, VALUE, access
-from oracles.ptx.vectors import distinct, spread
+from oracles.ptx.vectors import all_of, any_of, distinct, spread
 from oracles.verdict import Finding
 
 Ints = npt.NDArray[Any]
@@ -250,7 +250,7 @@ class Machine:
             owner = self.owner_of(g, address)
             ok &= (owner >= 0) & (owner < self.ctas)
             ok &= owner // self.cluster == self.cta[g] // self.cluster
-        if not ok.all():
+        if not all_of(ok):
             bad = int(np.flatnonzero(~ok)[0])
             room = f"{SHARED_FIRST:#x}..{self.shared_end:#x}"
             self.find(
@@ -260,7 +260,7 @@ class Machine:
             )
         self.claims += len(g)
         place = owner * self.shared_bytes + offset
-        return place if ok.all() else np.where(ok, place, 0), ok
+        return place if all_of(ok) else np.where(ok, place, 0), ok
 
     def place_global(
         self, g: Ints, address: Any, nbytes: int, align: int = 0, *, reads: bool = False
@@ -281,7 +281,7 @@ class Machine:
             ends = -(-ends // 16) * 16
         ok &= (offset >= self.starts[owner]) & (offset + nbytes <= ends)
         fits = address % (align or nbytes) == 0
-        if not (ok & fits).all():
+        if not all_of(ok & fits):
             bad = int(np.flatnonzero(~(ok & fits))[0])
             which = int(owner[bad])
             near = self.buffer_names[which] if which >= 0 else "no buffer"
@@ -302,10 +302,10 @@ class Machine:
         found = []
         for name, value in (("shared", 0x7F), ("local", 0x7E), ("param", 0x7D)):
             pick = top == value
-            if pick.any():
+            if any_of(pick):
                 found.append((name, pick, address - np.uint64(value << 40)))
         rest = top < 0x7D
-        if rest.any():
+        if any_of(rest):
             found.append(("global", rest, address))
         return found
 
@@ -349,7 +349,7 @@ class Machine:
                 base, ok = self.place_shared(who, address, reach, whole)
             else:
                 base, ok = self.place_global(who, address, reach, whole, reads=True)
-            seen = ok if not ok.all() else slice(None)
+            seen = ok if not all_of(ok) else slice(None)
             granules = held.granules(base[seen], whole)
             if used:
                 kept = [
@@ -391,7 +391,7 @@ class Machine:
             place = self.place_shared if shared else self.place_global
             held = self.shared if shared else self.glob
             base, ok = place(g, address, size * many)
-            if not ok.all():
+            if not all_of(ok):
                 values = tuple(spread(v, g)[ok] for v in values)
                 base, g = base[ok], g[ok]
             held.write(held.granules(base, size * many), g, twice=True)
@@ -410,7 +410,7 @@ class Machine:
         for i, value in enumerate(values):
             bits = spread(value, g).view(f"u{size}")
             lost = held.view[f"u{size}"][first + i] != bits
-            if lost.any():
+            if any_of(lost):
                 at = int(np.flatnonzero(lost)[0])
                 text = f"{held.where(int(first[at] + i) * size // held.grain)} by several threads"
                 missing = "one instruction stores different values there"
@@ -611,7 +611,7 @@ class Machine:
         for hook in self.at_exit:
             hook(threads)
         for cta in distinct(self.cta[threads]).tolist():
-            if not self.live[self.cta == cta].any():
+            if not any_of(self.live[self.cta == cta]):
                 self._ended(cta)
         for block, held in list(self.waiting.items()):
             del self.waiting[block]
@@ -632,12 +632,12 @@ class Machine:
                 who, when = agents[region], times[region]
                 others = (who >= 0) & (who < self.T)
                 others &= self.cta[np.where(others, who, 0)] != cta
-                if not others.any():
+                if not any_of(others):
                     continue
                 pairs = np.unique(np.stack([who[others], when[others]]), axis=1)
                 for agent, time in pairs.T.tolist():
                     asked = np.full(len(own), agent), np.full(len(own), time)
-                    if not self.clocks.knows(0, own, *asked).any():
+                    if not any_of(self.clocks.knows(0, own, *asked)):
                         self.line = self.lines[time]
                         self.find(
                             "exit",
@@ -645,7 +645,7 @@ class Machine:
                             "orders that before the end of the CTA",
                         )
         mine = self.cta // self.cluster == cta // self.cluster
-        if self.queue and not self.live[mine].any():
+        if self.queue and not any_of(self.live[mine]):
             following = self.queue.pop(0)
             self.go(0, self.all[self.cta // self.cluster == following])
 
@@ -727,7 +727,7 @@ class Machine:
             self.go(block.target, g)
         elif np.ndim(condition) == 0:
             self.go(block.target if condition else block.after, g)
-        elif condition.all():
+        elif all_of(condition):
             self.go(block.target, g)
         else:
             self.go(block.target, g[condition])
@@ -755,7 +755,7 @@ class Machine:
         here = np.bincount(mine)
         whole = masks is None or (isinstance(masks, Imm) and masks.value in (-1, 0xFFFFFFFF))
         mask = None if whole or masks is None else self.value(masks, g, "u32")
-        if mask is None or (mask == np.uint32(0xFFFFFFFF)).all():
+        if mask is None or all_of(mask == np.uint32(0xFFFFFFFF)):
             if warps not in self._alive:
                 self._alive[warps] = np.bincount(group[self.live], minlength=int(group[-1]) + 1)
             ok = (here == self._alive[warps][: len(here)])[mine]
@@ -766,14 +766,14 @@ class Machine:
             np.bitwise_or.at(alive, group[self.live], 1 << self.lane[self.live])
             need = mask.astype(np.int64) & alive[mine]
             ok = (bits[mine] & need) == need
-        if not ok.all():
+        if not all_of(ok):
             self.waiting[block.index] = g[~ok]
             self.why[block.index] = "the other threads of its warp"
         return np.asarray(g[ok])
 
     def stuck(self) -> None:
         """Report threads that wait for ever."""
-        if not self.live.any():
+        if not any_of(self.live):
             return
         if self.queue:
             self.line = 0

@@ -18,7 +18,7 @@ from oracles.ptx.memory import BARRIER
 from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
-from oracles.ptx.vectors import distinct
+from oracles.ptx.vectors import all_of, any_of, distinct
 
 MOST_BYTES = (1 << 20) - 1
 """The largest tx-count of an mbarrier."""
@@ -198,7 +198,7 @@ class Sync:
             held = self.clusters[number]
             who = g[m.cta[g] // m.cluster == number]
             if "arrive" in ins.mods:
-                if (self.arrived_at[who] == held.phase).any():
+                if any_of(self.arrived_at[who] == held.phase):
                     m.find("collective", "barrier.cluster.arrive twice without a wait")
                 self.arrived_at[who] = held.phase
                 held.come += len(who)
@@ -210,7 +210,7 @@ class Sync:
                 m.go(block.after, who)
                 self._cluster_done(number)
             else:
-                if (self.arrived_at[who] < 0).any():
+                if any_of(self.arrived_at[who] < 0):
                     m.find("collective", "barrier.cluster.wait without an arrive")
                 ready = self.arrived_at[who] < held.phase
                 m.clocks.acquire(who[ready], held.done)
@@ -312,7 +312,7 @@ class Sync:
         known = m.clocks.knows(0, threads, found.maker, found.made)
         if found.fenced >= 0:
             known |= self.waited[threads] > found.fenced
-        if not known.all():
+        if not all_of(known):
             m.find(
                 "init",
                 f"{m.name(int(threads[~known][0]))} uses mbarrier {self.spell(place)}; nothing "
@@ -414,7 +414,7 @@ class Sync:
     def _arrivals(self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool) -> None:
         """Let threads arrive, with what they know, as far as the scope takes it."""
         m = self.m
-        near = bool((m.cta[who] == found.cta).all())
+        near = bool(all_of(m.cta[who] == found.cta))
         row = 0 if relaxed else m.clocks.released(who)
         self.arrive(found.place, many, row if near else 0, row if wide else 0)
 
@@ -425,7 +425,7 @@ class Sync:
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
         relaxed = "relaxed" in ins.mods
         parity = m.value(ops[1], g, "u32" if "parity" in ins.mods else "u64")
-        if "parity" in ins.mods and (parity > 1).any():
+        if "parity" in ins.mods and any_of(parity > 1):
             m.find("parity", f"a wait for parity {int(parity.max())}; 0 and 1 are legal")
         for where in distinct(place):
             here = place == where
@@ -488,7 +488,7 @@ class Sync:
         """Execute fence.mbarrier_init: what its threads have initialised the cluster may see."""
         self.m.note(g, "fence.mbarrier_init")
         for one in self.mbars.values():
-            if (g == one.maker).any():
+            if any_of(g == one.maker):
                 one.fenced = self.clusters[one.cta // self.m.cluster].phase
         self.m.go(block.after, g)
 

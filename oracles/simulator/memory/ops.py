@@ -67,7 +67,7 @@ def bf16_bits(x: Array) -> Array:
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     nans = np.isnan(x)
-    if nans.any():
+    if np.count_nonzero(nans):
         rounded = np.where(nans, (bits >> np.uint32(16)) | np.uint32(0x40), rounded)
     return rounded.astype(np.uint16)
 
