@@ -16,7 +16,7 @@ from fuser.kernel import ir as kir
 from oracles.simulator.machine import Violation
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.shadow import GlobalShadow
-from oracles.simulator.memory.tile import Atoms, left_operand, narrowed, row_major, tile
+from oracles.simulator.memory.tile import Atoms, left_operand, narrowed, row_major, stored, tile
 from oracles.simulator.once import per_kernel
 from oracles.simulator.sync.clock import Index
 from oracles.simulator.unroll import Env, Event, compile_expr
@@ -239,6 +239,7 @@ class Fixed:
         }
         self._flat: dict[tuple[int, int, int, int], Index] = {}
         self._operands: dict[int, kir.Layout] = {}
+        self._dealt: dict[int, tuple[kir.Layout, int]] = {}
 
     def in_slot(
         self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int, *, crossed: bool = False
@@ -252,11 +253,32 @@ class Fixed:
             self._flat[key] = self.atoms.lying(slot.buffer, flat)
         return self._flat[key]
 
+    def dealt(self, stmt: Dealt) -> tuple[kir.Layout, int]:
+        """Return how a statement deals a tile to threads, and elements per access."""
+        if id(stmt) not in self._dealt:
+            self._dealt[id(stmt)] = _dealt(stmt)
+        return self._dealt[id(stmt)]
+
     def left_operand(self, stmt: kir.Wgmma, slot: kir.Buffer) -> kir.Layout:
         """Return how warpgroups share a left operand: for one statement always the same object."""
         if id(stmt) not in self._operands:
             self._operands[id(stmt)] = left_operand(stmt, slot)
         return self._operands[id(stmt)]
+
+
+Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync
+
+
+def _dealt(stmt: Dealt) -> tuple[kir.Layout, int]:
+    match stmt:
+        case kir.Load(dst, _, width):
+            return dst.layout, width
+        case kir.Store(_, src, width):
+            return stored(src.layout), width
+        case kir.AtomicAdd(_, src):
+            return stored(src.layout), 1
+        case kir.CpAsync(_, _, layout, width):
+            return layout, width
 
 
 _COPIES = (kir.TmaLoad, kir.TmaStore, kir.TmaReduce, kir.QueueCopy)

@@ -28,6 +28,7 @@ from oracles.simulator.machine import (
 )
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import (
+    Dealt,
     Tensors,
     check_chunks,
     check_copy,
@@ -244,10 +245,10 @@ class Memory:
             self.machine.alone(agent, name)
 
     def _positions(
-        self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
+        self, agent: Agent, event: Event, stmt: Dealt, box: kir.Box
     ) -> tuple[Index, Array | None] | None:
         """Flat positions in the tensor, and which lie below the limit (None: all), if any."""
-        layout, width = _dealt(stmt)
+        layout, width = self.geometry.fixed.dealt(stmt)
         threads = span(agent, event)
         flat = self.geometry.in_box(box, layout, *threads)
         if not flat.size:
@@ -267,7 +268,7 @@ class Memory:
         self, agent: Agent, event: Event, stmt: kir.Load | kir.Store, slot: kir.Slot
     ) -> tuple[Array, Index] | None:
         """Check a thread's access of a slot; return its elements, and which of them it has."""
-        layout, width = _dealt(stmt)
+        layout, width = self.geometry.fixed.dealt(stmt)
         buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
         if stmt.transposed and (*buffer.shape[:-2], *buffer.shape[:-3:-1]) != layout.shape:
             says = f"a slot of {buffer.shape} is no transposed tile of {layout.shape}"
@@ -731,22 +732,6 @@ def _kept(agent: Agent, event: Event, fragment: kir.Fragment) -> Array:
     threads = span(agent, event)
     every, mine = tile(layout, threads).elements, tile(stored(layout), threads).elements
     return values[np.searchsorted(every, mine)] if values.size else values
-
-
-_Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync
-
-
-def _dealt(stmt: _Dealt) -> tuple[kir.Layout, int]:
-    """Return how a statement deals a tile to threads, and elements per access."""
-    match stmt:
-        case kir.Load(dst, _, width):
-            return dst.layout, width
-        case kir.Store(_, src, width):
-            return stored(src.layout), width
-        case kir.AtomicAdd(_, src):
-            return stored(src.layout), 1
-        case kir.CpAsync(_, _, layout, width):
-            return layout, width
 
 
 def _deal(

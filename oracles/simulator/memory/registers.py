@@ -48,6 +48,7 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
     """Apply an op to this thread's part."""
     dst = stmt.dst
     args: list[Array] = []
+    holds = True
     for arg in stmt.args:
         match arg:
             case kir.Fragment():
@@ -57,13 +58,14 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
                     if at is None:
                         raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
                     values = values[at]
+                holds = holds and (values.size > 0 or values.ndim == 0)
                 bits = stmt.op == "cast" and arg.dtype.is_f8
                 args.append(ops.factor(arg.dtype, values) if bits else values)
             case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):
                 args.append(number(value, dtype))
-    if any(arg.ndim and not arg.size for arg in args):
+    if not holds:
         agent.registers[dst.name] = nothing(dst.dtype)
         return
     result = ops.evaluate(stmt.op, dst.dtype, args)
