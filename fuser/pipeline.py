@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
 from fuser.codegen import cuda
 from fuser.codegen.live_fragments import Held, most_held
+from fuser.codegen.registers import plan
 from fuser.errors import ScheduleError, meant
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
@@ -144,6 +146,7 @@ def build(
     CompileError
         If a pass made an invalid kernel, which no params may ask for.
     """
+    watched = watch is not None or bool(os.environ.get("FUSER_DUMP"))
     watch = watch or dump
     watch("fusion", fusion)
     launches = []
@@ -171,15 +174,49 @@ def build(
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
         lowered = lowering.lowered()
-        kernel = run(lowered.kernel, watch)
-        _check_fits(kernel, schedule, arch)
-        source = cuda.source(kernel)
-        watch("cuda", source)
+        if watched:
+            made = _Finished(run(lowered.kernel, watch))
+        else:
+            made = _finished(lowered.kernel, PASSES)
+        _check_fits(made, schedule, arch)
+        watch("cuda", made.source)
         arguments = {access.name: access.tv.name for access in domain.accesses}
-        launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
+        launches.append(
+            Launch(made.kernel, tiles, schedule, lowered.numbers, arguments, made.source)
+        )
     return Program(
         fusion, params, shapes, tuple(launches), intermediates(fusion, cut, shapes.choices)
     )
+
+
+class _Finished:
+    """A kernel behind all passes, and what is read off it."""
+
+    def __init__(self, kernel: kir.Kernel) -> None:
+        self.kernel = kernel
+        self._registers = plan(kernel)
+
+    @cached_property
+    def held(self) -> list[Held]:
+        """The most that a thread of each role holds at once."""
+        return most_held(self.kernel, self._registers)
+
+    @cached_property
+    def source(self) -> str:
+        """Its CUDA C++."""
+        return cuda.source(self.kernel, self._registers)
+
+
+@lru_cache(maxsize=128)
+def _finished(
+    lowered: kir.Kernel, passes: tuple[Callable[[kir.Kernel], kir.Kernel], ...]
+) -> _Finished:
+    """Return what the passes make of a kernel; they see nothing else, so it is made once.
+
+    Of two schedules of a fusion, or two fusions with a part in common, many kernels are the same.
+    """
+    assert passes is PASSES, "asked of other passes than are applied"
+    return _Finished(run(lowered))
 
 
 def chosen(
@@ -247,7 +284,8 @@ def run(kernel: kir.Kernel, watch: Watch | None = None) -> kir.Kernel:
     return kernel
 
 
-def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
+def _check_fits(made: _Finished, params: Params, arch: Arch) -> None:
+    kernel = made.kernel
     if kernel.threads > arch.max_threads:
         raise ScheduleError(
             f"{type(params).__name__}({params.family}): {kernel.threads} threads, {arch.name} has "
@@ -264,7 +302,7 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
         have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
         params.refuse("tile stages", f"needs {have}; {way_out}")
-    for held in most_held(kernel):
+    for held in made.held:
         _check_registers(held, kernel, params)
 
 

@@ -29,9 +29,12 @@ _DRAWN = 4
 """Bytes of shared memory through which a CTA learns its number."""
 
 
-def source(kernel: kir.Kernel) -> str:
-    """Return the CUDA C++ of a kernel; ScheduleError if the hardware cannot do what it says."""
-    return "\n".join(_lines(kernel)) + "\n"
+def source(kernel: kir.Kernel, registers: Registers | None = None) -> str:
+    """Return the CUDA C++ of a kernel; ScheduleError if the hardware cannot do what it says.
+
+    `registers` is its plan (`fuser.codegen.registers.plan`), where that is known.
+    """
+    return "\n".join(_lines(kernel, registers or plan(kernel))) + "\n"
 
 
 def parameters(kernel: kir.Kernel) -> list[str]:
@@ -80,7 +83,7 @@ class _Writer:
     lets: dict[Var, Expr]
 
 
-def _lines(kernel: kir.Kernel) -> Iterator[str]:
+def _lines(kernel: kir.Kernel, registers: Registers) -> Iterator[str]:
     for name in (*INCLUDES, *_needed(kernel)):
         yield f'#include "{name}.cuh"'
     yield ""
@@ -94,7 +97,7 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
     yield f"{kernel.name}("
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"
-    writer = _Writer(kernel, kernel.threads, plan(kernel), assigned(kernel), fixed_lets(kernel))
+    writer = _Writer(kernel, kernel.threads, registers, assigned(kernel), fixed_lets(kernel))
     yield from _prologue(kernel)
     yield from _body(writer, kernel.body, ())
     yield "}"

@@ -45,14 +45,17 @@ class Held:
         return sum(self.fragments.values())
 
 
-def most_held(kernel: kir.Kernel) -> list[Held]:
-    """Return the most that a thread holds at once, of each role that holds any fragment."""
+def most_held(kernel: kir.Kernel, registers: Registers | None = None) -> list[Held]:
+    """Return the most that a thread holds at once, of each role that holds any fragment.
+
+    `registers` is the plan of the kernel, where that is known.
+    """
     # Elsewhere a few spilled registers may be worth another CTA; here they serialise products.
     multiplies = any(isinstance(stmt, kir.Wgmma) for stmt in kernel.walk())
     share = launch_registers(kernel.threads * (kernel.resident if multiplies else 1))
     everyone = Held("", kernel.registers or share)
     most: dict[str, Held] = {}
-    for one in _Reader(kernel).points(kernel.body, (), {}, everyone):
+    for one in _Reader(kernel, registers or plan(kernel)).points(kernel.body, (), {}, everyone):
         if one.registers > (most[one.role].registers if one.role in most else 0):
             most[one.role] = one
     return list(most.values())
@@ -61,8 +64,8 @@ def most_held(kernel: kir.Kernel) -> list[Held]:
 class _Reader:
     """Which fragments are live before and behind every statement, and what of them is held."""
 
-    def __init__(self, kernel: kir.Kernel) -> None:
-        self._plan: Registers = plan(kernel)
+    def __init__(self, kernel: kir.Kernel, registers: Registers) -> None:
+        self._plan = registers
         self._written = {*kernel.outputs, *kernel.workspaces}
         self._live: dict[Path, tuple[Fragments, Fragments]] = {}
         self._body(kernel.body, (), frozenset())

@@ -24,13 +24,16 @@ OPTIONS = (
     "--gpu-architecture=sm_90a",
     "--std=c++17",
     "-default-device",
+    "--minimal",
     "--ptxas-options=-v",
     "--ptxas-options=--warn-on-spills",
     "--no-cache",
 )
-"""`-v` puts registers and spills into the log; `--no-cache` keeps the log on a repeated compile."""
+"""`-v` puts registers and spills into the log; `--no-cache` keeps the log on a repeated compile.
+`--minimal` leaves out declarations that no kernel here has use for (textures, surfaces, launches
+from kernels): 7 ms less, the same machine code."""
 
-PTX_OPTIONS = ("--gpu-architecture=compute_90a", *OPTIONS[1:3], "--no-cache")
+PTX_OPTIONS = ("--gpu-architecture=compute_90a", *OPTIONS[1:4], "--no-cache")
 """For the text alone: the assembler, more than half of the time, is left out."""
 
 REFUSED = "refused by NVRTC"

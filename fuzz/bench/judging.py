@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from fuzz.bench.drawn import texts
-from fuzz.campaign.child import account
+from fuzz.campaign.child import account, seldom_collected
 from fuzz.campaign.judge import CPU_ORACLES, judge_text, request
 from fuzz.campaign.record import Record
 from fuzz.campaign.summary import rates
@@ -48,6 +48,7 @@ def judged(fixed: Sequence[str], console: Console) -> tuple[Run, list[Record]]:
     """Judge cases in this process, as a judge child does."""
     torch.set_num_threads(1)
     judge_text(request(fixed[0], CPU_ORACLES))  # what is loaded on the way is no part of a case
+    seldom_collected()
     account.close()
     records = []
     for text in track(

@@ -9,6 +9,7 @@ The child says on the way who is at work (`at_work`), and keeps account of the C
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -42,6 +43,9 @@ fast as it can gets a little further until it is seen."""
 RESTING = 0.5
 """Share of these with which a child is not asked again: what it has kept of calls before would be
 taken for the next one's.  A new one starts in milliseconds."""
+COLLECTED = 20_000, 10, 10
+"""Thresholds of the garbage collector (`gc.set_threshold`): those that Python has take a tenth of
+the CPU time of a case (measured), mostly to look through torch and the harness."""
 PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
@@ -341,12 +345,19 @@ def at_work(judge: str, subject: str = "", *, part: str = "") -> None:
         _parent.send(_AtWork(judge, subject))
 
 
+def seldom_collected() -> None:
+    """Let garbage be looked for seldom, and never in what is loaded by now, which stays."""
+    gc.freeze()
+    gc.set_threshold(*COLLECTED)
+
+
 def _serve(work: Callable[[str], R], pipe: Connection) -> None:
     """Work for a parent until it is gone; the body of a child."""
     global _parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _parent = pipe
+    seldom_collected()
     with suppress(EOFError, OSError):  # the parent is gone
         account.close()
         pipe.send(_AtWork())

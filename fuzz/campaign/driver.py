@@ -21,7 +21,16 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 
 from fuzz.campaign import gpu
-from fuzz.campaign.child import DRAWING, LIMIT_S, OVERHEAD, Child, Lost, account, add
+from fuzz.campaign.child import (
+    DRAWING,
+    LIMIT_S,
+    OVERHEAD,
+    Child,
+    Lost,
+    account,
+    add,
+    seldom_collected,
+)
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import FAILED, Record, failures, signature
@@ -157,6 +166,7 @@ class TimeOver(KeyboardInterrupt):
 def drive(job: Job, outbox: Connection) -> None:
     """Do a job; the body of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    seldom_collected()
     try:
         with ExitStack() as stack:
             judge = stack.enter_context(Child(judge_text))

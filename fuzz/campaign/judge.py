@@ -10,11 +10,11 @@ it read.  Last, what no other judge fails is executed as PTX (`fuzz.ptx`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
-from typing import TypeVar
+from itertools import count, islice
+from typing import Generic, TypeVar
 
 import torch
 
@@ -88,14 +88,15 @@ def judge(
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
     for program in programs(recorder, case):
+        drawn = Drawn(others(case, program))
         for launch in program.launches:
             judge_kernel(recorder, launch, wanted, seed=case.seed)
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
-            judge_values(recorder, case, program, wanted, seconds)
+            judge_values(recorder, case, program, drawn, wanted, seconds)
         if "ptx" in wanted:
-            judge_ptx(recorder, case, program, PTX_SHARE * seconds)
+            judge_ptx(recorder, case, program, drawn, PTX_SHARE * seconds)
     return recorder.records
 
 
@@ -158,26 +159,94 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
     return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
 
 
+class Drawn(Generic[T]):
+    """What is drawn one by one, once for all who go through it."""
+
+    def __init__(self, some: Iterator[T]) -> None:
+        self._some, self._drawn = some, list[T]()
+
+    def __iter__(self) -> Iterator[T]:
+        """Go through what is drawn so far, and draw more."""
+        for n in count():
+            if n == len(self._drawn):
+                more = next(self._some, None)
+                if more is None:
+                    return
+                self._drawn.append(more)
+            yield self._drawn[n]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A launch that was simulated: what it was given, what was said, and what it left."""
+
+    call: Call
+    seed: int
+    given: dict[str, bytes]
+    verdict: Verdict
+    left: dict[str, Array]
+
+
+class Simulated:
+    """The launches of a case; one that is the same under another schedule is not run again.
+
+    Of two programs of a fusion many kernels are the same object, and a run depends on nothing but
+    its kernel, launch, data and seed.
+    """
+
+    def __init__(self) -> None:
+        self._ran: list[_Ran] = []
+
+    def once(self, case: Case, call: Call, arrays: dict[str, Array]) -> Verdict:
+        """Simulate a launch, or take what it has left before."""
+        given = {name: array.tobytes() for name, array in arrays.items()}
+        for ran in self._ran:
+            same = ran.call.kernel is call.kernel and ran.call.launch == call.launch
+            if same and ran.seed == case.seed and _alike(ran, call, given):
+                for name, array in ran.left.items():
+                    arrays[name][...] = array
+                return ran.verdict
+        verdict = _simulated_once(case, call, arrays)
+        left = {name: array.copy() for name, array in arrays.items()}
+        self._ran.append(_Ran(call, case.seed, given, verdict, left))
+        return verdict
+
+
+def _alike(ran: _Ran, call: Call, given: Mapping[str, bytes]) -> bool:
+    """Tell whether a launch is given the same bits; numbers by their text: NaN is NaN, 0 not -0."""
+    return ran.given == given and repr(ran.call.scalars) == repr(call.scalars)
+
+
 def judge_values(
-    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], seconds: float
+    recorder: Recorder,
+    case: Case,
+    program: Program,
+    others: Iterable[Case],
+    wanted: frozenset[str],
+    seconds: float,
 ) -> None:
     """Compare what a program returns: with the reference, at many extents, and other schedules."""
-    memory = _called(recorder, case, program, wanted, "own launch")
+    simulated = Simulated()
+    memory = _called(recorder, case, program, wanted, "own launch", simulated.once)
     if memory is None:
         if "schedules" in wanted:
             recorder.ask("schedules", "", lambda: Verdict("schedules", Status.UNKNOWN, 0, (), LOST))
         return
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
-        for other in _in_time(others(case, program), seconds):
+        for other in _in_time(others, seconds):
             if _called(recorder, other, program, wanted, named(other)) is None:
                 return
             account.turn(DRAWING)
     if "schedules" in wanted:
-        recorder.ask("schedules", "", partial(_under_others, case, program, memory, seconds))
+        recorder.ask(
+            "schedules", "", partial(_under_others, case, program, memory, simulated, seconds)
+        )
 
 
-def judge_ptx(recorder: Recorder, case: Case, program: Program, seconds: float) -> None:
+def judge_ptx(
+    recorder: Recorder, case: Case, program: Program, others: Iterable[Case], seconds: float
+) -> None:
     """Execute the PTX of the kernels, at the case's own launch and of other calls of the program.
 
     A case that another judge fails is not executed: a right compiler behind it shows nothing.
@@ -189,7 +258,7 @@ def judge_ptx(recorder: Recorder, case: Case, program: Program, seconds: float) 
     if not _executed(recorder, case, program, "own launch"):
         return
     account.turn(DRAWING)
-    for other in _in_time(others(case, program), seconds):
+    for other in _in_time(others, seconds):
         if not _executed(recorder, other, program, named(other)):
             return
         account.turn(DRAWING)
@@ -237,8 +306,17 @@ def _in_time(some: Iterable[T], seconds: float) -> Iterator[T]:
             return
 
 
+Simulate = Callable[[Case, Call, dict[str, Array]], Verdict]
+"""Runs a launch on arrays."""
+
+
 def _called(
-    recorder: Recorder, case: Case, program: Program, wanted: frozenset[str], at: str
+    recorder: Recorder,
+    case: Case,
+    program: Program,
+    wanted: frozenset[str],
+    at: str,
+    simulated: Simulate | None = None,
 ) -> dict[str, Value] | None:
     """Simulate the launches of a call and compare; return what is in memory, if all is right."""
     made: list[tuple[list[Call], dict[str, Value]]] = []
@@ -249,7 +327,12 @@ def _called(
 
     recorder.ask("build", f"launch at {at}", bound, part="inputs")
     for launches, memory in made:
-        bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted, at)]
+        once = simulated or _simulated_once
+        bad = [
+            call.kernel.name
+            for call in launches
+            if not _run(recorder, case, call, wanted, at, once)
+        ]
         said: Verdict | None = None
         if "differential" in wanted:
             said = recorder.ask(
@@ -268,7 +351,11 @@ def _bound(case: Case, program: Program) -> tuple[list[Call], dict[str, Value]]:
 
 
 def _under_others(
-    case: Case, program: Program, memory: Mapping[str, Value], seconds: float
+    case: Case,
+    program: Program,
+    memory: Mapping[str, Value],
+    simulated: Simulated,
+    seconds: float,
 ) -> Verdict:
     """Compare what a case returned with what it returns under other schedules.
 
@@ -277,7 +364,7 @@ def _under_others(
     mine = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
     checked, tried = 0, []
     for other, made, alike in _in_time(islice(rescheduled(case, program), SCHEDULES), seconds):
-        verdict = _under_another(case, other, made, mine if alike else None)
+        verdict = _under_another(case, other, made, simulated, mine if alike else None)
         if verdict.status is not Status.PASS or not alike:
             return verdict
         checked += verdict.checked
@@ -288,7 +375,11 @@ def _under_others(
 
 
 def _under_another(
-    case: Case, other: Case, program: Program, mine: list[torch.Tensor] | None
+    case: Case,
+    other: Case,
+    program: Program,
+    simulated: Simulated,
+    mine: list[torch.Tensor] | None,
 ) -> Verdict:
     """Simulate a case under another schedule; compare bit by bit with `mine`, or the reference."""
     launches, memory = _bound(other, program)
@@ -297,7 +388,7 @@ def _under_another(
         if call.launch is None:
             continue
         arrays = call.arrays()
-        found = _launched(_simulated_once(other, call, arrays), call.kernel.name)
+        found = _launched(simulated.once(other, call, arrays), call.kernel.name)
         if found.status is not Status.PASS:
             status = Status.FAIL if found.status is Status.FAIL else Status.UNKNOWN
             reason = f"{call.kernel.name} {both}: {found.reason}"
@@ -330,7 +421,14 @@ def _not_compared(bad: list[str]) -> Verdict:
     return Verdict("differential", Status.UNKNOWN, 0, reason=reason)
 
 
-def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str], at: str) -> bool:
+def _run(
+    recorder: Recorder,
+    case: Case,
+    call: Call,
+    wanted: frozenset[str],
+    at: str,
+    simulated: Simulate,
+) -> bool:
     """Simulate one launch of a call; tell whether its values can be compared."""
     if call.launch is None:
         return True
@@ -339,7 +437,7 @@ def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str], at:
     verdict = recorder.ask(
         "simulator",
         f"{name} {at}",
-        lambda: _launched(_simulated_once(case, call, arrays), name),
+        lambda: _launched(simulated(case, call, arrays), name),
         part="simulator, launches with values",
     )
     if "simulator" not in wanted:

@@ -244,8 +244,10 @@ class Reader:
 
 def draws_ticket(kernel: kir.Kernel) -> bool:
     """Tell whether the CTAs of a kernel draw the numbers that they have."""
+    if kernel.residency != "ticket":
+        return False
     used = {var for stmt in kernel.walk() for e in kir.expressions(stmt) for var in variables(e)}
-    return kernel.residency == "ticket" and (kir.BLOCK in used or bool(kernel.maps))
+    return kir.BLOCK in used or bool(kernel.maps)
 
 
 def refines(kernel: kir.Kernel, values: Mapping[Var, int], log: Log) -> Verdict:
@@ -268,10 +270,12 @@ def refines(kernel: kir.Kernel, values: Mapping[Var, int], log: Log) -> Verdict:
     grid, threads = values[kir.GRID], kernel.threads
     traces = log.traces(grid * threads)
     lines = {id(stmt): number for number, stmt in numbered(kernel)}
+    positions = [_positions(kernel, warp) for warp in range(threads // kir.WARP)]
     found: dict[str, Finding] = {}
     checked = 0
     try:
         for cta in range(grid):
+            right: dict[Position, Trace] = {}
             mine = traces[cta * threads : (cta + 1) * threads]
             block = int(mine[0].results[0]) if draws_ticket(kernel) and len(mine[0].codes) else cta
             env = {**values, kir.BLOCK: block, kir.RANK: cta % kernel.cluster}
@@ -280,14 +284,42 @@ def refines(kernel: kir.Kernel, values: Mapping[Var, int], log: Log) -> Verdict:
                 checked += len(trace.codes) + 1
                 if lane > 1 and np.array_equal(trace.codes, mine[thread - 1].codes):
                     continue  # as the lane before it, whose program it has
+                position = positions[warp][lane > 0]
+                if position in right and _same(trace, right[position]):
+                    continue  # as a thread of another warp that has its program, and was right
                 said = _difference(Reader(kernel, env, warp, lane).walk(), trace, log, lines)
-                if said is not None and len(found) < MOST:
+                if said is None:
+                    right[position] = trace
+                elif len(found) < MOST:
                     who = f"CTA {cta} t{thread}: " if grid > 1 else f"t{thread}: "
                     found.setdefault(said.where, replace(said, witness=who + said.witness))
     except NotReadError as error:
         return Verdict(NAME, Status.UNSUPPORTED, 0, reason=f"refinement: {error}")
     status = Status.FAIL if found else Status.PASS
     return Verdict(NAME, status, checked, tuple(found.values()))
+
+
+Position = tuple[tuple[bool, ...], ...]
+"""All that decides the program of a thread in its CTA: of each role whether its warp is in it, and
+whether it is elected there, by role and by warpgroup."""
+
+
+def _positions(kernel: kir.Kernel, warp: int) -> tuple[Position, Position]:
+    """Return those of the first lane of a warp, and of its others."""
+    roles = [stmt for stmt in kernel.walk() if isinstance(stmt, kir.Role)]
+    spans = [(0, kernel.threads // kir.WARP), *((role.first_warp, role.warps) for role in roles)]
+    inside = [first <= warp < first + warps for first, warps in spans]
+    first_lane = tuple(
+        (within, within and warp == first, within and (warp - first) % 4 == 0)
+        for within, (first, _) in zip(inside, spans, strict=True)
+    )
+    return first_lane, tuple((within,) for within in inside)
+
+
+def _same(one: Trace, other: Trace) -> bool:
+    """Tell whether two threads executed the same events, which returned the same."""
+    alike = np.array_equal(one.codes, other.codes)
+    return alike and np.array_equal(one.results, other.results)
 
 
 def _difference(walk: Walk, trace: Trace, log: Log, lines: Mapping[int, int]) -> Finding | None:

@@ -239,7 +239,8 @@ def _judged(
     each = (kernel,) if parts is None else (parts.by_one, parts.before)
     divided = _divided(each, rlimit)
     try:
-        closed, launch = _ordered(kernel, policy)
+        answers = inductive.Answers(rlimit)
+        closed, launch = _ordered(kernel, policy, answers)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
         if closed.violations:
             refuted = _refuted(kernel, closed, findings, launch)
@@ -263,7 +264,7 @@ def _judged(
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == divided.checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
-    return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+    return _confirmed(kernel, closed, policy, answers, checked, findings)
 
 
 def _moving_ends(kernel: kir.Kernel) -> Iterator[str]:
@@ -334,8 +335,12 @@ def _errors(covered: values.Covered) -> list[Finding]:
     return [finding for finding in covered.findings if finding.severity == "error"]
 
 
-def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:
+def _ordered(
+    kernel: kir.Kernel, policy: str, answers: inductive.Answers
+) -> tuple[fixpoint.Closed, Launch | None]:
     """Judge the order of events: at once, and where that decides nothing, by cases.
+
+    What z3 says on the way of states that are many is among the `answers`.
 
     Return a launch, too, in which a refuted kernel goes wrong.
 
@@ -345,8 +350,8 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
         If something in the kernel is not modelled.
     """
     first: fixpoint.Closed | UnsupportedError | None = None
-    whole = cache(partial(_judge, kernel, policy=policy))
-    parts = cache(partial(_by_cases, kernel, policy))
+    whole = cache(partial(_judge, kernel, policy, answers))
+    parts = cache(partial(_by_cases, kernel, policy, answers))
     if repeats(kernel.body):  # what fewer loops show is found sooner than a launch that shows it
         for judge in (whole, parts):
             with suppress(UnsupportedError):
@@ -378,25 +383,27 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
     return first, None
 
 
-def _judge(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed:
+def _judge(kernel: kir.Kernel, policy: str, answers: inductive.Answers) -> fixpoint.Closed:
     """Judge the order of events; where it is not plain which CTAs stand for all, z3 is asked."""
     try:
-        return fixpoint.judge(kernel, policy=policy)
+        return fixpoint.judge(kernel, policy=policy, settle=answers.take)
     except SizesError as error:
         try:
             sizes = groups.enough(kernel, RLIMIT)
         except UnsupportedError:
             raise error from None
-        return fixpoint.judge(kernel, policy=policy, sizes=sizes)
+        return fixpoint.judge(kernel, policy=policy, sizes=sizes, settle=answers.take)
 
 
-def _by_cases(kernel: kir.Kernel, policy: str) -> fixpoint.Closed | None:
+def _by_cases(
+    kernel: kir.Kernel, policy: str, answers: inductive.Answers
+) -> fixpoint.Closed | None:
     """Judge the order of events in each case of a kernel; None if that decides nothing."""
     done: list[fixpoint.Closed] = []
     known = sites.every(kernel)
     for case in cases(kernel, alone=True):
         try:
-            one = _judge(case.kernel, policy=policy)
+            one = _judge(case.kernel, policy, answers)
         except UnsupportedError:
             return None
         done.append(case.told(one, known))
@@ -508,7 +515,7 @@ def _confirmed(
     kernel: kir.Kernel,
     closed: fixpoint.Closed,
     policy: str,
-    rlimit: int,
+    answers: inductive.Answers,
     checked: int,
     findings: tuple[Finding, ...],
 ) -> Verdict:
@@ -516,6 +523,7 @@ def _confirmed(
 
     The named invariants are asked before; without each that has a subject there is no PASS.
     """
+    rlimit = answers.rlimit
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
     if any(one.answer is not Answer.PROVED for one in known):
         known = named.decide(plainer(kernel).kernel, policy=policy, rlimit=rlimit)
@@ -525,14 +533,14 @@ def _confirmed(
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     confirmed = tuple(Confirmation(one.name, one.questions) for one in known)
     reason = ""
-    first = inductive.check(closed.explorations, rlimit=rlimit)
+    first = inductive.check(closed.explorations, rlimit=rlimit, known=answers)
     checked += first.checked
     if first.status is not Status.PASS and any(
         e.world.kernel is kernel for e in closed.explorations
     ):
-        parts = _by_cases(kernel, policy)
+        parts = _by_cases(kernel, policy, answers)
         if parts is not None and not parts.violations and not parts.reason:
-            again = inductive.check(parts.explorations, rlimit=rlimit)
+            again = inductive.check(parts.explorations, rlimit=rlimit, known=answers)
             checked += again.checked
             if again.status is Status.PASS or first.status is Status.UNKNOWN:
                 first = again

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oracles.ptx.vectors import all_of, distinct
+
 Ints = npt.NDArray[Any]
 
 GENERIC, ASYNC_SHARED, ASYNC_GLOBAL = range(3)
@@ -105,7 +107,7 @@ class Clocks:
         """
         if self.made <= max(self.kept, 8):
             return
-        used = {0, *map(int, np.unique(self.row))}
+        used = {0, *map(int, distinct(self.row))}
         for holder in self.holders:
             used.update(holder())
         self.free = [n for n in range(len(self.known) - 1, 0, -1) if n not in used]
@@ -116,8 +118,11 @@ class Clocks:
         self.now += 1
         return self.now
 
-    def knows(self, plane: int, by: Ints, agent: Ints, since: Ints) -> Ints:
-        """Tell of each thread whether it knows what an agent has done by a time."""
+    def knows(self, plane: int, by: Ints, agent: Ints | int, since: Ints | int) -> Ints:
+        """Tell of each thread whether it knows what an agent has done by a time.
+
+        Agent and time are of each thread, or the same for all.
+        """
         times = self.known[self.row[by], plane, agent]
         own = agent == by
         if plane == GENERIC:
@@ -130,7 +135,7 @@ class Clocks:
 
     def released(self, threads: Ints) -> int:
         """Return a row with all that some threads know and have done."""
-        rows = np.unique(self.row[threads])
+        rows = distinct(self.row[threads])
         content = self.known[rows[0]].copy() if len(rows) == 1 else self.known[rows].max(axis=0)
         content[GENERIC, threads] = self.now
         for plane in (ASYNC_SHARED, ASYNC_GLOBAL):
@@ -154,18 +159,18 @@ class Clocks:
         """Let threads know what a row has."""
         if row == 0 or not len(threads):
             return
-        for old in np.unique(self.row[threads]):
+        for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             if old == row:
                 continue
-            if (self.known[row] >= self.known[old]).all():
+            if all_of(self.known[row] >= self.known[old]):
                 self.row[who] = row
-            elif not (self.known[old] >= self.known[row]).all():
+            elif not all_of(self.known[old] >= self.known[row]):
                 self.row[who] = self.joined(int(old), row)
 
     def learn(self, threads: Ints, column: int, time: int, planes: tuple[int, ...] = (0,)) -> None:
         """Let threads know what an engine has done by a time."""
-        for old in np.unique(self.row[threads]):
+        for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             content = self.known[old].copy()
             for plane in planes:
@@ -174,7 +179,7 @@ class Clocks:
 
     def fence(self, threads: Ints, planes: tuple[int, ...]) -> None:
         """Make what threads know, and have done, known to the asynchronous proxy (fence.proxy)."""
-        for old in np.unique(self.row[threads]):
+        for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             content = self.known[old]
             if all((content[plane] >= content[GENERIC]).all() for plane in planes):

@@ -23,6 +23,7 @@ from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import Address, Imm, Instruction, Vec
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import NAMESPACE, VALUE, UnsupportedError
+from oracles.ptx.vectors import distinct
 
 SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
 """Bits of the address, from 7 on, that are added to those from 4 on."""
@@ -92,7 +93,7 @@ class Engines:
         valid = m.value(more[0], g, "u32").astype(int) if more else np.full(len(g), nbytes)
         to, ok = m.place_shared(g, m.where(dst, g), nbytes)
         source = np.zeros(len(g), int)
-        for many in np.unique(valid):
+        for many in distinct(valid):
             pick = valid == many
             if many > nbytes:
                 m.find("bounds", f"cp.async of {nbytes} bytes reads {many}")
@@ -173,7 +174,7 @@ class Engines:
         m.note(g, "cp.async arrive", kind, values=m.shared_place(g, place))
         issued = self.groups[g] + 1
         time, line = m.clocks.now, m.line
-        for where in np.unique(place[ok]):
+        for where in distinct(place[ok]):
             who = g[place == where]
             found = self.sync.visible(who, int(where))
             if found is None:
@@ -299,7 +300,7 @@ class Engines:
         many = max(1, unit // grain)
         granules = (places[:, None] // grain + np.arange(many)).reshape(-1)
         if unit < grain:
-            granules = np.unique(granules)
+            granules = distinct(granules)
         agent = np.array([column])
         if writes:
             self.m.glob.write(granules, who, agent=agent, asynchronous=True, strong=bool(reduce))
@@ -402,7 +403,7 @@ class Engines:
             # What lies outside of the tensor is not written, and need not be there.
             some = (spots[inside][:, None] // grain + np.arange(max(1, unit // grain))).reshape(-1)
             if len(inside):
-                m.shared.read(np.unique(some), one, agent=np.array([reads]), asynchronous=True)
+                m.shared.read(distinct(some), one, agent=np.array([reads]), asynchronous=True)
                 self._touch_global(to[inside], unit, one, writes, True, reduce)
             made_ = Store(m.line, spots[inside], to[inside], unit, reduce, kind)
             self.bulk.setdefault(thread, Groups()).open.append(made_)
@@ -495,7 +496,7 @@ class Engines:
                     f"{m.name(thread)} ends while its copy may still read "
                     f"shared memory; cp.async.bulk.wait_group.read 0 waits for it",
                 )
-        for cta in np.unique(m.cta[threads]).tolist():
+        for cta in distinct(m.cta[threads]).tolist():
             if not m.live[m.cta == cta].any():
                 for owner, line in self.flying.values():
                     if owner == cta:
@@ -520,7 +521,7 @@ class Engines:
         values = [m.value(one, g, kind)[ok].copy() for one in items]
         who, to, bars = g[ok], to[ok], bars[ok]
         columns = np.zeros(len(who), int)
-        for where in np.unique(bars):
+        for where in distinct(bars):
             found = self.sync.visible(who[bars == where], int(where))
             columns[bars == where] = (
                 found.column if found else m.clocks.column(("puts", int(where)))
@@ -539,7 +540,7 @@ class Engines:
             flat = granules.reshape(-1)
             m.shared.written[flat[m.shared.written[flat] == time]] = m.clocks.now
             del self.flying[number]
-            for where in np.unique(bars):
+            for where in distinct(bars):
                 many = int((bars == where).sum()) * size * len(items)
                 self.sync.complete_tx(int(where), many, line)
 

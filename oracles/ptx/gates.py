@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from oracles.ptx import engines, strong, sync, tensor, warp
 from oracles.ptx.machine import Ints, Machine
@@ -113,6 +114,7 @@ class Gates:
             e.store(block, ins, g)
 
 
+@lru_cache(maxsize=16)
 def unsupported(program: Program) -> list[str]:
     """Return the names of instructions of a program that are not modelled."""
     found = {*program.unsupported}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -23,7 +24,8 @@ from oracles.ptx.memory import Space
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program
-from oracles.ptx.text.translate import NAMESPACE, STORED, VALUE, access
+from oracles.ptx.text.translate import NAMESPACE, VALUE, access
+from oracles.ptx.vectors import all_of, any_of, distinct, spread
 from oracles.verdict import Finding
 
 Ints = npt.NDArray[Any]
@@ -67,6 +69,8 @@ class Machine:
         self.warp = self.cta * self.warps_per_cta + self.tid // 32
         self.lane = self.tid % 32
         self.live = np.ones(self.T, bool)
+        self._alive: dict[int, Ints] = {}
+        """Threads that live, by group of so many warps."""
         self.clocks = Clocks(self.T, self.cta)
         self.lines: list[int] = [0, 0]
         self.findings: dict[tuple[Any, ...], Finding] = {}
@@ -236,14 +240,17 @@ class Machine:
 
     def place_shared(self, g: Ints, address: Any, nbytes: int, align: int = 0) -> tuple[Ints, Ints]:
         """Return where shared addresses lie, and which are good; others are reported."""
-        address = np.broadcast_to(np.asarray(address).astype(np.uint64), g.shape)
-        owner = self.owner_of(g, address)
+        address = spread(_as(address, np.uint64), g)
         offset = (address & np.uint64((1 << RANK) - 1)).astype(np.int64)
         ok = (offset >= SHARED_FIRST) & (offset + nbytes <= self.shared_end)
-        ok &= (owner >= 0) & (owner < self.ctas)
-        ok &= owner // self.cluster == self.cta[g] // self.cluster
         ok &= offset % (align or nbytes) == 0
-        if not ok.all():
+        if address.max(initial=0) >> np.uint64(RANK) == 0:
+            owner = self.cta[g]
+        else:
+            owner = self.owner_of(g, address)
+            ok &= (owner >= 0) & (owner < self.ctas)
+            ok &= owner // self.cluster == self.cta[g] // self.cluster
+        if not all_of(ok):
             bad = int(np.flatnonzero(~ok)[0])
             room = f"{SHARED_FIRST:#x}..{self.shared_end:#x}"
             self.find(
@@ -252,7 +259,8 @@ class Machine:
                 f"{int(address[bad]):#x}: it has {room}, accesses are aligned to their size",
             )
         self.claims += len(g)
-        return np.where(ok, owner * self.shared_bytes + offset, 0), ok
+        place = owner * self.shared_bytes + offset
+        return place if all_of(ok) else np.where(ok, place, 0), ok
 
     def place_global(
         self, g: Ints, address: Any, nbytes: int, align: int = 0, *, reads: bool = False
@@ -262,7 +270,7 @@ class Machine:
         A read may go past the end of a buffer within 16 aligned bytes of which some are inside:
         allocations are whole multiples of more (CUDA programming guide, "Device Memory Accesses").
         """
-        address = np.broadcast_to(np.asarray(address).astype(np.int64), g.shape)
+        address = spread(_as(address, np.int64), g)
         offset = address - GLOBAL_BASE
         inside = (offset >= 0) & (offset < len(self._owner) << 8)
         owner = self._owner[np.where(inside, offset, 0) >> 8]
@@ -273,7 +281,7 @@ class Machine:
             ends = -(-ends // 16) * 16
         ok &= (offset >= self.starts[owner]) & (offset + nbytes <= ends)
         fits = address % (align or nbytes) == 0
-        if not (ok & fits).all():
+        if not all_of(ok & fits):
             bad = int(np.flatnonzero(~(ok & fits))[0])
             which = int(owner[bad])
             near = self.buffer_names[which] if which >= 0 else "no buffer"
@@ -289,15 +297,15 @@ class Machine:
 
     def split_generic(self, address: Any, g: Ints) -> list[tuple[str, Ints, Ints]]:
         """Return generic addresses by the space that they lie in."""
-        address = np.broadcast_to(np.asarray(address).astype(np.uint64), g.shape)
+        address = spread(_as(address, np.uint64), g)
         top = (address >> np.uint64(40)).astype(np.int64)
         found = []
         for name, value in (("shared", 0x7F), ("local", 0x7E), ("param", 0x7D)):
             pick = top == value
-            if pick.any():
+            if any_of(pick):
                 found.append((name, pick, address - np.uint64(value << 40)))
         rest = top < 0x7D
-        if rest.any():
+        if any_of(rest):
             found.append(("global", rest, address))
         return found
 
@@ -311,11 +319,11 @@ class Machine:
             pick: Any = slice(None)
             who = g
         else:
-            pick = np.flatnonzero(np.broadcast_to(where, g.shape))
+            pick = np.flatnonzero(spread(where, g))
             if not len(pick):
                 return out
             who = g[pick]
-        address = np.broadcast_to(np.asarray(address), g.shape)[pick]
+        address = spread(address, g)[pick]
         if space == "generic":
             for name, part, raw in self.split_generic(address, who):
                 got = self.load(who[part], (name, *what[1:]), raw[part], None)
@@ -341,7 +349,7 @@ class Machine:
                 base, ok = self.place_shared(who, address, reach, whole)
             else:
                 base, ok = self.place_global(who, address, reach, whole, reads=True)
-            seen = ok if not ok.all() else slice(None)
+            seen = ok if not all_of(ok) else slice(None)
             granules = held.granules(base[seen], whole)
             if used:
                 kept = [
@@ -362,16 +370,16 @@ class Machine:
         self.at_line(line)
         size = NAMESPACE[kind]().itemsize
         if where is not None:
-            pick = np.flatnonzero(np.broadcast_to(where, g.shape))
-            address = np.broadcast_to(np.asarray(address), g.shape)[pick]
-            values = tuple(np.broadcast_to(v, g.shape)[pick] for v in values)
+            pick = np.flatnonzero(spread(where, g))
+            address = spread(address, g)[pick]
+            values = tuple(spread(v, g)[pick] for v in values)
             g = g[pick]
         if not len(g):
             return
-        address = np.broadcast_to(np.asarray(address), g.shape)
+        address = spread(address, g)
         if space == "generic":
             for name, part, raw in self.split_generic(address, g):
-                some = tuple(np.broadcast_to(v, g.shape)[part] for v in values)
+                some = tuple(spread(v, g)[part] for v in values)
                 self.store(g[part], (name, *what[1:]), raw[part], some, None)
             return
         self.progress += 1
@@ -383,8 +391,8 @@ class Machine:
             place = self.place_shared if shared else self.place_global
             held = self.shared if shared else self.glob
             base, ok = place(g, address, size * many)
-            if not ok.all():
-                values = tuple(np.broadcast_to(v, g.shape)[ok] for v in values)
+            if not all_of(ok):
+                values = tuple(spread(v, g)[ok] for v in values)
                 base, g = base[ok], g[ok]
             held.write(held.granules(base, size * many), g, twice=True)
             view = held.view[kind]
@@ -400,9 +408,9 @@ class Machine:
         Where the values are the same, it does not matter whose is kept.
         """
         for i, value in enumerate(values):
-            bits = np.broadcast_to(np.asarray(value), g.shape).view(f"u{size}")
+            bits = spread(value, g).view(f"u{size}")
             lost = held.view[f"u{size}"][first + i] != bits
-            if lost.any():
+            if any_of(lost):
                 at = int(np.flatnonzero(lost)[0])
                 text = f"{held.where(int(first[at] + i) * size // held.grain)} by several threads"
                 missing = "one instruction stores different values there"
@@ -413,9 +421,9 @@ class Machine:
 
     def _registers(self) -> dict[str, Any]:
         program = self.program
-        out = {
-            name: np.zeros(self.T, NAMESPACE[STORED[kind]]) for name, kind in program.types.items()
-        }
+        out: dict[str, Any] = {}
+        for kind, names in program.by_kind.items():
+            out |= zip(names, np.zeros((len(names), self.T), NAMESPACE[kind]), strict=True)
         block, grid = self.launch.block, self.launch.grid
         x = self.tid % block[0]
         y = self.tid // block[0] % block[1]
@@ -439,7 +447,8 @@ class Machine:
             "lanemask_ge": 0xFFFFFFFF ^ ((1 << self.lane) - 1),
         }  # fmt: skip
         for name, value in special.items():
-            out[f"%{name}"] = np.broadcast_to(np.asarray(value), self.T).astype(np.uint32)
+            if program.mentions(f"%{name}"):
+                out[f"%{name}"] = spread(value, self.all).astype(np.uint32)
         return out
 
     def own(self, x: Any, kind: Any, fresh: bool) -> Any:
@@ -460,9 +469,7 @@ class Machine:
             case Not(reg):
                 return np.asarray(~self.R[reg.name][g])
             case Imm(bits, "int") if want != "b1":
-                size = int(want[1])
-                one = np.array(bits % (1 << 8 * size), f"u{size}").view(want)
-                return np.broadcast_to(one, g.shape)
+                return np.full(g.shape, _literal(bits, want))
             case Imm(bits, _):
                 one = np.array(bits, f"u{max(int(want[1]), 1)}").view(
                     want if want != "b1" else "u1"
@@ -495,7 +502,7 @@ class Machine:
             one = np.array([self.program.tensor_registers[op.name]])
             self.touch(g, one, one)
         held = self.R[op.name]
-        value = np.broadcast_to(np.asarray(value), g.shape)
+        value = spread(value, g)
         if value.dtype != held.dtype and held.dtype != np.bool_:
             if value.dtype.itemsize == held.dtype.itemsize:
                 value = np.ascontiguousarray(value).view(held.dtype)
@@ -599,11 +606,12 @@ class Machine:
     def leave(self, threads: Ints) -> None:
         """End threads; what waited for whole warps may be whole now."""
         self.live[threads] = False
+        self._alive.clear()
         self.progress += 1
         for hook in self.at_exit:
             hook(threads)
-        for cta in np.unique(self.cta[threads]).tolist():
-            if not self.live[self.cta == cta].any():
+        for cta in distinct(self.cta[threads]).tolist():
+            if not any_of(self.live[self.cta == cta]):
                 self._ended(cta)
         for block, held in list(self.waiting.items()):
             del self.waiting[block]
@@ -621,12 +629,15 @@ class Machine:
                 (self.shared.writer, self.shared.written, "written"),
                 (self.shared.reader, self.shared.at, "read"),
             ):
-                pairs = np.unique(np.stack([agents[region], times[region]]), axis=1)
+                who, when = agents[region], times[region]
+                others = (who >= 0) & (who < self.T)
+                others &= self.cta[np.where(others, who, 0)] != cta
+                if not any_of(others):
+                    continue
+                pairs = np.unique(np.stack([who[others], when[others]]), axis=1)
                 for agent, time in pairs.T.tolist():
-                    if not 0 <= agent < self.T or self.cta[agent] == cta:
-                        continue
                     asked = np.full(len(own), agent), np.full(len(own), time)
-                    if not self.clocks.knows(0, own, *asked).any():
+                    if not any_of(self.clocks.knows(0, own, *asked)):
                         self.line = self.lines[time]
                         self.find(
                             "exit",
@@ -634,7 +645,7 @@ class Machine:
                             "orders that before the end of the CTA",
                         )
         mine = self.cta // self.cluster == cta // self.cluster
-        if self.queue and not self.live[mine].any():
+        if self.queue and not any_of(self.live[mine]):
             following = self.queue.pop(0)
             self.go(0, self.all[self.cta // self.cluster == following])
 
@@ -716,7 +727,7 @@ class Machine:
             self.go(block.target, g)
         elif np.ndim(condition) == 0:
             self.go(block.target if condition else block.after, g)
-        elif condition.all():
+        elif all_of(condition):
             self.go(block.target, g)
         else:
             self.go(block.target, g[condition])
@@ -724,7 +735,7 @@ class Machine:
 
     def _turn(self, index: int, g: Ints) -> Ints:
         """Return the threads of one CTA; those of others have their turn later."""
-        pick = self.cta[g] == self.random.choice(np.unique(self.cta[g]).tolist())
+        pick = self.cta[g] == self.random.choice(distinct(self.cta[g]).tolist())
         self.go(index, g[~pick])
         return np.asarray(g[pick])
 
@@ -740,26 +751,29 @@ class Machine:
             if warps == 1
             else self.cta * -(-self.warps_per_cta // warps) + self.tid // (32 * warps)
         )
-        here = np.bincount(group[g], minlength=int(group[-1]) + 1)
-        mask = None if masks is None else self.value(masks, g, "u32")
-        if mask is None or (mask == np.uint32(0xFFFFFFFF)).all():
-            there = np.bincount(group[self.live], minlength=len(here))
-            ok = (here == there)[group[g]]
+        mine = group[g]
+        here = np.bincount(mine)
+        whole = masks is None or (isinstance(masks, Imm) and masks.value in (-1, 0xFFFFFFFF))
+        mask = None if whole or masks is None else self.value(masks, g, "u32")
+        if mask is None or all_of(mask == np.uint32(0xFFFFFFFF)):
+            if warps not in self._alive:
+                self._alive[warps] = np.bincount(group[self.live], minlength=int(group[-1]) + 1)
+            ok = (here == self._alive[warps][: len(here)])[mine]
         else:
             bits = np.zeros(len(here), np.int64)
-            np.bitwise_or.at(bits, group[g], 1 << self.lane[g])
-            alive = np.zeros(len(here), np.int64)
+            np.bitwise_or.at(bits, mine, 1 << self.lane[g])
+            alive = np.zeros(int(group[-1]) + 1, np.int64)
             np.bitwise_or.at(alive, group[self.live], 1 << self.lane[self.live])
-            need = mask.astype(np.int64) & alive[group[g]]
-            ok = (bits[group[g]] & need) == need
-        if not ok.all():
+            need = mask.astype(np.int64) & alive[mine]
+            ok = (bits[mine] & need) == need
+        if not all_of(ok):
             self.waiting[block.index] = g[~ok]
             self.why[block.index] = "the other threads of its warp"
         return np.asarray(g[ok])
 
     def stuck(self) -> None:
         """Report threads that wait for ever."""
-        if not self.live.any():
+        if not any_of(self.live):
             return
         if self.queue:
             self.line = 0
@@ -791,6 +805,19 @@ class Machine:
         self.clocks.holders.clear()
 
 
+@lru_cache(maxsize=1024)
+def _literal(bits: int, want: str) -> Any:
+    """Return an integer of a text as a value of a type."""
+    size = int(want[1])
+    return np.array(bits % (1 << 8 * size), f"u{size}").view(want)[()]
+
+
+def _as(x: Any, kind: Any) -> Ints:
+    """Return values as integers of a type."""
+    return np.asarray(x).astype(kind, copy=False)
+
+
+@lru_cache(maxsize=16)
 def _grain(program: Program) -> int:
     """Return the bytes of the narrowest access to shared or global memory, at most 4."""
     least = 4
@@ -804,7 +831,9 @@ def _grain(program: Program) -> int:
     return least
 
 
+@lru_cache(maxsize=16)
 def _named(program: Program) -> set[str]:
+    """Return the variables that a program names."""
     found = set()
     for ins in program.instructions():
         for op in ins.operands:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, NEVER, Clocks
+from oracles.ptx.vectors import all_of, any_of
 
 Ints = npt.NDArray[Any]
 
@@ -75,9 +76,9 @@ class Space:
         self.checked += len(by)
         writer = self.writer[g]
         ok = self._ordered(g, who, writer, self.written[g], asynchronous, strong)
-        if not ok.all():
+        if not all_of(ok):
             self._complain("RAW", g, who, ok, writer, self.written, asynchronous)
-        if self.asks_written and (writer < 0).any():
+        if self.asks_written and any_of(writer < 0):
             at = int(np.flatnonzero(writer < 0)[0])
             self.report(
                 "RAW",
@@ -95,11 +96,11 @@ class Space:
         now = self.clocks.now
         old, since = self.reader[g], self.at[g]
         plain = (old < 0) | (old == agents)
-        if not plain.all():
+        if not all_of(plain):
             threads = agents < self.clocks.threads
             knows = np.zeros(len(g), bool)
             ask = ~plain & threads
-            if ask.any():
+            if any_of(ask):
                 knows[ask] = self.clocks.knows(GENERIC, agents[ask], old[ask], since[ask])
             plain |= knows
         plain &= self.readers[g] == 0
@@ -107,7 +108,7 @@ class Space:
         self.at[g[plain]] = now
         several = ~plain
         several[plain] = self.reader[g[plain]] != agents[plain]
-        if several.any():
+        if any_of(several):
             crowd = np.isin(g, g[several])
             self._gather(g[crowd], agents[crowd], now)
 
@@ -170,10 +171,10 @@ class Space:
         self.checked += len(by)
         writer, since = self.writer[g], self.written[g]
         ok = self._ordered(g, who, writer, since, asynchronous, strong)
-        if not ok.all():
+        if not all_of(ok):
             self._complain("WAW", g, who, ok, writer, self.written, asynchronous)
         self._after_reads(g, who)
-        if self.flags[g].any() and (self.flags[g] & BARRIER).any():
+        if any_of(self.flags[g]) and any_of(self.flags[g] & BARRIER):
             at = int(np.flatnonzero(self.flags[g] & BARRIER)[0])
             self.report(
                 "init",
@@ -185,7 +186,7 @@ class Space:
             )
         agents = who if agent is None else _flat(granules, agent)[1]
         self.writer[g] = agents
-        if len(g) > 1 and not strong and not twice and (self.writer[g] != agents).any():
+        if len(g) > 1 and not strong and not twice and any_of(self.writer[g] != agents):
             at = int(np.flatnonzero(self.writer[g] != agents)[0])
             self.report(
                 "WAW",
@@ -205,7 +206,7 @@ class Space:
     ) -> Ints:
         """Tell of each granule whether its last write happened before."""
         ok = writer < 0
-        if ok.all():
+        if all_of(ok):
             return ok
         if asynchronous:
             flags = self.flags[g]
@@ -217,7 +218,7 @@ class Space:
             ok[other] = self.clocks.knows(self.plane, who[other], writer[other], since[other])
         else:
             ok |= self.clocks.knows(GENERIC, who, writer, since)
-        if strong and not ok.all():  # atomic towards each other, where of one proxy
+        if strong and not all_of(ok):  # atomic towards each other, where of one proxy
             flags = self.flags[g]
             ok |= ((flags & STRONG) != 0) & (((flags & ASYNC) != 0) == asynchronous)
         return ok
@@ -237,14 +238,14 @@ class Space:
     def _after_reads(self, g: Ints, who: Ints) -> None:
         reader = self.reader[g]
         some = reader >= 0
-        if not some.any():
+        if not any_of(some):
             return
         many = self.readers[g]
         one = some & (many == 0)
         ok = np.ones(len(g), bool)
-        if one.any():
+        if any_of(one):
             ok[one] = self.clocks.knows(GENERIC, who[one], reader[one], self.at[g[one]])
-        if not ok.all():
+        if not all_of(ok):
             self._complain("WAR", g, who, ok, reader, self.at, False)
         crowd = np.flatnonzero(many)
         if not len(crowd):
@@ -253,7 +254,7 @@ class Space:
         for number, thread in pairs.T.tolist():
             agents, times = self.sets[number]
             known = self.clocks.knows(GENERIC, np.full(len(agents), thread), agents, times)
-            if not known.all():
+            if not all_of(known):
                 bad = int(np.flatnonzero(~known)[0])
                 at = crowd[(many[crowd] == number) & (who[crowd] == thread)][0]
                 self.report(
@@ -287,7 +288,8 @@ class Space:
 def _flat(granules: Ints, by: Ints) -> tuple[Ints, Ints]:
     """Return granules, and for each its agent."""
     if granules.ndim == 1:
-        return granules, np.broadcast_to(by, granules.shape)
+        alike = by.shape == granules.shape
+        return granules, by if alike else np.broadcast_to(by, granules.shape)
     if granules.shape[1] == 1:
         return granules[:, 0], by
     return granules.reshape(-1), np.repeat(by, granules.shape[1])

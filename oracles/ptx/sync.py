@@ -18,6 +18,7 @@ from oracles.ptx.memory import BARRIER
 from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
+from oracles.ptx.vectors import all_of, any_of, distinct
 
 MOST_BYTES = (1 << 20) - 1
 """The largest tx-count of an mbarrier."""
@@ -112,10 +113,10 @@ class Sync:
             m.note(g, kind, values=(number, np.where(count == 0, m.block_threads, count)))
         cta = m.cta[g]
         keys = cta * 4096 + number
-        for key in np.unique(keys):
+        for key in distinct(keys):
             pick = keys == key
             who = g[pick]
-            needs = np.unique(count[pick])
+            needs = distinct(count[pick])
             where = (int(cta[pick][0]), int(number[pick][0]))
             held = self.bars.setdefault(where, Barrier(int(needs[0])))
             if not held.come:
@@ -172,7 +173,7 @@ class Sync:
         for where, held in self.bars.items():
             if held.come and not held.need:
                 self._complete(where, held)
-        for number in np.unique(self.m.cta[threads] // self.m.cluster).tolist():
+        for number in distinct(self.m.cta[threads] // self.m.cluster).tolist():
             self._cluster_done(number)
 
     def blocked(self) -> list[tuple[int, Ints]]:
@@ -193,11 +194,11 @@ class Sync:
     def cluster(self, block: Block, ins: Instruction, g: Ints) -> None:
         """Execute barrier.cluster.arrive and wait."""
         m = self.m
-        for number in np.unique(m.cta[g] // m.cluster).tolist():
+        for number in distinct(m.cta[g] // m.cluster).tolist():
             held = self.clusters[number]
             who = g[m.cta[g] // m.cluster == number]
             if "arrive" in ins.mods:
-                if (self.arrived_at[who] == held.phase).any():
+                if any_of(self.arrived_at[who] == held.phase):
                     m.find("collective", "barrier.cluster.arrive twice without a wait")
                 self.arrived_at[who] = held.phase
                 held.come += len(who)
@@ -209,7 +210,7 @@ class Sync:
                 m.go(block.after, who)
                 self._cluster_done(number)
             else:
-                if (self.arrived_at[who] < 0).any():
+                if any_of(self.arrived_at[who] < 0):
                     m.find("collective", "barrier.cluster.wait without an arrive")
                 ready = self.arrived_at[who] < held.phase
                 m.clocks.acquire(who[ready], held.done)
@@ -247,7 +248,7 @@ class Sync:
             parts = m.split_generic(address, g)
             address = parts[0][2]
         place, ok = m.place_shared(g, address, 8)
-        at = m.shared_place(g, place)
+        at = m.shared_place(g, place) if m.log is not None else ()
         match action:
             case "init":
                 count = m.value(ops[1], g, "u32")
@@ -308,10 +309,10 @@ class Sync:
                 "initialised",
             )
             return None
-        since = np.full(len(threads), found.made)
-        known = m.clocks.knows(0, threads, np.full(len(threads), found.maker), since)
-        known |= (found.fenced >= 0) & (self.waited[threads] > found.fenced)
-        if not known.all():
+        known = m.clocks.knows(0, threads, found.maker, found.made)
+        if found.fenced >= 0:
+            known |= self.waited[threads] > found.fenced
+        if not all_of(known):
             m.find(
                 "init",
                 f"{m.name(int(threads[~known][0]))} uses mbarrier {self.spell(place)}; nothing "
@@ -382,7 +383,7 @@ class Sync:
             many = np.ones(len(g), np.int64) if count is None else count
             scope = "cluster" if wide else "cta"
             m.note(g, "mbarrier arrive", scope, values=(*m.shared_place(g, place), many))
-        for where in np.unique(place):
+        for where in distinct(place):
             pick = np.flatnonzero(place == where)
             who = g[pick]
             found = self._find(who, int(where))
@@ -413,7 +414,7 @@ class Sync:
     def _arrivals(self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool) -> None:
         """Let threads arrive, with what they know, as far as the scope takes it."""
         m = self.m
-        near = bool((m.cta[who] == found.cta).all())
+        near = bool(all_of(m.cta[who] == found.cta))
         row = 0 if relaxed else m.clocks.released(who)
         self.arrive(found.place, many, row if near else 0, row if wide else 0)
 
@@ -424,11 +425,12 @@ class Sync:
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
         relaxed = "relaxed" in ins.mods
         parity = m.value(ops[1], g, "u32" if "parity" in ins.mods else "u64")
-        if "parity" in ins.mods and (parity > 1).any():
+        if "parity" in ins.mods and any_of(parity > 1):
             m.find("parity", f"a wait for parity {int(parity.max())}; 0 and 1 are legal")
-        for where in np.unique(place):
-            for value in np.unique(parity[place == where]):
-                who = g[(place == where) & (parity == value)]
+        for where in distinct(place):
+            here = place == where
+            for value in distinct(parity[here]):
+                who = g[here & (parity == value)]
                 found = self._find(who, int(where))
                 if found is None:
                     m.set(dst, who, np.bool_(True))
@@ -452,7 +454,7 @@ class Sync:
                     if not relaxed:
                         m.clocks.acquire(who, found.done_far if wide else found.done)
                     self.tried[who] = -1
-                    if "parity" in ins.mods:
+                    if "parity" in ins.mods and m.log is not None:
                         at = m.shared_place(who, np.full(len(who), where))
                         scope = "cluster" if wide else "cta"
                         even = np.full(len(who), value)
@@ -486,7 +488,7 @@ class Sync:
         """Execute fence.mbarrier_init: what its threads have initialised the cluster may see."""
         self.m.note(g, "fence.mbarrier_init")
         for one in self.mbars.values():
-            if (g == one.maker).any():
+            if any_of(g == one.maker):
                 one.fenced = self.clusters[one.cta // self.m.cluster].phase
         self.m.go(block.after, g)
 
@@ -498,7 +500,7 @@ class Sync:
         assert isinstance(want, Imm)
         if want.value % 8 or not 24 <= want.value <= 256:
             m.find("registers", f"setmaxnreg {want.value}; multiples of 8 from 24 to 256 are legal")
-        for warp in np.unique(m.warp[g]):
+        for warp in distinct(m.warp[g]):
             who = g[m.warp[g] == warp]
             cta = int(m.cta[who[0]])
             more = (want.value - int(self.registers[warp])) * 32

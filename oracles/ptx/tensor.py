@@ -19,6 +19,7 @@ from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import Imm, Instruction, Reg, Vec
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
+from oracles.ptx.vectors import distinct
 
 SPAN = {0: 0, 1: 128, 2: 64, 3: 32}
 """Bytes of the swizzle that bits 62..63 of a descriptor stand for."""
@@ -90,7 +91,7 @@ class Tensor:
         if action == "mma_async":
             g = m.whole_warps(block, g, warps=4)
             m.note(g, "wgmma")
-            for number in np.unique(m.tid[g] // 128 + m.cta[g] * 64):
+            for number in distinct(m.tid[g] // 128 + m.cta[g] * 64):
                 self._product(ins, g[m.tid[g] // 128 + m.cta[g] * 64 == number])
             m.go(block.after, g)
             return
@@ -119,7 +120,7 @@ class Tensor:
             who = g[some]
             times = self.commits[who, over[some] - 1]
             keys = m.warp[who].astype(np.int64) << 32 | times
-            for key in np.unique(keys):
+            for key in distinct(keys):
                 mine = who[keys == key]
                 first = int(mine[0])
                 column = self._column(first)
@@ -257,7 +258,7 @@ class Tensor:
             )
             return None
         place = swizzled(place, span, m.shared_bytes) + base
-        granules = np.unique(place // m.shared.grain)
+        granules = distinct(place // m.shared.grain)
         known: set[int] = set()
         column = np.array([self._column(int(g[0]))])
         for warp in range(4):

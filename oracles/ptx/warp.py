@@ -14,6 +14,7 @@ from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.text.grammar import Instruction, Pair, Sym
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
+from oracles.ptx.vectors import distinct
 
 
 def shuffle(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
@@ -85,7 +86,7 @@ def match(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
         return
     values = m.value(src, g, ins.mods[-1])
     alike = np.zeros(len(g), np.int64)
-    for value in np.unique(values).tolist():
+    for value in distinct(values).tolist():
         pick = values == value
         bits = pick.astype(np.int64) << m.lane[g]
         alike |= np.where(pick, _reduced(m, g, bits, np.bitwise_or, 0), 0)
@@ -149,7 +150,7 @@ def join(m: Machine, block: Block, ins: Instruction, g: Ints) -> None:
     """Join the lanes of a mask, and what they did before (bar.warp.sync)."""
     g = m.whole_warps(block, g, ins.operands[0])
     m.note(g, "warp sync")
-    for warp in np.unique(m.warp[g]):
+    for warp in distinct(m.warp[g]):
         who = g[m.warp[g] == warp]
         m.clocks.row[who] = m.clocks.released(who)
     m.claims += len(g)

@@ -247,7 +247,9 @@ class Agent:
 
     def tick(self) -> None:
         """Begin a new time: what follows is not part of what was published."""
-        self.clock[ORDER : CAUSE + 1, self.by] += 1
+        clock, by = self.clock, self.by
+        clock[ORDER, by] += 1  # one by one: of two elements a slice takes twice as long
+        clock[CAUSE, by] += 1
 
     def sees(self, flight: Flight, done: int) -> None:
         """Know that a copy has come this far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fuser.arch import SM_90A
 from fuser.kernel import ir as kir
@@ -11,10 +12,12 @@ from oracles.simulator.machine import Agent, Warp
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import Geometry, View, view
 from oracles.simulator.memory.tile import halves
+from oracles.simulator.once import per_kernel
 from oracles.simulator.sync.clock import fresh
 from oracles.simulator.unroll import (
     Event,
-    Position,
+    Node,
+    Programs,
     compile_expr,
     compile_kernel,
     position,
@@ -23,6 +26,7 @@ from oracles.simulator.unroll import (
 )
 
 
+@per_kernel
 def unsupported(kernel: kir.Kernel) -> str:
     """Name the first construct that this machine does not model; empty if it models all."""
     for stmt in kernel.walk():
@@ -40,6 +44,7 @@ def unsupported(kernel: kir.Kernel) -> str:
     return ""
 
 
+@per_kernel
 def misplaced(kernel: kir.Kernel) -> str:
     """Say which mbarrier lies where none can, whatever happens when; empty if none does."""
     allocated = kernel.smem_bytes
@@ -81,6 +86,24 @@ def _named(stmt: kir.Stmt) -> tuple[int, ...]:
             return ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A kernel with its expressions compiled, and what is in it."""
+
+    nodes: tuple[Node, ...]
+    roles: tuple[Node, ...]
+    named: tuple[int, ...]
+    multiplies: bool
+
+
+@per_kernel
+def _code(kernel: kir.Kernel) -> _Code:
+    every = list(kernel.walk())
+    nodes = compile_kernel(kernel)
+    named = tuple(sorted({n for stmt in every for n in _named(stmt)}))
+    return _Code(nodes, role_nodes(nodes), named, any(isinstance(s, kir.Wgmma) for s in every))
+
+
 class Prepared:
     """A kernel laid out for one launch; any number of schedules can run on it.
 
@@ -94,14 +117,16 @@ class Prepared:
         self.views: dict[str, View] = {t.name: view(t, self.env) for t in kernel.tensors}
         self.counts = {s.name: compile_expr(s.count)(self.env) for s in kernel.semaphores}
         self.together = compile_expr(kernel.together)(self.env)
-        self.nodes = compile_kernel(kernel)
         self.geometry = Geometry(kernel, self.views)
-        every = list(kernel.walk())
-        self.named = tuple(sorted({n for stmt in every for n in _named(stmt)}))
-        self.multiplies = any(isinstance(stmt, kir.Wgmma) for stmt in every)
-        self._roles = role_nodes(self.nodes)
-        self._programs: dict[tuple[int, Position], list[Event]] = {}
-        self._positions: dict[tuple[int, bool], Position] = {}
+        known = _code(kernel)
+        self.nodes = known.nodes
+        self.named, self.multiplies = known.named, known.multiplies
+        self._programs: dict[int, Programs] = {}
+        self._positions = {
+            (warp, lane0): position(known.roles, warp, lane0=lane0)
+            for warp in range(kernel.threads // kir.WARP)
+            for lane0 in (True, False)
+        }
 
     def gangs(self, blocks: range | tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return which CTAs run together: those of a cluster, and those that meet at a semaphore.
@@ -179,15 +204,13 @@ class Prepared:
         return f"warp {warp}"
 
     def _program(self, block: int, warp: int, *, lane0: bool) -> list[Event]:
-        if (warp, lane0) not in self._positions:
-            self._positions[warp, lane0] = position(self._roles, warp, lane0=lane0)
-        key = (block, self._positions[warp, lane0])
-        if key not in self._programs:
+        if block not in self._programs:
             env = {
                 **self.env,
                 kir.BLOCK.name: block,
                 kir.RANK.name: block % self.kernel.cluster,
             }
             warps = self.kernel.threads // kir.WARP
-            self._programs[key] = unroll(self.nodes, env, key[1], warps)
-        return self._programs[key]
+            positions = dict.fromkeys(self._positions.values())
+            self._programs[block] = unroll(self.nodes, env, positions, warps)
+        return self._programs[block][self._positions[warp, lane0]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +37,8 @@ TRACE = 14
 """Steps that a witness shows before the one that failed."""
 
 
-Data = kir.Compute | kir.Load | kir.Gather | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
-"""Statements of one thread on its own registers, and between these and memory."""
+_BY_MATRIX = (kir.Load, kir.Store)
+"""Statements that a warp may execute as a whole."""
 
 
 class Run:
@@ -69,6 +70,15 @@ class Run:
         self.memory = Memory(tensors, machine, self.phases, scalars, strict=strict)
         self.cores = Tensorcores(machine, self.joins, self.memory)
         self._multiplies = prepared.multiplies
+        self._moves: dict[type, Callable[[Agent, Event, Any], None]] = {
+            kir.Compute: self._compute,
+            kir.Load: self.memory.load,
+            kir.Store: self.memory.store,
+            kir.AtomicAdd: self.memory.atomic_add,
+            kir.Gather: self.memory.gather,
+            kir.Coordinate: registers.coordinate,
+            kir.Slice: registers.slice_columns,
+        }
         clusters = len(blocks) // kernel.cluster
         drawn = kernel.residency == "ticket"
         self.schedule: Schedule | Choices | Following
@@ -159,18 +169,20 @@ class Run:
 
     def _act(self, agent: Agent, event: Event) -> bool:
         """Execute one statement; False where the agent is blocked, or was moved on by another."""
-        machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
+        stmt = event.stmt
+        move = self._moves.get(type(stmt))  # most statements, and found sooner than by a match
+        if move is not None and not (isinstance(stmt, _BY_MATRIX) and stmt.matrix):
+            if self._multiplies:
+                self.cores.access(agent, stmt)
+            move(agent, event, stmt)
+            return True
+        machine, memory, phases = self.machine, self.memory, self.phases
         if isinstance(stmt, kir.OnSemaphore):
             machine.alone(agent, f"{stmt.semaphore.name}[{event.slot}]")
         match stmt:
             case kir.Load(matrix=True) | kir.Store(matrix=True):
                 what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
                 return self._in_step(agent, event, what, lambda p: memory.matrix(p, event, stmt))
-            case (
-                kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
-                | kir.Slice() | kir.Gather()
-            ):  # fmt: skip
-                self._data(agent, event, stmt)
             case kir.MBarrierWaitParity(ring, _, _, scope, retry):
                 barrier = phases.barrier(ring, event.slot, agent.cta)
                 if not retry:
@@ -287,6 +299,11 @@ class Run:
             case kir.Draw() | kir.Fetch():
                 self.memory.number(agent, event, stmt)
             case (
+                kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
+                | kir.Slice() | kir.Gather()
+            ):  # fmt: skip
+                raise AssertionError("these were executed above")
+            case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
                 | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare() | kir.Loop()
                 | kir.Leave()
@@ -294,24 +311,8 @@ class Run:
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True
 
-    def _data(self, agent: Agent, event: Event, stmt: Data) -> None:
-        if self._multiplies:
-            self.cores.access(agent, stmt)
-        match stmt:
-            case kir.Compute():
-                registers.compute(agent, event, stmt, self.memory.scalars)
-            case kir.Load():
-                self.memory.load(agent, event, stmt)
-            case kir.Store():
-                self.memory.store(agent, event, stmt)
-            case kir.AtomicAdd():
-                self.memory.atomic_add(agent, event, stmt)
-            case kir.Gather():
-                self.memory.gather(agent, event, stmt)
-            case kir.Coordinate():
-                registers.coordinate(agent, event, stmt)
-            case kir.Slice():
-                registers.slice_columns(agent, event, stmt)
+    def _compute(self, agent: Agent, event: Event, stmt: kir.Compute) -> None:
+        registers.compute(agent, event, stmt, self.memory.scalars)
 
     def _in_step(
         self, agent: Agent, event: Event, what: str, act: Callable[[tuple[Agent, Agent]], None]

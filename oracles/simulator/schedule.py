@@ -36,6 +36,14 @@ class Strategy(Enum):
 STRATEGIES = tuple(Strategy)
 FOREVER = 1 << 30
 """Statements that no thread has."""
+_BURSTS = {
+    Strategy.LATE: FOREVER,
+    Strategy.EARLY: FOREVER,
+    Strategy.SPLIT: FOREVER,
+    Strategy.NEWEST: 3,
+    Strategy.UNIFORM: 1,
+}
+"""Statements that a thread executes before the next pick; it is drawn where it is not here."""
 
 
 class Schedule:
@@ -54,6 +62,7 @@ class Schedule:
         self._rank = [a.by for a in agents]
         self._draw.shuffle(self._rank)
         self._picked = 0
+        self._burst = _BURSTS.get(self.strategy, 0)
         self.slots = 1
         if clusters > 1:
             slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
@@ -95,15 +104,7 @@ class Schedule:
 
     def burst(self) -> int:
         """Return how many statements the picked thread executes before the next pick."""
-        match self.strategy:
-            case Strategy.LATE | Strategy.EARLY | Strategy.SPLIT:
-                return FOREVER
-            case Strategy.NEWEST:
-                return 3
-            case Strategy.AHEAD:
-                return 1 << self._draw.randrange(6)
-            case Strategy.UNIFORM:
-                return 1
+        return self._burst or 1 << self._draw.randrange(6)
 
     def _thread(self, ready: list[Agent]) -> Agent:
         match self.strategy:

@@ -92,7 +92,7 @@ def chain(
             return broken
         prepared = Prepared(kernel, env)
         for name, seen in prepared.views.items():
-            broken = broken_precondition(seen, copied=name in prepared.geometry.copied)
+            broken = broken_precondition(seen, copied=name in prepared.geometry.fixed.copied)
             if broken:
                 return broken
         fresh = tuple(name for name in kernel.workspaces if name not in memory)

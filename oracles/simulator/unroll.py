@@ -7,8 +7,9 @@ that is not the last jumps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel import ir as kir
@@ -27,8 +28,9 @@ class Unsettled(Exception):
     """A variable depends on which CTA arrives last, so that no program can be laid out ahead."""
 
 
+@lru_cache(maxsize=1 << 14)
 def compile_expr(expr: Expr) -> Value:
-    """Return a function that evaluates `expr`."""
+    """Return a function that evaluates `expr`; kernels of one case have many in common."""
     match expr:
         case int():
             return lambda env: expr
@@ -143,6 +145,24 @@ class Node:
     begin: tuple[Value, ...] = ()
     body: tuple[Node, ...] = ()
     orelse: tuple[Node, ...] = ()
+    plain: bool = False
+    """Whether it is but one event: it decides on no variable, and has no body."""
+
+
+_STRUCTURE = (
+    kir.Let,
+    kir.Assign,
+    kir.ForLoop,
+    kir.Loop,
+    kir.Leave,
+    kir.Fetch,
+    kir.Draw,
+    kir.IfThenElse,
+    kir.Role,
+    kir.Elect,
+    kir.LastArriving,
+)
+"""Statements of which the way through a kernel is made."""
 
 
 def compile_kernel(kernel: kir.Kernel) -> tuple[Node, ...]:
@@ -152,7 +172,7 @@ def compile_kernel(kernel: kir.Kernel) -> tuple[Node, ...]:
 
 
 def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
-    node = Node(lines[id(stmt)], stmt)
+    node = Node(lines[id(stmt)], stmt, plain=not isinstance(stmt, _STRUCTURE))
     match stmt:
         case kir.Let(_, value) | kir.Assign(_, value) | kir.ForLoop(_, value):
             node.value = compile_expr(value)
@@ -285,22 +305,43 @@ def _every(nodes: tuple[Node, ...]) -> Iterator[Node]:
         yield from _every(node.orelse)
 
 
+Programs = Mapping[Position, list[Event]]
+"""All that threads execute, by their position."""
+
+
 def unroll(
-    nodes: tuple[Node, ...], env: Mapping[str, int], where: Position, warps: int
-) -> list[Event]:
-    """Return all that a thread at this position executes, in program order."""
-    walk = _Walk(dict(env), where, [])
-    walk.body(nodes, (), Team(0, warps), 0, elected=False)
-    return walk.out
+    nodes: tuple[Node, ...], env: Mapping[str, int], positions: Iterable[Position], warps: int
+) -> Programs:
+    """Return all that the threads at some positions of a CTA execute, in program order.
+
+    What several of them execute is one event of all.
+    """
+    out: Programs = {position: [] for position in positions}
+    for together in [out.keys()] if _alike(nodes) else [{position} for position in out]:
+        here = tuple((position, out[position]) for position in together)
+        _Walk(dict(env)).body(nodes, (), Team(0, warps), 0, here, elected=False)
+    return out
+
+
+def _alike(nodes: tuple[Node, ...]) -> bool:
+    """Tell whether variables are the same for all threads of a CTA, whichever they execute.
+
+    Not those to which only some of them assign, nor the numbers that only some draw or fetch.
+    """
+    some = (node for node in _every(nodes) if isinstance(node.stmt, kir.Role | kir.Elect))
+    moves = kir.Assign | kir.Draw | kir.Fetch | kir.Loop
+    return not any(isinstance(below.stmt, moves) for node in some for below in _every(node.body))
+
+
+Here = tuple[tuple[Position, list[Event]], ...]
+"""Positions of threads that go on together, with what they execute so far."""
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One thread's way through the kernel; `env` is changed on the way."""
+    """The way of some threads through the kernel; `env` is changed on the way."""
 
     env: Env
-    where: Position
-    out: list[Event]
     drawn: int = 0
     fetched: int = 0
 
@@ -310,12 +351,18 @@ class _Walk:
         trip: tuple[tuple[str, int], ...],
         team: Team,
         role: int,
+        here: Here,
         *,
         elected: bool,
     ) -> bool:
         """Execute a body; tell whether the loop around it was left."""
         env, outer, left = self.env, dict[str, int | None](), False
         for node in nodes:
+            if node.plain:
+                event = _event(node, env, trip, team, elected=elected)
+                for _, out in here:
+                    out.append(event)
+                continue
             match node.stmt:
                 case kir.Let(var):
                     outer.setdefault(var.name, env.get(var.name))
@@ -326,8 +373,8 @@ class _Walk:
                     shadowed = env.get(index.name)
                     for i in range(_of(node.value, env)):
                         env[index.name] = i
-                        here = (*trip, (index.name, i))
-                        self.body(node.body, here, team, role, elected=elected)
+                        now = (*trip, (index.name, i))
+                        self.body(node.body, now, team, role, here, elected=elected)
                     _restore(env, index.name, shadowed)
                 case kir.Loop(index):
                     shadowed, i = env.get(index.name), 0
@@ -335,7 +382,7 @@ class _Walk:
                         raise BadExpression(f"line {node.line}: nothing ends this loop")
                     env[index.name] = 0
                     while not self.body(
-                        node.body, (*trip, (index.name, i)), team, role, elected=elected
+                        node.body, (*trip, (index.name, i)), team, role, here, elected=elected
                     ):
                         i += 1
                         env[index.name] = i
@@ -348,52 +395,60 @@ class _Walk:
                     outer.setdefault(var.name, env.get(var.name))
                     env[var.name] = number = drawn_number(env, self.fetched)
                     self.fetched += 1
-                    self._numbered(node, number, trip, team, elected=elected)
+                    self._numbered(node, number, trip, team, here, elected=elected)
                 case kir.Draw():
                     number = drawn_number(env, self.drawn)
                     self.drawn += 1
-                    self._numbered(node, number, trip, team, elected=elected)
+                    self._numbered(node, number, trip, team, here, elected=elected)
                 case kir.IfThenElse():
                     branch = node.body if _of(node.value, env) else node.orelse
-                    self.body(branch, trip, team, role, elected=elected)
+                    self.body(branch, trip, team, role, here, elected=elected)
                 case kir.Role(_, first, warps):
-                    if node.line in self.where.roles:
-                        self.body(node.body, trip, Team(first, warps), node.line, elected=elected)
+                    own = tuple(one for one in here if node.line in one[0].roles)
+                    if own:
+                        inside = Team(first, warps)
+                        self.body(node.body, trip, inside, node.line, own, elected=elected)
                 case kir.Elect(per):
-                    if self._elected(per, role):
-                        self.body(node.body, trip, team, role, elected=True)
+                    own = tuple(one for one in here if _elected(one[0], per, role))
+                    if own:
+                        self.body(node.body, trip, team, role, own, elected=True)
                 case kir.LastArriving():
-                    event = _event(node, env, trip, team, elected=elected)
-                    self.out.append(event)
-                    begin = len(self.out)
-                    self.body(node.body, trip, team, role, elected=elected)
-                    event.body = len(self.out) - begin
-                    for name in _carried_out(node) if event.parity != 1 else ():
+                    # one for each: its body may have another number of events
+                    events = [_event(node, env, trip, team, elected=elected) for _ in here]
+                    for (_, out), event in zip(here, events, strict=True):
+                        out.append(event)
+                        event.body = -len(out)
+                    self.body(node.body, trip, team, role, here, elected=elected)
+                    for (_, out), event in zip(here, events, strict=True):
+                        event.body += len(out)
+                    for name in _carried_out(node) if events[0].parity != 1 else ():
                         env.pop(name, None)  # one CTA alone is always the last
                 case _:
-                    self.out.append(_event(node, env, trip, team, elected=elected))
+                    raise AssertionError("what is no structure is plain")
         for name, value in outer.items():
             _restore(env, name, value)
         return left
 
     def _numbered(
-        self, node: Node, number: int, trip: tuple[tuple[str, int], ...], team: Team,
+        self, node: Node, number: int, trip: tuple[tuple[str, int], ...], team: Team, here: Here,
         *, elected: bool,
     ) -> None:  # fmt: skip
         event = _event(node, self.env, trip, team, elected=elected)
         event.parity, event.extra = number, self.env[kir.GRID.name]
-        self.out.append(event)
+        for _, out in here:
+            out.append(event)
 
-    def _elected(self, per: kir.Per, role: int) -> bool:
-        if not self.where.lane0:
-            return False
-        match per:
-            case kir.Per.ROLE:
-                return role in self.where.heads
-            case kir.Per.WARPGROUP:
-                return role in self.where.groups
-            case kir.Per.WARP:
-                return True
+
+def _elected(where: Position, per: kir.Per, role: int) -> bool:
+    if not where.lane0:
+        return False
+    match per:
+        case kir.Per.ROLE:
+            return role in where.heads
+        case kir.Per.WARPGROUP:
+            return role in where.groups
+        case kir.Per.WARP:
+            return True
 
 
 def drawn_number(env: Mapping[str, int], n: int) -> int:
@@ -429,19 +484,22 @@ def _of(value: Value | None, env: Env) -> int:
 def _event(
     node: Node, env: Env, trip: tuple[tuple[str, int], ...], team: Team, *, elected: bool
 ) -> Event:
+    # spelled out: half of the statements have no expression, and there are thousands of events
+    index, other, slot, parity = node.index, node.other, node.slot, node.parity
+    extra, mapped = node.extra, node.map
     return Event(
         node.line,
         node.stmt,
         trip,
-        _of(node.index, env),
-        _of(node.other, env),
-        _of(node.slot, env),
-        _of(node.parity, env),
-        -1 if node.extra is None else node.extra(env),
-        tuple([value(env) for value in node.origin]),
-        tuple([value(env) for value in node.limit]),
+        0 if index is None else index(env),
+        0 if other is None else other(env),
+        0 if slot is None else slot(env),
+        0 if parity is None else parity(env),
+        -1 if extra is None else extra(env),
+        tuple([value(env) for value in node.origin]) if node.origin else (),
+        tuple([value(env) for value in node.limit]) if node.limit else (),
         team,
         elected,
-        map=-1 if node.map is None else node.map(env),
-        begin=tuple([value(env) for value in node.begin]),
+        map=-1 if mapped is None else mapped(env),
+        begin=tuple([value(env) for value in node.begin]) if node.begin else (),
     )

@@ -62,7 +62,7 @@ def test_a_campaign_says_it() -> None:
     last = broken(program.launches[1], "silu", "sigmoid")
     recorder = Recorder(case, to_text(case))
     wrong = replace(program, launches=(program.launches[0], last))
-    judge_values(recorder, case, wrong, frozenset({"differential"}), 0.0)
+    judge_values(recorder, case, wrong, (), frozenset({"differential"}), 0.0)
     assert f"of kernel {last.kernel.name}" in recorder.records[-1].reason
 
 

@@ -66,7 +66,8 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
         for body in kir.bodies(stmt):
             yield from neighbours(body)
         for check in (undefined, structure, sync, tile, mma):
-            yield from (f"`{line(stmt)}`{wrong}" for wrong in check(stmt, place))
+            for wrong in check(stmt, place):
+                yield f"`{line(stmt)}`{wrong}"
     yield from registers(kernel)
     if final:
         for stmt in kernel.walk():

@@ -237,7 +237,8 @@ def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say which variables a statement uses that have no value there."""
     for expr in kir.expressions(stmt):
         used = variables(expr)
-        for var in sorted(used - place.known.keys(), key=str):
+        unknown = () if place.known.keys() >= used else used - place.known.keys()
+        for var in sorted(unknown, key=str):
             yield (
                 f" uses {var}, which nothing defines before it; make it a parameter, or put a "
                 "Let above"
@@ -274,9 +275,33 @@ def registers(kernel: kir.Kernel) -> Iterable[str]:
             known.setdefault(made.name, []).append((place.threads, made))
 
 
+_OF_FRAGMENTS = frozenset(
+    {
+        kir.Load,
+        kir.Coordinate,
+        kir.Store,
+        kir.AtomicAdd,
+        kir.StAsync,
+        kir.Slice,
+        kir.Reduce,
+        kir.Scan,
+        kir.Gather,
+        kir.GridSum,
+        kir.Compute,
+        kir.Wgmma,
+        kir.Mma,
+    }
+)
+"""Statements that use fragments or give them values."""
+
+
 def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
     """Return the fragments that a statement uses, and those that it gives a value."""
+    if type(stmt) not in _OF_FRAGMENTS:
+        return [], []
     match stmt:
+        case kir.Compute(dst, _, args):
+            return [a for a in args if isinstance(a, kir.Fragment)], [dst]
         case kir.Load(dst) | kir.Coordinate(dst):
             return [], [dst]
         case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
@@ -289,8 +314,6 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
             return [*index], [dst]
         case kir.GridSum(acc):
             return [acc], [acc]
-        case kir.Compute(dst, _, args):
-            return [a for a in args if isinstance(a, kir.Fragment)], [dst]
         case kir.Wgmma(acc, a, _, accumulate):
             read = [a] if isinstance(a, kir.Fragment) else []
             return ([*read, acc] if accumulate == 1 else read), [acc]

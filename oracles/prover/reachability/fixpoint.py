@@ -531,6 +531,8 @@ LOOSE = "not confirmed with one length for all loops"
 """What stays open where only lengths that no launch has show it."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
+Settle = Callable[["Exploration"], None]
+"""Is told of an exploration that found nothing wrong; what that has kept may be forgotten then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,11 +558,13 @@ def judge(
     policy: str = "default",
     without: frozenset[Rule] = frozenset(),
     sizes: Sequence[int] = (),
+    settle: Settle | None = None,
 ) -> Closed:
     """Judge the order of events in a finished kernel, for every trip count.
 
     `without` are axioms and obligations to leave out, to see whether anybody notices; `sizes` those
-    of groups of CTAs that stand for all, if they are known.
+    of groups of CTAs that stand for all, if they are known.  `settle` is told of each exploration
+    on the way, so that not all have to stay in memory until the last one is over.
 
     Raises
     ------
@@ -593,6 +597,8 @@ def judge(
             continue
         whole = whole and not one.world.pinned
         explorations.append(one)
+        if settle is not None and not one.findings.failed:
+            settle(one)
         states += many
         checked += one.findings.checked
         reason = reason or why or one.findings.doubt
@@ -676,6 +682,10 @@ class Exploration:
         self.abstraction = Abstraction(world)
         self.events = Events(self.abstraction.rotation.places)
         self.recorder, self.joined = Recorder(), False
+
+    def forget(self) -> None:
+        """Forget what was kept: somebody has looked at it."""
+        self.recorder = Recorder()
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""

@@ -230,10 +230,10 @@ def fma(a: Values, b: Values, c: Values, mode: str = "rn") -> Values:
     r = s.astype(F4)
     if mode == "rn":
         risky = (s.view(U8) & U8(0x0FFFFFFF)) == 0
-        if not risky.any():
+        if not np.count_nonzero(risky):
             return r
     s, e = _two_sum(p, _array(c.astype(F8)))
-    if not (np.isfinite(e) & (e != 0)).any() and mode == "rn":
+    if mode == "rn" and (not np.count_nonzero(e) or not (np.isfinite(e) & (e != 0)).any()):
         return r
     return rounded(s, np.where(np.isfinite(e), e, 0.0), mode)
 

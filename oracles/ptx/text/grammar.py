@@ -174,6 +174,11 @@ _DECIMAL = r"-?\d+\.\d+(?:[eE][+-]?\d+)?"
 _ATOM = re.compile(rf"{_DECIMAL}|-?%?[\w$]+(?:\.[xyzw])?")
 _HEAD = re.compile(r"\s*(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w]*)((?:(?:\.|::)[\w]+)*)\s*")
 _LABEL = re.compile(r"\s*([$\w]+)\s*:(?!:)")
+_ENDS, _OPENS = re.compile(";"), re.compile("[{;]")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_MODIFIER = re.compile(r"\.(\w+(?:::\w+)*)")
+_NESTED = re.compile(r"[{}()!|]")
+_PLACE = re.compile(r"\[\s*(%?[a-zA-Z_$][\w$]*)\s*(?:\+\s*(-?\d\w*)\s*)?\]")
 _SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)+", re.S)
 _LOC = re.compile(r"\.(?:loc\s+(\d+)\s+(\d+)|file)\s")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
@@ -200,6 +205,9 @@ def _shape(text: str) -> Tree[Token]:
 
 def _operands(text: str, name: object) -> tuple[Operand, ...]:
     """Return the operands of a text; `name` maps names to operands."""
+    plain = None if _NESTED.search(text) else _plain(text, name)
+    if plain is not None:
+        return plain
     atoms = _ATOM.findall(text)
     try:
         tree = _shape(re.sub(r"\s+", "", _ATOM.sub("?", text)).replace("+?", "+?"))
@@ -207,6 +215,30 @@ def _operands(text: str, name: object) -> tuple[Operand, ...]:
         raise PtxError(f"operands {text.strip()!r}: {error}") from error
     rest = iter(atoms)
     return tuple(_build(child, rest, name) for child in tree.children)
+
+
+def _plain(text: str, name: object) -> tuple[Operand, ...] | None:
+    """Return operands of which each is one name or number, or an address of at most one of both.
+
+    None where some are not: the grammar reads those, in ten times the time.
+    """
+    found: list[Operand] = []
+    for part in text.split(","):
+        one = part.strip()
+        if one.startswith("["):
+            place = _PLACE.fullmatch(one)
+            if place is None:
+                return None
+            offset = number(place[2]) if place[2] else _NO_OFFSET
+            found.append(Address(_atom(place[1], name), offset.value))
+        elif _ATOM.fullmatch(one):
+            found.append(_atom(one, name))
+        else:
+            return None
+    return tuple(found)
+
+
+_NO_OFFSET = Imm(0)
 
 
 def _build(tree: object, atoms: Iterator[str], name: object) -> Operand:
@@ -240,6 +272,7 @@ def _atom(text: str, name: object) -> Operand:
     return name(text)  # type: ignore[operator,no-any-return]  # a bound method of the reader
 
 
+@lru_cache(maxsize=4096)
 def number(text: str) -> Imm:
     """Return a literal; PtxError if it is none."""
     sign = -1 if text.startswith("-") else 1
@@ -309,14 +342,16 @@ class _Reader:
         self.seen = self.at
         return self.line
 
-    def until(self, ends: str) -> str:
+    def until(self, end: re.Pattern[str]) -> str:
         """Return the text up to one of some characters, comments left out."""
         start = self.at
-        while self.at < len(self.text) and self.text[self.at] not in ends:
-            self.at += 1
-        if self.at >= len(self.text):
+        found = end.search(self.text, start)
+        if found is None:
+            self.at = len(self.text)
             raise PtxError(f"line {self.here()}: {self.text[start : start + 40]!r} does not end")
-        return re.sub(r"//[^\n]*|/\*.*?\*/", " ", self.text[start : self.at], flags=re.S).strip()
+        self.at = found.start()
+        text = self.text[start : self.at]
+        return (_COMMENT.sub(" ", text) if "/" in text else text).strip()
 
     def read(self) -> Module:
         while self.skip():
@@ -343,7 +378,7 @@ class _Reader:
         return self.module
 
     def _item(self) -> str:
-        return self.until("{;")
+        return self.until(_OPENS)
 
     def _function(self, head: str, line: int) -> None:
         match = _ENTRY.search(head)
@@ -409,7 +444,7 @@ class _Body:
                 self.made.body.append(Label(own))
             else:
                 line, start = reader.here(), reader.at
-                text = reader.until(";")
+                text = reader.until(_ENDS)
                 reader.at += 1
                 self._statement(text, line, (start, reader.at))
         for index, scope in self.branches:
@@ -430,7 +465,7 @@ class _Body:
             found = self._name(guard)
             assert isinstance(found, Reg)
             held = Not(found) if negated else found
-        words = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods))
+        words = tuple(_MODIFIER.findall(mods))
         if name in ("bra", "call"):
             self.branches.append((len(self.made.body), self.scope))
         if self.source is not None:

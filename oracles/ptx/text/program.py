@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,9 @@ class Program:
 
     def __init__(self, module: Module, function: Function) -> None:
         self.function, self.module = function, module
+        self._instructions = [one for one in function.body if isinstance(one, Instruction)]
+        self._read = {id(one): read(one) for one in self._instructions}
+        self._written = {id(one): written(one) for one in self._instructions}
         self.types = function.registers
         if any(carries(one) for one in self.instructions()):
             self.types = self.types | {CARRY: "pred"}
@@ -123,6 +126,7 @@ class Program:
         self.param_bytes = at
         self.blocks = _blocks(function)
         self.approximate: set[str] = set()
+        self._lines: dict[int, Lines] = {}
         self._bits = {name: 1 << n for n, name in enumerate(self._names())}
         self._live()
         self.unsupported = sorted(self._unsupported())
@@ -136,15 +140,26 @@ class Program:
 
     def _names(self) -> list[str]:
         found: dict[str, None] = dict.fromkeys(self.types)
-        for ins in self.function.body:
-            if isinstance(ins, Instruction):
-                ops = (*ins.operands, *((ins.guard,) if ins.guard else ()))
-                found |= dict.fromkeys(name for op in ops for name in registers(op))
+        for ins in self._instructions:
+            ops = (*ins.operands, *((ins.guard,) if ins.guard else ()))
+            found |= dict.fromkeys(name for op in ops for name in registers(op))
         return list(found)
+
+    @cached_property
+    def by_kind(self) -> dict[str, list[str]]:
+        """Registers by how they are stored."""
+        found: dict[str, list[str]] = {}
+        for name, kind in self.types.items():
+            found.setdefault(STORED[kind], []).append(name)
+        return found
+
+    def mentions(self, name: str) -> bool:
+        """Tell whether some instruction names a register."""
+        return name in self._bits
 
     def instructions(self) -> list[Instruction]:
         """Return every instruction."""
-        return [one for one in self.function.body if isinstance(one, Instruction)]
+        return self._instructions
 
     def _mask(self, names: Iterable[str]) -> int:
         out = 0
@@ -158,9 +173,9 @@ class Program:
         for block in self.blocks:
             use = define = 0
             for ins in block.body:
-                use |= self._mask(read(ins)) & ~define
+                use |= self._mask(self._read[id(ins)]) & ~define
                 if ins.guard is None:
-                    define |= self._mask(written(ins))
+                    define |= self._mask(self._written[id(ins)])
             for one in (block.gate, block.branch):
                 if one is not None:
                     ops = (*one.operands, *((one.guard,) if one.guard else ()))
@@ -187,11 +202,15 @@ class Program:
         found = set()
         for block in self.blocks:
             lines = Lines(self.types, self.params)
+            whole = True
             for ins in block.body:
                 try:
                     lines.add(ins)
                 except UnsupportedError as error:
                     found.add(str(error))
+                    whole = False
+            if whole and block.body:
+                self._lines[block.index] = lines
             self.approximate |= lines.approximate
             if block.branch is not None and block.branch.name != "bra":
                 found.add(block.branch.opcode)
@@ -208,15 +227,18 @@ class Program:
 
     def compile(self, block: Block) -> Callable[..., Any]:
         """Return the Python function of a block: ``run(R, g, full, m)``, the branch's condition."""
-        lines = Lines(self.types, self.params)
+        lines = self._lines.pop(block.index, None)
+        if lines is None:
+            lines = Lines(self.types, self.params)
+            for ins in block.body:
+                lines.add(ins)
         used: dict[str, None] = {}
         defined: set[str] = set()
         for ins in block.body:
-            used |= dict.fromkeys(n for n in read(ins) if n not in defined)
-            lines.add(ins)
+            used |= dict.fromkeys(n for n in self._read[id(ins)] if n not in defined)
             if ins.guard is None:
-                defined.update(written(ins))
-        made = {n for ins in block.body for n in written(ins)}
+                defined.update(self._written[id(ins)])
+        made = {n for ins in block.body for n in self._written[id(ins)]}
         condition = "None"
         if block.branch is not None and block.branch.guard is not None:
             guard = block.branch.guard
@@ -226,12 +248,11 @@ class Program:
         tensor = self.tensor_registers
         if tensor:
             new = np.array(sorted(tensor[n] for n in made if n in tensor), np.intp)
-            all_ = {n for ins in block.body for n in (*read(ins), *written(ins))} | {*used}
+            all_ = {n for ins in block.body for n in self._read[id(ins)]} | made | {*used}
             old = np.array(sorted(tensor[n] for n in all_ if n in tensor), np.intp)
             if len(old):
                 head.append(f" m.touch(g, {lines.const(old)}, {lines.const(new)})")
-        head += [" if full:", *(f"  {local(n)} = R[{n!r}]" for n in used), "  pass"]
-        head += [" else:", *(f"  {local(n)} = R[{n!r}][g]" for n in used), "  pass"]
+        head += [f" {local(n)} = R[{n!r}] if full else R[{n!r}][g]" for n in used]
         tail = []
         kept = [n for n in made if self._bits[n] & block.live]
         if kept:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,10 @@ _UNORDERED = {"equ": ("!=", True), "neu": ("!=", False), "ltu": (">=", True), "l
 _UNORDERED |= {"gtu": ("<=", True), "geu": ("<", True)}
 
 
+_UNSIGNED = {"s32": "u32", "s64": "u64"}
+"""Integers whose sums, differences and lower halves of products have the bits of unsigned ones,
+as which registers store them."""
+
 CARRY = "%CC.CF"
 """The carry flag, as a register."""
 CARRIED = ("addc", "subc", "madc")
@@ -68,6 +73,7 @@ class UnsupportedError(Exception):
     """An instruction that is not modelled, by its name."""
 
 
+@lru_cache(maxsize=1 << 14)
 def local(name: str) -> str:
     """Return the Python name of a register."""
     return "v_" + re.sub(r"\W", "_", name.removeprefix("%"))
@@ -319,6 +325,7 @@ class Lines:
             self.put(dst, _finished(expr, mods), kind, guard)
         elif not self._packed(ins, f"a {symbol} b", guard):
             self._only(ins)
+            kind = _UNSIGNED.get(kind, kind)
             self.put(dst, f"({self.value(a, kind)} {symbol} {self.value(b, kind)})", kind, guard)
 
     def _add(self, ins: Instruction, guard: str | None) -> None:
@@ -338,6 +345,7 @@ class Lines:
     def _product(self, ins: Instruction, a: Operand, b: Operand) -> tuple[str, str]:
         """Return an integer product and its type."""
         kind, mods = ins.mods[-1], self._only(ins, "lo", "hi", "wide", "cc")
+        kind = _UNSIGNED.get(kind, kind) if "lo" in mods else kind
         x, y = self.value(a, kind), self.value(b, kind)
         if "wide" in mods:
             wide = f"{kind[0]}{2 * SIZES[kind] * 8}"

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fuser.kernel import ir as kir
 from oracles.simulator.machine import Violation
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.shadow import GlobalShadow
-from oracles.simulator.memory.tile import Atoms, narrowed, row_major, tile
+from oracles.simulator.memory.tile import Atoms, left_operand, narrowed, row_major, stored, tile
+from oracles.simulator.once import per_kernel
 from oracles.simulator.sync.clock import Index
 from oracles.simulator.unroll import Env, Event, compile_expr
 
@@ -30,6 +32,7 @@ TMA_BOX = 256
 ATOM = 8
 """Rows of a swizzle, at whose multiples slots begin that engines use.  Source: PTX ISA, "tensor
 swizzling modes", "matrix descriptor format" (the base offset is 0)."""
+Valid = NDArray[np.bool_]
 VECTORS = (1, 2, 4, 8, 16)
 """Bytes that a thread loads or stores at once.  Source: PTX ISA, "ld", "st", `.v2` and `.v4`."""
 
@@ -76,8 +79,10 @@ def broken_precondition(view: View, *, copied: bool) -> str:
 def covered(event: Event, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return how many positions along each axis lie below the limit."""
     return tuple(
-        max(0, min(n, last - first))
-        for first, n, last in zip(event.origin, shape, event.limit, strict=True)
+        [
+            max(0, min(n, last - first))
+            for first, n, last in zip(event.origin, shape, event.limit, strict=True)
+        ]
     )
 
 
@@ -205,34 +210,95 @@ def check_chunks(view: View, event: Event, box: kir.Box) -> None:
         raise Violation("bounds", f"{says}of {TMA_GLOBAL}")
 
 
+class Fixed:
+    """What stays the same over all launches of one kernel: atoms, and where elements of slots lie.
+
+    `copied` are the tensors that engines copy, `written` those that threads or engines write, and
+    `read` those that they read.
+    """
+
+    def __init__(self, kernel: kir.Kernel) -> None:
+        self.atoms = Atoms(kernel)
+        every = list(kernel.walk())
+        self.copied = {
+            ref.tensor.name
+            for stmt in every
+            if isinstance(stmt, _COPIES) and not getattr(stmt, "bulk", False)
+            for ref in (stmt.dst, stmt.src)
+            if isinstance(ref, kir.Box)
+        }
+        self.written = {
+            stmt.dst.tensor.name
+            for stmt in every
+            if isinstance(stmt, _WRITERS) and isinstance(stmt.dst, kir.Box)
+        }
+        self.read = {
+            stmt.src.tensor.name
+            for stmt in every
+            if isinstance(stmt, _READERS) and isinstance(stmt.src, kir.Box)
+        }
+        self._flat: dict[tuple[int, int, int, int], Index] = {}
+        self._operands: dict[int, kir.Layout] = {}
+        self._dealt: dict[int, tuple[kir.Layout, int]] = {}
+
+    def in_slot(
+        self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int, *, crossed: bool = False
+    ) -> Index:
+        """Flat positions within a slot of the elements those threads hold (objects of a kernel)."""
+        key = (id(slot), id(layout), lo, hi)
+        if key not in self._flat:
+            shape = slot.buffer.shape
+            part, steps = tile(layout, (lo, hi)), row_major(shape)
+            flat = narrowed(part, shape, steps, crossed=crossed)
+            self._flat[key] = self.atoms.lying(slot.buffer, flat)
+        return self._flat[key]
+
+    def dealt(self, stmt: Dealt) -> tuple[kir.Layout, int]:
+        """Return how a statement deals a tile to threads, and elements per access."""
+        if id(stmt) not in self._dealt:
+            self._dealt[id(stmt)] = _dealt(stmt)
+        return self._dealt[id(stmt)]
+
+    def left_operand(self, stmt: kir.Wgmma, slot: kir.Buffer) -> kir.Layout:
+        """Return how warpgroups share a left operand: for one statement always the same object."""
+        if id(stmt) not in self._operands:
+            self._operands[id(stmt)] = left_operand(stmt, slot)
+        return self._operands[id(stmt)]
+
+
+Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync
+
+
+def _dealt(stmt: Dealt) -> tuple[kir.Layout, int]:
+    match stmt:
+        case kir.Load(dst, _, width):
+            return dst.layout, width
+        case kir.Store(_, src, width):
+            return stored(src.layout), width
+        case kir.AtomicAdd(_, src):
+            return stored(src.layout), 1
+        case kir.CpAsync(_, _, layout, width):
+            return layout, width
+
+
+_COPIES = (kir.TmaLoad, kir.TmaStore, kir.TmaReduce, kir.QueueCopy)
+_WRITERS = (kir.Store, kir.TmaStore, kir.TmaReduce, kir.AtomicAdd)
+_READERS = (kir.Load, kir.TmaLoad, kir.CpAsync, kir.QueueCopy)
+
+fixed = per_kernel(Fixed)
+"""Returns what is fixed of a kernel."""
+
+
 class Geometry:
-    """What stays the same over all schedules of one launch: views, tiles, atoms."""
+    """What stays the same over all schedules of one launch: views, and where boxes lie in them."""
 
     def __init__(self, kernel: kir.Kernel, views: Mapping[str, View]) -> None:
         self.kernel = kernel
         self.views = views
-        self.atoms = Atoms(kernel)
-        self.copied = {
-            ref.tensor.name
-            for stmt in kernel.walk()
-            if isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.QueueCopy)
-            and not getattr(stmt, "bulk", False)
-            for ref in (stmt.dst, stmt.src)
-            if isinstance(ref, kir.Box)
-        }
-        writers = kir.Store | kir.TmaStore | kir.TmaReduce | kir.AtomicAdd
-        self.written = {
-            stmt.dst.tensor.name
-            for stmt in kernel.walk()
-            if isinstance(stmt, writers) and isinstance(stmt.dst, kir.Box)
-        }
-        self.read = {
-            stmt.src.tensor.name
-            for stmt in kernel.walk()
-            if isinstance(stmt, kir.Load | kir.TmaLoad | kir.CpAsync | kir.QueueCopy)
-            and isinstance(stmt.src, kir.Box)
-        }
+        self.fixed = fixed(kernel)
+        self.atoms = self.fixed.atoms
         self._flat: dict[tuple[int, int, int, int], Index] = {}
+        self._below: dict[tuple[int, int, int, int, tuple[int, ...]], tuple[Index, Valid]] = {}
 
     def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
         """Flat positions, from the box's origin, of the elements those threads hold."""
@@ -242,17 +308,19 @@ class Geometry:
             self._flat[key] = narrowed(tile(layout, (lo, hi)), box.shape, steps)
         return self._flat[key]
 
-    def in_slot(
-        self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int, *, crossed: bool = False
-    ) -> Index:
-        """Flat positions within a slot of the elements those threads hold; objects as above."""
-        key = (id(slot), id(layout), lo, hi)
-        if key not in self._flat:
-            shape = slot.buffer.shape
-            part, steps = tile(layout, (lo, hi)), row_major(shape)
-            flat = narrowed(part, shape, steps, crossed=crossed)
-            self._flat[key] = self.atoms.lying(slot.buffer, flat)
-        return self._flat[key]
+    def below(
+        self, box: kir.Box, layout: kir.Layout, lo: int, hi: int, most: tuple[int, ...]
+    ) -> tuple[Index, Valid]:
+        """Of these positions those that lie below so many along each axis, and which they are."""
+        key = (id(box), id(layout), lo, hi, most)
+        if key not in self._below:
+            flat = self.in_box(box, layout, lo, hi)
+            valid = np.ones(flat.size, np.bool_)
+            along = tile(layout, (lo, hi)).coordinates
+            for x, n, size in zip(along, most, box.shape, strict=True):
+                valid &= (x < n) if size > 1 else n > 0
+            self._below[key] = flat[valid], valid
+        return self._below[key]
 
 
 class Tensors:
@@ -266,9 +334,9 @@ class Tensors:
         self.shadows = {
             name: GlobalShadow(
                 np.zeros(prod(geometry.views[name].extents), np.bool_),
-                name in geometry.read,
+                name in geometry.fixed.read,
                 name in kernel.workspaces,
                 kernel.determinism == "bitwise" and geometry.views[name].tensor.dtype.is_float,
             )
-            for name in {*geometry.written, *kernel.outputs, *kernel.workspaces}
+            for name in {*geometry.fixed.written, *kernel.outputs, *kernel.workspaces}
         }

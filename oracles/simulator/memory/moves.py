@@ -28,6 +28,7 @@ from oracles.simulator.machine import (
 )
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import (
+    Dealt,
     Tensors,
     check_chunks,
     check_copy,
@@ -197,7 +198,7 @@ class Memory:
         memory = self.slots[agent.cta][buffer.name][event.index]
         for part, deal in zip(pair, deals, strict=True):
             self._between_lanes(part, deal, atoms, writes=writes)
-            flat = self.geometry.in_slot(slot, fragment.layout, deal.lo, deal.hi)
+            flat = self.geometry.fixed.in_slot(slot, fragment.layout, deal.lo, deal.hi)
             if isinstance(stmt, kir.Store):
                 memory[flat] = ops.encode(buffer.dtype, register(part, fragment))
             else:
@@ -244,10 +245,10 @@ class Memory:
             self.machine.alone(agent, name)
 
     def _positions(
-        self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
+        self, agent: Agent, event: Event, stmt: Dealt, box: kir.Box
     ) -> tuple[Index, Array | None] | None:
         """Flat positions in the tensor, and which lie below the limit (None: all), if any."""
-        layout, width = _dealt(stmt)
+        layout, width = self.geometry.fixed.dealt(stmt)
         threads = span(agent, event)
         flat = self.geometry.in_box(box, layout, *threads)
         if not flat.size:
@@ -258,10 +259,8 @@ class Memory:
         below = settle_box(view, event, box, width, whole=isinstance(stmt, kir.CpAsync))
         if below == box.shape:
             return np.asarray(flat + event.base), None
-        valid = np.ones(flat.size, np.bool_)
-        for x, n, size in zip(tile(layout, threads).coordinates, below, box.shape, strict=True):
-            valid &= (x < n) if size > 1 else n > 0
-        return flat[valid] + event.base, valid
+        inside, valid = self.geometry.below(box, layout, *threads, below)
+        return inside + event.base, valid
 
     # --- shared memory --------------------------------------------------------------------------
 
@@ -269,13 +268,13 @@ class Memory:
         self, agent: Agent, event: Event, stmt: kir.Load | kir.Store, slot: kir.Slot
     ) -> tuple[Array, Index] | None:
         """Check a thread's access of a slot; return its elements, and which of them it has."""
-        layout, width = _dealt(stmt)
+        layout, width = self.geometry.fixed.dealt(stmt)
         buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
         if stmt.transposed and (*buffer.shape[:-2], *buffer.shape[:-3:-1]) != layout.shape:
             says = f"a slot of {buffer.shape} is no transposed tile of {layout.shape}"
             raise Violation("bounds", says)
         deal = _deal(agent, event, buffer, layout, crossed=stmt.transposed)
-        flat = self.geometry.in_slot(slot, layout, deal.lo, deal.hi, crossed=deal.crossed)
+        flat = self.geometry.fixed.in_slot(slot, layout, deal.lo, deal.hi, crossed=deal.crossed)
         if not flat.size:
             return None
         wide = writes or buffer.shape[-1:] != (1,)
@@ -465,7 +464,7 @@ class Memory:
         """Start a tensor store or reduction."""
         _one_thread(agent)
         name = stmt.dst.tensor.name
-        seen_by_others = name in self.geometry.read or isinstance(stmt, kir.TmaReduce)
+        seen_by_others = name in self.geometry.fixed.read or isinstance(stmt, kir.TmaReduce)
         owed = WRITE_DONE if seen_by_others else READ_DONE
         flight = self.machine.issue(agent, event, owed, shared=not seen_by_others)
         agent.bulk.open.append(flight)
@@ -535,7 +534,7 @@ class Memory:
         atoms = self._atoms(deal, agent.cta)
         self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
         self._between_lanes(agent, deal, atoms, writes=True)
-        inside = self.geometry.in_slot(stmt.dst, stmt.layout, deal.lo, deal.hi)
+        inside = self.geometry.fixed.in_slot(stmt.dst, stmt.layout, deal.lo, deal.hi)
 
         def finish() -> None:
             values = np.zeros(inside.size, ops.REGISTER[box.tensor.dtype])
@@ -581,7 +580,7 @@ class Memory:
             says = f"st.async by {threads} threads of a tile dealt to {layout.threads}"
             raise Violation("collective", says)
         values, deal = _kept(agent, event, stmt.src), _deal(agent, event, buffer, layout)
-        inside = self.geometry.in_slot(stmt.dst, layout, deal.lo, deal.hi)
+        inside = self.geometry.fixed.in_slot(stmt.dst, layout, deal.lo, deal.hi)
         if not inside.size:
             return
         size = buffer.dtype.nbytes
@@ -733,22 +732,6 @@ def _kept(agent: Agent, event: Event, fragment: kir.Fragment) -> Array:
     threads = span(agent, event)
     every, mine = tile(layout, threads).elements, tile(stored(layout), threads).elements
     return values[np.searchsorted(every, mine)] if values.size else values
-
-
-_Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync
-
-
-def _dealt(stmt: _Dealt) -> tuple[kir.Layout, int]:
-    """Return how a statement deals a tile to threads, and elements per access."""
-    match stmt:
-        case kir.Load(dst, _, width):
-            return dst.layout, width
-        case kir.Store(_, src, width):
-            return stored(src.layout), width
-        case kir.AtomicAdd(_, src):
-            return stored(src.layout), 1
-        case kir.CpAsync(_, _, layout, width):
-            return layout, width
 
 
 def _deal(

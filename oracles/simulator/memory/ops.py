@@ -67,7 +67,7 @@ def bf16_bits(x: Array) -> Array:
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     nans = np.isnan(x)
-    if nans.any():
+    if np.count_nonzero(nans):
         rounded = np.where(nans, (bits >> np.uint32(16)) | np.uint32(0x40), rounded)
     return rounded.astype(np.uint16)
 
@@ -147,13 +147,28 @@ def total(dtype: DType, product: Array, before: Array | None) -> Array:
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
     """Return a `known` `op(*args)` as registers of `dtype`; a number is an array of no axes."""
+    row = OPS.get(op)
+    if row is not None:
+        return _to_register(dtype, np.asarray(row(*args)))
     if op == "cast" and dtype.is_f8:
         return f8_bits(dtype, args[0])
     if op == "cast":
         return round_to(dtype, _to_register(dtype, args[0]))
-    if op == "promote":
-        return _to_register(dtype, args[0])
-    return _to_register(dtype, np.asarray(OPS[op](*args)))
+    return _to_register(dtype, args[0])
+
+
+def folded(op: str, dtype: DType, rows: Array) -> Array:
+    """Return all rows put together one after the other, from the first on, as registers of `dtype`.
+
+    A ufunc goes through them by itself, in this order and in this type ("ufunc.accumulate").
+    """
+    row = OPS[op]
+    if isinstance(row, np.ufunc) and rows.dtype == REGISTER[dtype]:
+        return np.asarray(row.accumulate(rows, axis=0, dtype=rows.dtype)[-1])
+    out, *others = rows
+    for other in others:
+        out = evaluate(op, dtype, [out, other])
+    return np.asarray(out)
 
 
 def known(op: str) -> bool:
@@ -161,7 +176,12 @@ def known(op: str) -> bool:
     return op in OPS or op in ("cast", "promote")
 
 
+_IN_REGISTER = {dtype: np.dtype(held) for dtype, held in REGISTER.items()}
+
+
 def _to_register(dtype: DType, x: Array) -> Array:
+    if x.dtype is _IN_REGISTER[dtype]:
+        return x
     if dtype is DType.BOOL and x.dtype != np.bool_:
         return np.asarray(x != 0)
     return x.astype(REGISTER[dtype], copy=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ from oracles.simulator.machine import Agent, Violation
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tile import columns_of, gathered, registers_of, taken_from, tile
+from oracles.simulator.sync.clock import Index
 from oracles.simulator.unroll import Event
 
 
@@ -46,22 +48,24 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
     """Apply an op to this thread's part."""
     dst = stmt.dst
     args: list[Array] = []
+    holds = True
     for arg in stmt.args:
         match arg:
             case kir.Fragment():
                 values = register(agent, arg)
-                if arg.layout != dst.layout:
+                if arg.layout is not dst.layout and arg.layout != dst.layout:
                     at = taken_from(dst.layout, arg.layout, span(agent, event))
                     if at is None:
                         raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
                     values = values[at]
+                holds = holds and (values.size > 0 or values.ndim == 0)
                 bits = stmt.op == "cast" and arg.dtype.is_f8
                 args.append(ops.factor(arg.dtype, values) if bits else values)
             case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):
                 args.append(number(value, dtype))
-    if any(arg.ndim and not arg.size for arg in args):
+    if not holds:
         agent.registers[dst.name] = nothing(dst.dtype)
         return
     result = ops.evaluate(stmt.op, dst.dtype, args)
@@ -108,28 +112,43 @@ def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
     if kir.Deal.ROWS in (dst.deal, src.deal) and not stmt.down:
         _reduce_rows(pair, event, stmt)
         return
-    along = dst.folded > 1
-    holds = np.zeros(prod(src.shape), np.bool_)
+    spans = span(pair[0], event), span(pair[1], event)
     values = np.zeros(prod(src.shape), ops.REGISTER[stmt.src.dtype])
-    for agent in pair:
-        held = tile(src, span(agent, event)).elements
-        values[held], holds[held] = register(agent, stmt.src, held.size), True
-    last = src.shape[-1]
-    for agent in pair:
-        wanted = tile(dst, span(agent, event)).elements
-        if along:
-            first = wanted // dst.shape[-1] * last + wanted % dst.shape[-1] * dst.folded
-            parts = first[:, None] + np.arange(dst.folded)
-        else:
-            apart = prod(dst.shape)
-            parts = wanted[:, None] + np.arange(prod(src.shape) // apart) * apart
-        if not holds[parts].all():
+    for agent, threads in zip(pair, spans, strict=True):
+        held = tile(src, threads).elements
+        values[held] = register(agent, stmt.src, held.size)
+    made: list[Array] = []
+    for parts in _put_together(dst, src, spans):
+        if parts is None:
             says = f"elements of {stmt.src.name} that are put together lie in several warps"
             raise Violation("bounds", says)
-        out = values[parts[:, 0]]
-        for n in range(1, parts.shape[1]):
-            out = ops.evaluate(stmt.op, stmt.dst.dtype, [out, values[parts[:, n]]])
-        agent.registers[stmt.dst.name] = out
+        made.append(ops.folded(stmt.op, stmt.dst.dtype, values[parts]))
+    for agent, result in zip(pair, made, strict=True):
+        agent.registers[stmt.dst.name] = result
+
+
+@lru_cache(maxsize=256)
+def _put_together(
+    dst: kir.Layout, src: kir.Layout, spans: tuple[tuple[int, int], tuple[int, int]]
+) -> tuple[Index | None, Index | None]:
+    """Return for both parts of a warp which elements, a row each, are put together to each of its.
+
+    None where the warp does not hold all of them.
+    """
+    holds = np.zeros(prod(src.shape), np.bool_)
+    for threads in spans:
+        holds[tile(src, threads).elements] = True
+    last, found = src.shape[-1], list[Index | None]()
+    for threads in spans:
+        wanted = tile(dst, threads).elements
+        if dst.folded > 1:
+            first = wanted // dst.shape[-1] * last + wanted % dst.shape[-1] * dst.folded
+            parts = first + np.arange(dst.folded)[:, None]
+        else:
+            apart = prod(dst.shape)
+            parts = wanted + np.arange(prod(src.shape) // apart)[:, None] * apart
+        found.append(parts if holds[parts].all() else None)
+    return found[0], found[1]
 
 
 def _reduce_rows(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:

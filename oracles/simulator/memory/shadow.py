@@ -113,15 +113,15 @@ class GlobalShadow:
         if not touch.elements.size:
             return None
         known = self.claimed[touch.elements]
-        if self.scratch and touch.act is not Act.WRITE and not known.all():
+        if self.scratch and touch.act is not Act.WRITE and np.count_nonzero(known) < known.size:
             where = int(touch.elements[int(known.argmin())])
             says = "no write of this element of the workspace came before in this launch"
             return Trouble("RAW", says, where=where)
         if touch.act is Act.READ:
             self.reads.add(touch)
-            return self._against(self.writes, touch, clock) if known.any() else None
+            return self._against(self.writes, touch, clock) if np.count_nonzero(known) else None
         trouble = None
-        if known.any():
+        if np.count_nonzero(known):
             trouble = self._against(self.writes, touch, clock) or self._again(touch, known)
         if trouble is None and self.read_too:
             trouble = self._against(self.reads, touch, clock)
@@ -221,7 +221,7 @@ class SharedShadow:
         self.used[atoms] = True
         writers = self._writers(atoms)
         when = writers[0][1]
-        if not when.all():
+        if np.count_nonzero(when) < when.size:
             where = int(atoms[int(when.argmin())])
             return Trouble("RAW", "no write of these bytes came before", where=where)
         late = self._late("RAW", atoms, writers, by, clock)
@@ -248,7 +248,7 @@ class SharedShadow:
             return late
         reads = self.reads[atoms]
         unread = reads > clock[ORDER, : reads.shape[1]]
-        found = self._unread(atoms, reads, unread, by, clock) if unread.any() else None
+        found = self._unread(atoms, reads, unread, by, clock) if np.count_nonzero(unread) else None
         if found is None and not self.parts.generic[by]:
             found = self._crossing(atoms, writers, clock) or self._refill(atoms, reads, clock)
         self.write_by[atoms], self.write_at[atoms] = by, at
@@ -278,7 +278,7 @@ class SharedShadow:
         """Look for a last write of these atoms that is not in the clock."""
         for who, when in writers:
             late = clock[ORDER][who] < when
-            if late.any():
+            if np.count_nonzero(late):
                 first = int(late.argmax())
                 other, says = int(who[first]), _LATE[kind]
                 kind = self.parts.kind(kind, other, by, int(when[first]), clock)
@@ -308,14 +308,14 @@ class SharedShadow:
         found = None
         for who, when in writers:
             generic = self.parts.generic[who] & (when > 0)
-            if not generic.any():
+            if not np.count_nonzero(generic):
                 continue
             bare = generic & (clock[SHARED_SEEN][who] < when)
-            if bare.any():
+            if np.count_nonzero(bare):
                 says = "ordered, but no fence_async_proxy stands between the generic write and this"
                 return self._first(says, bare, atoms, who)
             late = generic & (clock[SHARED_OWN][who] < when) & ~self.parts.published[who]
-            if late.any():
+            if np.count_nonzero(late):
                 says = "fenced by an observer after the wait, not by the writing thread before it"
                 severity = "error" if self.strict else "warning"
                 found = found or self._first(says, late, atoms, who, severity)
@@ -324,7 +324,7 @@ class SharedShadow:
     def _refill(self, atoms: Index, reads: NDArray[np.int32], clock: Clock) -> Trouble | None:
         n = reads.shape[1]
         bare = (reads > clock[SHARED_SEEN, :n]) & self.parts.generic[:n]
-        if not bare.any():
+        if not np.count_nonzero(bare):
             return None
         row, other = (int(i) for i in np.argwhere(bare)[0])
         says = (

@@ -32,7 +32,7 @@ from oracles.simulator.memory.access import ATOM, check_slot
 from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import span
-from oracles.simulator.memory.tile import STRIP, halves, left_operand, tile, warpgroup
+from oracles.simulator.memory.tile import STRIP, halves, tile, warpgroup
 from oracles.simulator.sync.clock import AWAITED_PARTS, SHARED_SEEN, Clock, Index, join, join_cause
 from oracles.simulator.sync.joins import Joins, whole_groups
 from oracles.simulator.unroll import Event
@@ -58,7 +58,6 @@ class Tensorcores:
         self.joins = joins
         self.memory = memory
         self.geometry = memory.geometry
-        self._layouts: dict[int, kir.Layout] = {}
         self._strict = memory.shadow.strict
         self._parts: dict[int, list[Flight]] = {}
         self._products: dict[tuple[int, int, int, int], int] = {}
@@ -113,7 +112,7 @@ class Tensorcores:
             self.memory.engine(flight, slot.buffer, touched, READ_DONE, writes=False)
         if isinstance(stmt.a, kir.Slot):
             check_slot(stmt.a, event.index, max(OPERAND_NBYTES, ATOM * stmt.a.buffer.swizzle))
-            layout = self._layouts.setdefault(id(stmt), left_operand(stmt, stmt.a.buffer))
+            layout = self.geometry.fixed.left_operand(stmt, stmt.a.buffer)
             mine = warpgroup(span(agent, event))
             touched = self.geometry.atoms.of_tile(stmt.a.buffer, event.index, layout, mine)
             touched = touched + agent.cta * self.memory.atoms_each

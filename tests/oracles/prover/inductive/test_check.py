@@ -37,8 +37,8 @@ def _checked(kernel: kir.Kernel) -> Verdict:
     return check.check(fixpoint.judge(kernel).explorations, rlimit=RLIMIT)
 
 
-def test_a_map_that_stops_going_on_is_no_invariant() -> None:
-    """The search takes the sixth tile for like the fifth, where the map is still the right one."""
+def _stopping() -> kir.Kernel:
+    """Return a kernel whose sixth tile the search takes for like the fifth."""
 
     def stops(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         match stmt:
@@ -47,7 +47,27 @@ def test_a_map_that_stops_going_on_is_no_invariant() -> None:
             case _:
                 return None
 
-    made = fixpoint.judge(ring(stages=1, maps=1).rewrite(stops))
+    return ring(stages=1, maps=1).rewrite(stops)
+
+
+@pytest.mark.parametrize("name", ["last_rows", "split_persistent", ""])
+def test_what_is_asked_on_the_way_is_what_is_asked_at_the_end(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Explorations that were asked about have forgotten their states, and the answer is known."""
+    kernel = find(f"matmul {name} 0").kernel if name else _stopping()
+    whole = check.check(fixpoint.judge(kernel).explorations, rlimit=RLIMIT)
+    assert whole.status is (Status.PASS if name else Status.UNKNOWN)
+    monkeypatch.setattr(check, "AT_ONCE", 0)
+    answers = check.Answers(RLIMIT)
+    explorations = fixpoint.judge(kernel, settle=answers.take).explorations
+    assert not any(one.recorder.states for one in explorations)
+    assert check.check(explorations, rlimit=RLIMIT, known=answers) == whole
+
+
+def test_a_map_that_stops_going_on_is_no_invariant() -> None:
+    """The search takes the sixth tile for like the fifth, where the map is still the right one."""
+    made = fixpoint.judge(_stopping())
     assert not made.violations
     verdict = check.check(made.explorations, rlimit=RLIMIT)
     assert verdict.status is Status.UNKNOWN
