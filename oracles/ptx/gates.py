@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oracles.ptx import engines, strong, sync, tensor, warp
+from oracles.ptx import descriptors, engines, strong, sync, tensor, warp
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.text.grammar import Instruction
-from oracles.ptx.text.program import Block, Program
+from oracles.ptx.text.program import Block, Program, rewrites
 from oracles.ptx.text.translate import UnsupportedError
 
 Step = Callable[[Machine, Block, Instruction, Ints], None]
@@ -20,7 +20,8 @@ class Gates:
         self.m = m
         self.sync = sync.Sync(m)
         self.strong = strong.Strong(m)
-        self.engines = engines.Engines(m, self.sync)
+        self.maps = descriptors.Descriptors(m)
+        self.engines = engines.Engines(m, self.sync, self.maps)
         self.tensor = tensor.Tensor(m)
         m.clocks.holders.append(self.strong.rows)
         m.barriers = self.sync.blocked
@@ -51,6 +52,12 @@ class Gates:
                 warp.elect(m, block, ins, g)
             case "activemask":
                 warp.active(m, block, ins, g)
+            case "fence" if rewrites(ins):
+                self.maps.fence(block, ins, g)
+            case "tensormap" if mods[0] == "replace":
+                self.maps.replace(block, ins, g)
+            case "tensormap":
+                self.maps.copy(block, ins, g)
             case "fence" if "proxy" in mods:
                 self.sync.proxy_fence(block, ins, g)
             case "fence" if "mbarrier_init" in mods:
@@ -135,6 +142,8 @@ def check(ins: Instruction) -> None:
     match ins.name:
         case "ret" | "exit" | "trap" | "nanosleep" | "griddepcontrol" | "activemask" | "elect":
             return
+        case "tensormap" | "fence" if rewrites(ins):
+            descriptors.check(ins)
         case "bar" | "barrier" | "mbarrier" | "fence" | "setmaxnreg":
             sync.check(ins)
         case "membar":

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
-SIZES = {"u8": 1, "i8": 1, "f8e4m3": 1, "f8e5m2": 1, "bool": 1, "f16": 2, "bf16": 2, "i32": 4}
-SIZES |= {"u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
+SIZES = {"u8": 1, "i8": 1, "f8e4m3": 1, "f8e5m2": 1, "bool": 1, "f16": 2, "bf16": 2, "u16": 2}
+SIZES |= {"i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
 """Bytes of an element of each dtype."""
 
 
@@ -59,7 +59,7 @@ class TensorMap:
     """An argument: a tensor map, by what the driver is told (cuTensorMapEncodeTiled).
 
     `dims` and `box` are in elements, innermost first; `strides` are bytes along dims 1, 2, ...;
-    `swizzle` is the span in bytes, 0 for none.  Out of bounds reads give 0.
+    `swizzle` is the span in bytes, 0 for none.  Reads out of bounds give 0, or NaN with `nan`.
     """
 
     buffer: str
@@ -69,6 +69,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 0
     offset: int = 0
+    nan: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -76,7 +77,15 @@ class TensorMap:
         return SIZES[self.dtype]
 
 
-Argument = Pointer | Scalar | TensorMap
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """An argument: so many bytes, zeros but for the parts, each of which begins at some byte."""
+
+    nbytes: int
+    parts: tuple[tuple[int, Pointer | Scalar | TensorMap], ...] = ()
+
+
+Argument = Pointer | Scalar | TensorMap | Struct
 
 
 @dataclass(eq=False, slots=True)
@@ -121,7 +130,8 @@ def load(path: Path) -> Launch:
 
     Tables ``[buffers.NAME]`` with ``bytes`` and ``fill`` (a byte) or ``dtype`` and ``values``;
     ``[[arguments]]`` with ``buffer``, or ``value`` and ``dtype``, or ``map`` (a buffer) with
-    ``dtype``, ``dims``, ``strides``, ``box``, ``swizzle``.
+    ``dtype``, ``dims``, ``strides``, ``box``, ``swizzle``, or ``bytes`` and ``parts``, arguments
+    of which each says ``at`` which byte of the structure it begins.
     """
     with path.open("rb") as file:
         raw = tomllib.load(file)
@@ -161,6 +171,15 @@ def _buffer(name: str, raw: dict[str, Any]) -> Buffer:
 
 
 def _argument(raw: dict[str, Any]) -> Argument:
+    if "bytes" in raw:
+        return Struct(
+            int(raw["bytes"]),
+            tuple((int(one["at"]), _plain(one)) for one in raw.get("parts", ())),
+        )
+    return _plain(raw)
+
+
+def _plain(raw: dict[str, Any]) -> Pointer | Scalar | TensorMap:
     if "map" in raw:
         return TensorMap(
             raw["map"],
@@ -170,6 +189,7 @@ def _argument(raw: dict[str, Any]) -> Argument:
             tuple(raw["box"]),
             int(raw.get("swizzle", 0)),
             int(raw.get("offset", 0)),
+            bool(raw.get("nan", False)),
         )
     if "buffer" in raw:
         return Pointer(raw["buffer"], int(raw.get("offset", 0)))

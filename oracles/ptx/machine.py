@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.ptx.clocks import NEVER, Clocks, LimitError
-from oracles.ptx.launch import Launch, Pointer, Scalar, TensorMap
+from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct
 from oracles.ptx.log import Log, Word
 from oracles.ptx.memory import Space
+from oracles.ptx.tensor_map import encoded
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program
@@ -67,7 +68,7 @@ class Machine:
         self.warp = self.cta * self.warps_per_cta + self.tid // 32
         self.lane = self.tid % 32
         self.live = np.ones(self.T, bool)
-        self.clocks = Clocks(self.T, self.cta)
+        self.clocks = Clocks(self.T, self.cta, releases=program.rewrites)
         self.lines: list[int] = [0, 0]
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.claims = 0
@@ -190,22 +191,42 @@ class Machine:
                 f"{self.program.function.name} has {len(params)} parameters"
             )
         self.param_bytes = bytearray(self.program.param_bytes + 128)
-        self.maps: dict[int, TensorMap] = {}
         for param, given in zip(params, self.launch.arguments, strict=True):
             at = self.program.params[param.name]
-            match given:
-                case Pointer(name, offset):
-                    content = self.address(name, offset).to_bytes(8, "little")
-                case Scalar():
-                    content = given.content()
-                case TensorMap():
-                    content = b""
-                    self.maps[PARAM_WINDOW + at] = given
-            if content and len(content) != param.nbytes:
+            content = self._content(given)
+            if len(content) != param.nbytes:
                 raise ValueError(
                     f"Launch: {given} has {len(content)} bytes, {param.name} {param.nbytes}"
                 )
             self.param_bytes[at : at + len(content)] = content
+
+    def _content(self, given: Argument) -> bytes:
+        """Return the bytes of an argument."""
+        match given:
+            case Pointer(name, offset):
+                return self.address(name, offset).to_bytes(8, "little")
+            case Scalar():
+                return given.content()
+            case Struct(nbytes, parts):
+                held = bytearray(nbytes)
+                for at, one in parts:
+                    content = self._content(one)
+                    held[at : at + len(content)] = content
+                return bytes(held)
+            case _:
+                return encoded(given, self.address(given.buffer, given.offset))
+
+    def buffer_at(self, place: int) -> tuple[str, int, int]:
+        """Return the name of the buffer at a place of global memory, where it begins and ends.
+
+        The name is empty where there is none.
+        """
+        owner = -1
+        if 0 <= place < len(self._owner) << 8:
+            owner = int(self._owner[place >> 8])
+        if owner < 0:
+            return "", place, place
+        return self.buffer_names[owner], int(self.starts[owner]), int(self.ends[owner])
 
     def address(self, buffer: str, offset: int = 0) -> int:
         """Return the address of a byte of a buffer."""
@@ -328,9 +349,11 @@ class Machine:
             base = who * self.local_bytes + address.astype(np.int64)
             view = self.local_view[kind]
         elif space == "param":
-            offset = int(address[0] & np.uint64((1 << 40) - 1))
+            offset = (address & np.uint64((1 << 40) - 1)).astype(np.int64)
+            raw = np.frombuffer(self.param_bytes, np.uint8)
             for i in range(many):
-                out[i][pick] = self.param(offset + i * size, kind)
+                at = offset[:, None] + i * size + np.arange(size)
+                out[i][pick] = raw[np.minimum(at, len(raw) - 1)].view(kind)[:, 0]
             return out
         else:
             shared = space.startswith("shared")
@@ -566,13 +589,12 @@ class Machine:
             found.append(f"line {n} `{known.get(n, '')[:90]}`" + (f" ({source})" if source else ""))
         return ", ".join(found)
 
-    def find(self, kind: str, witness: str) -> None:
+    def find(self, kind: str, witness: str, severity: str = "error") -> None:
         """Keep a finding at the line where threads stand."""
         key = (kind, self.line)
         if key not in self.findings and len(self.findings) < MOST:
-            self.findings[key] = Finding(
-                kind, self.spelled([self.line]), witness, lines=(self.line,)
-            )
+            where = self.spelled([self.line])
+            self.findings[key] = Finding(kind, where, witness, severity, lines=(self.line,))
 
     # --- who goes next ---------------------------------------------------------------------------
 

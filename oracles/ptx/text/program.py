@@ -82,6 +82,11 @@ def is_gate(ins: Instruction) -> bool:
     return ins.name in GATES
 
 
+def rewrites(ins: Instruction) -> bool:
+    """Tell whether an instruction has to do with tensor maps that a kernel writes."""
+    return ins.name == "tensormap" or "tensormap::generic" in ins.mods
+
+
 @dataclass(slots=True, eq=False)
 class Block:
     """Instructions that threads run in one go; a gate has one, behind which `after` comes.
@@ -133,6 +138,11 @@ class Program:
     def variables(self) -> list[Variable]:
         """Return all variables that the function may name."""
         return [*self.module.variables.values(), *self.function.variables]
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the kernel has to do with tensor maps that kernels write."""
+        return any(rewrites(ins) for ins in self.instructions())
 
     def _names(self) -> list[str]:
         found: dict[str, None] = dict.fromkeys(self.types)

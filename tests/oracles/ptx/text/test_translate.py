@@ -161,7 +161,7 @@ def test_generic_addresses_find_their_space() -> None:
         "call.uni foo, (%r1);",
         "tcgen05.alloc.sync.aligned.b32 [%r1], 32;",
         "match.any.b32 %r7, %r1;",
-        "tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;",
+        "tensormap.replace.im2col.rank.global.b1024.b32 [%rd1], 1;",
     ],
 )
 def test_what_is_not_modelled_is_named(line: str) -> None:
