@@ -3,12 +3,12 @@
 A map that a kernel has written is read through the tensormap proxy: behind the write there has to
 be a release (`fence.proxy.tensormap::generic.release`, or the copy that has one), and behind that
 an acquire of this map that is ordered before the copy.  One of the host in global memory takes an
-acquire too.
+acquire of the system's scope, since no thread of the device wrote it.
 
 Source: PTX ISA, "tensormap.replace" (a weak operation on all of the map), "membar / fence",
 "tensormap.cp_fenceproxy" (uni-directional proxy fences), "Memory Consistency Model" (proxies, base
 causality order); CUDA programming guide, "Using TMA to transfer multi-dimensional arrays" (a map in
-global memory takes a fence in each block before its use).
+global memory takes a fence in each block before its use; what the host copied, one of .sys).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from oracles.ptx.text.grammar import Imm, Instruction
 from oracles.ptx.text.program import Block, rewrites
 from oracles.ptx.text.translate import UnsupportedError
 
-SCOPES = {"cta": 0, "cluster": 1, "gpu": 2, "sys": 2}
-"""How far each scope reaches."""
+SCOPES = {"cta": 0, "cluster": 1, "gpu": 2, "sys": 3}
+"""How far each scope reaches: threads of the CTA, of the cluster, of the device, and the host."""
 
 
 class Descriptors:
@@ -46,7 +46,8 @@ class Descriptors:
             if not ok[0]:
                 return None
             place = int(places[0])
-            self._seen(one, place)
+            if not any(start <= place < end for start, end in m.constant):
+                self._seen(one, place)
             raw = m.glob.data[place : place + NBYTES].tobytes()
         try:
             return decoded(raw, place)
@@ -80,11 +81,13 @@ class Descriptors:
             column = np.array([self._column(place)])
             if not m.clocks.knows(GENERIC, one, column, np.array([since]))[0]:
                 kind = "proxy"
-                missing = (
-                    "ordered, but no release and acquire of the tensormap proxy stand between"
-                    if some.any()
-                    else "no fence.proxy.tensormap::generic.acquire of a map in global memory"
-                )
+                missing = "ordered, but no release and acquire of the tensormap proxy stand between"
+                if not some.any():
+                    scope = "sys" if place in m.of_the_host else "gpu"
+                    missing = (
+                        "the map lies in global memory: before its use each CTA executes "
+                        f"fence.proxy.tensormap::generic.acquire.{scope}, or it is a parameter"
+                    )
         if kind:
             then = int(writer[last]) if some.any() else None
             time = int(written[last]) if some.any() else 0
@@ -193,7 +196,7 @@ class Descriptors:
         some = writer >= 0
         cta, home = int(m.cta[thread]), m.clocks.home[writer]
         far = np.where(home == cta, 0, np.where(home // m.cluster == cta // m.cluster, 1, 2))
-        ok = ~some
+        ok = ~some & (place not in m.of_the_host or scope == SCOPES["sys"])
         for reach in range(3):
             pick = some & (far == reach)
             if pick.any() and reach <= scope:
@@ -205,7 +208,7 @@ class Descriptors:
 def _planes(ins: Instruction) -> tuple[int, ...]:
     """Return the planes of a release: what it makes known to threads so far away."""
     reach = next(SCOPES[mod] for mod in ins.mods if mod in SCOPES)
-    return tuple(RELEASED + n for n in range(reach + 1))
+    return tuple(RELEASED + n for n in range(min(reach, SCOPES["gpu"]) + 1))
 
 
 def check(ins: Instruction) -> None:

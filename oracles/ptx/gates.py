@@ -7,7 +7,7 @@ from collections.abc import Callable
 from oracles.ptx import descriptors, engines, strong, sync, tensor, warp
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.text.grammar import Instruction
-from oracles.ptx.text.program import Block, Program, rewrites
+from oracles.ptx.text.program import Block, Program, asserts, rewrites
 from oracles.ptx.text.translate import UnsupportedError
 
 Step = Callable[[Machine, Block, Instruction, Ints], None]
@@ -86,6 +86,9 @@ class Gates:
                 self.tensor.multiply(block, ins, g)
             case "wgmma":
                 self.tensor.wgmma(block, ins, g)
+            case "call":
+                m.find("exit", f"an assertion fails in {m.name(int(g[0]))}")
+                m.leave(g)
             case "trap":
                 m.find("exit", f"{len(g)} threads execute trap")
                 m.leave(g)
@@ -140,6 +143,8 @@ def _is_gate(program: Program, ins: Instruction) -> bool:
 def check(ins: Instruction) -> None:
     """Raise UnsupportedError for a gate that is not modelled."""
     match ins.name:
+        case "call" if asserts(ins):
+            return
         case "ret" | "exit" | "trap" | "nanosleep" | "griddepcontrol" | "activemask" | "elect":
             return
         case "tensormap" | "fence" if rewrites(ins):

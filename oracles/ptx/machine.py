@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.ptx.clocks import NEVER, Clocks, LimitError
-from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct
+from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct, TensorMap
 from oracles.ptx.log import Log, Word
 from oracles.ptx.memory import Space
 from oracles.ptx.tensor_map import encoded
@@ -46,8 +46,12 @@ BLOCK, GATE = 200, 4000
 PATIENCE = 100
 """Blocks that others may run before the threads that have stood before one longest have a turn:
 where some spin on a lock, those who hold it may be further on."""
+TIMERS = {"%clock": "u4", "%clock64": "u8", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
+"""Registers that count time, and how they are stored."""
+PASSES = 1000
+"""Cycles, or nanoseconds, that pass while threads run a block."""
 MOST = 12
-"""Findings that are kept."""
+"""Errors that are kept."""
 
 
 class Machine:
@@ -115,7 +119,10 @@ class Machine:
         program, launch = self.program, self.launch
         grain = _grain(program)
         at = SHARED_FIRST
-        self.initial: list[tuple[int, bytes]] = []
+        self.of_the_host: set[int] = set()
+        """Places of tensor maps that the host has written into global memory."""
+        self.constant: list[tuple[int, int]] = []
+        """Where variables of constant memory begin and end."""
         local = 0
         arena = 0
         for one in program.variables():
@@ -150,6 +157,8 @@ class Machine:
                 ends.append(arena + one.nbytes)
                 contents.append((arena, one.content))
                 self.symbols[one.name] = np.uint64(GLOBAL_BASE + arena)
+                if one.space == "const":
+                    self.constant.append((arena, arena + one.nbytes))
                 arena += one.nbytes
         for name, buffer in launch.buffers.items():
             align = max(buffer.aligned, 256)
@@ -177,6 +186,11 @@ class Machine:
         for name, buffer in launch.buffers.items():
             where = self.place[name]
             self.glob.data[where : where + len(buffer.data)] = buffer.data
+            for at, part in buffer.parts:
+                raw = np.frombuffer(self._content(part), np.uint8)
+                self.glob.data[where + at : where + at + len(raw)] = raw
+                if isinstance(part, TensorMap):
+                    self.of_the_host.add(where + at)
         self._owner = np.full((arena >> 8) + 3, -1)
         for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
             self._owner[start >> 8 : (end + 255) >> 8] = n
@@ -461,6 +475,9 @@ class Machine:
             "lanemask_le": (2 << self.lane) - 1, "lanemask_gt": 0xFFFFFFFF ^ ((2 << self.lane) - 1),
             "lanemask_ge": 0xFFFFFFFF ^ ((1 << self.lane) - 1),
         }  # fmt: skip
+        self.timers = [name for name in TIMERS if name in program.names]
+        for name in self.timers:
+            out[name] = np.zeros(self.T, TIMERS[name])
         for name, value in special.items():
             out[f"%{name}"] = np.broadcast_to(np.asarray(value), self.T).astype(np.uint32)
         return out
@@ -573,7 +590,7 @@ class Machine:
         else:
             earlier = self.lines[time] if 0 < time < len(self.lines) else 0
         key = (kind, earlier, self.line)
-        if key in self.findings or len(self.findings) >= MOST:
+        if key in self.findings or self._full:
             return
         lines = (earlier, self.line) if earlier else (self.line,)
         before = f" after {self.agent(then)} at line {earlier}" if then is not None else ""
@@ -589,10 +606,16 @@ class Machine:
             found.append(f"line {n} `{known.get(n, '')[:90]}`" + (f" ({source})" if source else ""))
         return ", ".join(found)
 
+    @property
+    def _full(self) -> bool:
+        """Whether no more errors are kept."""
+        return sum(one.severity == "error" for one in self.findings.values()) >= MOST
+
     def find(self, kind: str, witness: str, severity: str = "error") -> None:
-        """Keep a finding at the line where threads stand."""
-        key = (kind, self.line)
-        if key not in self.findings and len(self.findings) < MOST:
+        """Keep a finding at the line where threads stand; a warning at the first of its lines."""
+        error = severity == "error"
+        key = (kind, self.line) if error else (kind, witness)
+        if key not in self.findings and not (error and self._full):
             where = self.spelled([self.line])
             self.findings[key] = Finding(kind, where, witness, severity, lines=(self.line,))
 
@@ -700,6 +723,8 @@ class Machine:
 
     def _step(self, R: dict[str, Any], gate: Any) -> None:
         self.steps += 1
+        for name in self.timers:
+            R[name] += PASSES
         index = self._overdue()
         if index is None and self.seed and len(self.heap) > 1 and self.random.random() < 0.3:
             index = self.random.choice(self.heap)

@@ -49,6 +49,9 @@ class MBarrier:
     arrived_far: int = 0
     done: int = 0
     done_far: int = 0
+    remote: bool = False
+    """Whether threads of other CTAs have arrived in the phase that runs; then in the last one."""
+    was_remote: bool = False
     when: int = 0
     """Time at which the last phase was complete."""
     fenced: int = -1
@@ -363,6 +366,7 @@ class Sync:
         found.done = m.clocks.joined(found.arrived, copies)
         found.done_far = m.clocks.joined(found.arrived_far, found.done)
         found.arrived = found.arrived_far = 0
+        found.was_remote, found.remote = found.remote, False
         found.pending = found.count
         found.phase += 1
 
@@ -374,6 +378,7 @@ class Sync:
         elif len(ops) > 1:
             count = m.value(ops[1], g, "u32")
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
+        said = wide or "cta" in ins.mods
         relaxed = "relaxed" in ins.mods
         if nbytes is not None:
             kind = "mbarrier expect" if ins.mods[0] == "expect_tx" else "mbarrier arrive, expect"
@@ -402,26 +407,41 @@ class Sync:
             if state is not None:
                 m.set(state, who, np.uint64(found.phase))
             if count is not None:
-                self._arrivals(found, who, int(count[pick].sum()), wide, relaxed)
+                self._arrivals(found, who, int(count[pick].sum()), wide, relaxed, said)
                 continue
             # One after the other: what is more than a phase takes goes to the next.
             while len(who):
                 some = who[: max(found.pending, 1)]
-                self._arrivals(found, some, len(some), wide, relaxed)
+                self._arrivals(found, some, len(some), wide, relaxed, said)
                 who = who[len(some) :]
 
-    def _arrivals(self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool) -> None:
+    def _arrivals(
+        self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool, said: bool
+    ) -> None:
         """Let threads arrive, with what they know, as far as the scope takes it."""
         m = self.m
         near = bool((m.cta[who] == found.cta).all())
+        found.remote |= not near
+        if not (near or said):
+            self._unsaid("an arrival at an mbarrier", "release")
+            wide = True
         row = 0 if relaxed else m.clocks.released(who)
         self.arrive(found.place, many, row if near else 0, row if wide else 0)
+
+    def _unsaid(self, what: str, order: str) -> None:
+        """Warn of an operation between CTAs that does not say its scope, which is .cta then.
+
+        CUTLASS's `ClusterBarrier` is that way, and all that is built on it: taken for .cluster.
+        """
+        says = f"{what} of another CTA without .{order}.cluster: by the letter its scope is .cta"
+        self.m.find("scope", says, "warning")
 
     def _wait(
         self, block: Block, ins: Instruction, g: Ints, place: Ints, ops: list[Any], dst: Any
     ) -> None:
         m = self.m
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
+        said = wide or "cta" in ins.mods
         relaxed = "relaxed" in ins.mods
         parity = m.value(ops[1], g, "u32" if "parity" in ins.mods else "u64")
         if "parity" in ins.mods:
@@ -449,8 +469,12 @@ class Sync:
                     m.go(block.after, who[early])
                     who = who[~early]
                 if over:
+                    far = wide
+                    if found.was_remote and not said:
+                        self._unsaid("a wait for arrivals", "acquire")
+                        far = True
                     if not relaxed:
-                        m.clocks.acquire(who, found.done_far if wide else found.done)
+                        m.clocks.acquire(who, found.done_far if far else found.done)
                     self.tried[who] = -1
                     if "parity" in ins.mods:
                         at = m.shared_place(who, np.full(len(who), where))

@@ -75,8 +75,18 @@ STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _LEAVE = ("ret", "exit")
 
 
+def asserts(ins: Instruction) -> bool:
+    """Tell whether an instruction is the call with which an assertion fails, and the launch ends.
+
+    Source: CUDA programming guide, "Assertion".
+    """
+    return ins.name == "call" and Sym("__assertfail") in ins.operands
+
+
 def is_gate(ins: Instruction) -> bool:
     """Tell whether an instruction is executed by the machine."""
+    if ins.name == "call":
+        return asserts(ins)
     if ins.name in ("ld", "st"):
         return bool(STRONG & {*ins.mods}) or "async" in ins.mods
     return ins.name in GATES
@@ -128,7 +138,9 @@ class Program:
         self.param_bytes = at
         self.blocks = _blocks(function)
         self.approximate: set[str] = set()
-        self._bits = {name: 1 << n for n, name in enumerate(self._names())}
+        self.names = self._names()
+        """Every register that it names."""
+        self._bits = {name: 1 << n for n, name in enumerate(self.names)}
         self._live()
         self.unsupported = sorted(self._unsupported())
         self.gates = {id(block.gate): block.gate for block in self.blocks if block.gate}

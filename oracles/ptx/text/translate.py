@@ -145,7 +145,9 @@ class Lines:
 
     def stored(self, name: str) -> str:
         """Return how a register is stored."""
-        return STORED[self.types[name]] if name in self.types else "u8" if "64" in name else "u4"
+        if name in self.types:
+            return STORED[self.types[name]]
+        return "u8" if "64" in name or name == "%globaltimer" else "u4"
 
     def value(self, op: Operand, kind: str) -> str:
         """Return an operand as a value of a type."""
