@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from oracles.ptx.clocks import GENERIC, RELEASED
-from oracles.ptx.machine import PARAM_WINDOW, Ints, Machine
+from oracles.ptx.machine import GLOBAL_BASE, PARAM_WINDOW, Ints, Machine
+from oracles.ptx.sync import MBarrier
 from oracles.ptx.tensor_map import ALIGN, LAYOUT, NBYTES, Described, decoded
 from oracles.ptx.text.grammar import Imm, Instruction
 from oracles.ptx.text.program import Block, rewrites
@@ -31,6 +32,8 @@ class Descriptors:
 
     def __init__(self, m: Machine) -> None:
         self.m = m
+        self.reads: dict[int, set[int]] = {}
+        """For each thread the columns of its loads' reads of maps."""
 
     # --- through a map ---------------------------------------------------------------------------
 
@@ -100,6 +103,28 @@ class Descriptors:
             granules = self._granules(described.place)
             self.m.glob.remember(granules, np.full(len(granules), column))
 
+    def loaded(self, described: Described, thread: int, bar: MBarrier) -> None:
+        """Remember that a load of a thread reads a map.
+
+        It is over with the phase of its mbarrier, and before that once the thread has committed a
+        bulk group and waited for it (`cp.async.bulk.wait_group.read`).  The ISA puts only copies
+        that complete on bulk groups into them; CUTLASS (`tma_desc_wait_group`, "wait for all TMA
+        load/store instructions before updating the tensormap") and Triton count on loads, too.
+        """
+        if described.place < 0:
+            return
+        m = self.m
+        key = ("reads of tensor maps by", m.name(thread), "for an mbarrier at", f"{bar.place:#x}")
+        column = m.clocks.column(key, int(m.cta[thread]))
+        self.reads.setdefault(thread, set()).add(column)
+        bar.readers.add(column)
+        self.used(described, column)
+
+    def awaited(self, thread: int, time: int) -> None:
+        """Let a thread know that its loads have read their maps, those before a time."""
+        for column in self.reads.get(thread, ()):
+            self.m.clocks.learn(np.array([thread]), column, time)
+
     # --- instructions ----------------------------------------------------------------------------
 
     def replace(self, block: Block, ins: Instruction, g: Ints) -> None:
@@ -136,7 +161,8 @@ class Descriptors:
     def copy(self, block: Block, ins: Instruction, g: Ints) -> None:
         """Execute tensormap.cp_fenceproxy: a warp copies a map to global memory and releases it.
 
-        Which thread copies is open, so the copy has to be ordered for every one.
+        Which thread copies is open, so what it reads has to be ordered before for every one.  What
+        it replaces is over where any of them knows that: it begins when all have come (.sync).
         """
         m = self.m
         g = m.whole_warps(block, g)
@@ -157,9 +183,12 @@ class Descriptors:
                 m.find("collective", "threads of a warp copy different tensor maps together")
             cta = int(m.cta[who[0]])
             column = m.clocks.column(("copies of tensor maps by", m.name(int(who[0]))), cta)
-            m.shared.read(m.shared.granules(froms[pick], NBYTES), who)
             agent = np.full(len(who), column)
+            m.shared.read(m.shared.granules(froms[pick], NBYTES), who, agent=agent)
+            before = m.clocks.row[who].copy()
+            m.clocks.row[who] = m.clocks.released(who)
             m.glob.write(m.glob.granules(to[pick], NBYTES), who, agent=agent, twice=True)
+            m.clocks.row[who] = before
             start, end = int(froms[pick][0]), int(to[pick][0])
             m.glob.data[end : end + NBYTES] = m.shared.data[start : start + NBYTES]
             m.clocks.learn(who, column, m.clocks.now)
@@ -179,10 +208,18 @@ class Descriptors:
         assert isinstance(size, Imm)
         if size.value != NBYTES:
             m.find("bytes", f"an acquire of {size.value} bytes; {NBYTES} are legal")
-        place, ok = m.place_global(g, m.where(address, g), NBYTES, ALIGN)
-        for n in np.flatnonzero(ok):
-            if self._released(int(g[n]), int(place[n]), SCOPES[ins.mods[-1]]):
-                m.clocks.learn(g[n : n + 1], self._column(int(place[n])), m.clocks.now)
+        places = m.where(address, g).astype(np.int64) - GLOBAL_BASE
+        for place in np.unique(places).tolist():
+            _, start, end = m.buffer_at(place)
+            if not start <= place <= end - NBYTES:
+                # No access; warps of CUTLASS's epilogues that store nothing acquire address 0.
+                m.find("bounds", "an acquire of a tensor map where no buffer is", "warning")
+                continue
+            if place % ALIGN:
+                m.find("bounds", f"an acquire of a tensor map that is not aligned to {ALIGN}")
+            for thread in g[places == place].tolist():
+                if self._released(thread, place, SCOPES[ins.mods[-1]]):
+                    m.clocks.learn(np.array([thread]), self._column(place), m.clocks.now)
         m.go(block.after, g)
 
     def _released(self, thread: int, place: int, scope: int) -> bool:

@@ -274,8 +274,8 @@ class Engines:
         who = np.array([thread])
         if len(inside):
             self._touch_global(source[inside], unit, who, column, False, "")
-        if described is not None:
-            self.maps.used(described, column)
+        if described is not None and found is not None:
+            self.maps.loaded(described, thread, found)
         outside = _outside(described, unit)
         self.flights += 1
         number, line = self.flights, m.line
@@ -446,6 +446,7 @@ class Engines:
             m.clocks.learn(
                 who, m.clocks.column(("bulk reads of", m.name(thread)), int(m.cta[thread])), time
             )
+            self.maps.awaited(thread, time)
             groups.reads = max(groups.reads, over)
             if "read" not in ins.mods:
                 m.clocks.learn(

@@ -105,6 +105,8 @@ class Machine:
         self.in_flight: dict[int, int] = {}
         self.queue: list[int] = []
         """Clusters of CTAs that have not begun."""
+        self.arrivals: dict[int, dict[int, int]] = {}
+        """For each CTA the threads of others that arrived at its mbarriers, and when last."""
         self._layout()
         self.R = self._registers()
         self.before = -1
@@ -661,27 +663,34 @@ class Machine:
                 cta * self.shared_bytes // self.shared.grain,
                 (cta + 1) * self.shared_bytes // self.shared.grain,
             )
-            own = self.all[self.cta == cta]
             for agents, times, what in (
                 (self.shared.writer, self.shared.written, "written"),
                 (self.shared.reader, self.shared.at, "read"),
             ):
                 pairs = np.unique(np.stack([agents[region], times[region]]), axis=1)
-                for agent, time in pairs.T.tolist():
-                    if not 0 <= agent < self.T or self.cta[agent] == cta:
-                        continue
-                    asked = np.full(len(own), agent), np.full(len(own), time)
-                    if not self.clocks.knows(0, own, *asked).any():
-                        self.line = self.lines[time]
-                        self.find(
-                            "exit",
-                            f"shared memory of CTA {cta} is {what} by {self.name(agent)}; nothing "
-                            "orders that before the end of the CTA",
-                        )
+                self._known_at_the_end(
+                    cta, pairs.T.tolist(), f"shared memory of CTA {cta} is {what}"
+                )
+            came = self.arrivals.get(cta, {})
+            self._known_at_the_end(cta, came.items(), f"an mbarrier of CTA {cta} is arrived at")
         mine = self.cta // self.cluster == cta // self.cluster
         if self.queue and not self.live[mine].any():
             following = self.queue.pop(0)
             self.go(0, self.all[self.cta // self.cluster == following])
+
+    def _known_at_the_end(self, cta: int, pairs: Iterable[Iterable[int]], what: str) -> None:
+        """Judge what threads of other CTAs did at some times: who ends knows of it."""
+        own = self.all[self.cta == cta]
+        for agent, time in pairs:
+            if not 0 <= agent < self.T or self.cta[agent] == cta:
+                continue
+            asked = np.full(len(own), agent), np.full(len(own), time)
+            if not self.clocks.knows(0, own, *asked).any():
+                self.line = self.lines[time]
+                says = (
+                    f"{what} by {self.name(agent)}; nothing orders that before the end of the CTA"
+                )
+                self.find("exit", says)
 
     def run(self, gate: Callable[[Machine, Block, Instruction, Ints], None], most: int) -> None:
         """Run to the end; LimitError if that takes more work than `most`."""

@@ -52,6 +52,8 @@ class MBarrier:
     remote: bool = False
     """Whether threads of other CTAs have arrived in the phase that runs; then in the last one."""
     was_remote: bool = False
+    readers: set[int] = field(default_factory=set)
+    """Columns of loads' reads of tensor maps, which are over with its phases."""
     when: int = 0
     """Time at which the last phase was complete."""
     fenced: int = -1
@@ -362,6 +364,7 @@ class Sync:
             return
         own = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
         own[0, found.column] = found.when = m.clocks.now
+        own[0, list(found.readers)] = m.clocks.now
         copies = m.clocks.fresh(own)
         found.done = m.clocks.joined(found.arrived, copies)
         found.done_far = m.clocks.joined(found.arrived_far, found.done)
@@ -422,11 +425,21 @@ class Sync:
         m = self.m
         near = bool((m.cta[who] == found.cta).all())
         found.remote |= not near
+        if not near:
+            self._from_afar(found, who)
         if not (near or said):
             self._unsaid("an arrival at an mbarrier", "release")
             wide = True
         row = 0 if relaxed else m.clocks.released(who)
         self.arrive(found.place, many, row if near else 0, row if wide else 0)
+
+    def _from_afar(self, found: MBarrier, who: Ints) -> None:
+        """Remember arrivals from other CTAs, which the end of the CTA has to come behind."""
+        m = self.m
+        others = who[m.cta[who] != found.cta].tolist()
+        m.arrivals.setdefault(found.cta, {}).update(dict.fromkeys(others, m.clocks.now))
+        if not m.live[m.cta == found.cta].any():
+            m.find("exit", f"an arrival at an mbarrier of CTA {found.cta}, which has ended")
 
     def _unsaid(self, what: str, order: str) -> None:
         """Warn of an operation between CTAs that does not say its scope, which is .cta then.

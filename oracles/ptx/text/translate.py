@@ -528,6 +528,12 @@ class Lines:
 
     _popc = _clz = _brev = _bits
 
+    def _bfind(self, ins: Instruction, guard: str | None) -> None:
+        amount = "shiftamt" in self._only(ins, "shiftamt")
+        kind = ins.mods[-1]
+        expr = f"A.find({self.value(ins.operands[1], kind)}, {amount})"
+        self.put(ins.operands[0], expr, "u32", guard)
+
     def _selp(self, ins: Instruction, guard: str | None) -> None:
         self._only(ins)
         kind = ins.mods[-1]

@@ -245,3 +245,50 @@ def test_outside_of_its_tensor_a_map_may_fill_with_nan() -> None:
     assert found.verdict.status is Status.PASS, str(found.verdict)
     assert (found.words[:64] == WORDS[:64]).all()
     assert np.isnan(found.words[64:128].view(np.float32)).all()
+
+
+TWICE = STAGED.replace(
+    "{behind}",
+    """
+  bar.sync 0;
+  add.s64 %rd11, %rd2, 2560;
+  @%p1 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd10], %rd11;
+  {warp}
+""",
+)
+
+
+def test_the_copy_of_a_map_belongs_to_all_threads_of_its_warp() -> None:
+    """The map in shared memory may be changed behind it, by any of them."""
+    text = filled(TWICE, warp="bar.warp.sync -1;", acquire="@%p2 " + ACQUIRE)
+    assert through(text).kinds == set(), str(through(text).verdict)
+    text = filled(TWICE, warp="", acquire="@%p2 " + ACQUIRE)
+    assert through(text).kinds == {"RAW"}
+
+
+@pytest.mark.parametrize(
+    ("wait", "kinds"),
+    [
+        ("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;", set()),
+        ("cp.async.bulk.wait_group.read 0;", {"WAR"}),
+        ("cp.async.bulk.commit_group;", {"WAR"}),
+        ("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 1;", {"WAR"}),
+    ],
+    ids=named,
+)
+def test_who_waits_for_its_bulk_groups_knows_that_its_loads_have_read_their_maps(
+    wait: str, kinds: set[str]
+) -> None:
+    """One thread waits, before the mbarrier's phase is over; then its warp replaces the map."""
+    text = filled(STAGED, warp="bar.warp.sync -1;", acquire="@%p2 " + ACQUIRE, behind="")
+    early = text.replace(WAIT.replace("{n}", "0"), "@%p1 bra.uni THERE; bra THEN; THERE: " + wait)
+    early = early.replace(READ, "THEN:") + WAIT.replace("{n}", "0")
+    assert through(early).kinds == kinds, str(through(early).verdict)
+
+
+def test_an_acquire_of_no_map_orders_nothing() -> None:
+    """It is no access: a warning."""
+    text = HEAD + "mov.u64 %rd8, 0; fence.proxy.tensormap::generic.acquire.gpu [%rd8], 128;"
+    found = through(text).verdict
+    assert found.status is Status.PASS
+    assert [(one.kind, one.severity) for one in found.findings] == [("bounds", "warning")]

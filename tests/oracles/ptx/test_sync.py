@@ -332,3 +332,26 @@ def test_what_says_no_scope_between_ctas_is_a_warning(
     assert errors >= kinds if kinds else not errors, str(found)
     assert sum(one.severity == "warning" for one in found.findings) == warnings
     assert all(one.kind == "scope" for one in found.findings if one.severity == "warning")
+
+
+def test_a_cta_ends_behind_what_others_have_arrived_at() -> None:
+    """Its mbarriers are gone with it; who has waited for the arrivals knows of them."""
+    body = """
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [%r5], 32;
+  @%p1 fence.mbarrier_init.release.cluster;
+  barrier.cluster.arrive.relaxed;
+  barrier.cluster.wait.acquire;
+  mov.u32 %r10, %cluster_ctarank;
+  xor.b32 %r10, %r10, 1;
+  mapa.shared::cluster.u32 %r11, %r5, %r10;
+  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];
+"""
+    wait = """
+AGAIN:
+  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r5], 0;
+  @!%p3 bra AGAIN;
+"""
+    for seed in range(3):
+        assert done(body + wait, grid=2, cluster=2, seed=seed).kinds == set()
+        assert done(body, grid=2, cluster=2, seed=seed).kinds == {"exit"}
