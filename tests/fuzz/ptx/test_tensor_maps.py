@@ -25,8 +25,10 @@ SAID = [one for one in SAID if one.expect.kinds != {"map"}]
 
 @pytest.mark.parametrize("litmus", SAID, ids=[one.name for one in SAID])
 def test_the_answer_is_that_of_the_kernel_ir(litmus: Litmus) -> None:
-    """In its largest launch; of the kinds that a failure may have, one."""
-    kernel, run = litmus.kernel, litmus.launches[-1]
+    """In a small launch; of the kinds that a failure may have, one."""
+    kernel, run = litmus.kernel, litmus.launches[0]
+    if litmus.expect.status is Status.PASS:  # the first may have nothing to do
+        run = litmus.launches[min(2, len(litmus.launches) - 1)]
     assert isinstance(kernel, kir.Kernel)
     params = dict(run.params)
     values = values_of(kernel, run.grid, params)
