@@ -4,7 +4,8 @@ Needs Triton; only `tutorials` imports it, and only where that is there.
 
 Source: Triton's tutorials 01 (vector addition), 02 (fused softmax), 03 (matrix multiplication), 04
 (dropout), 05 (layer norm, forward, and sums behind a lock as backward), 06 (attention), 09
-(persistent matmul with tensor descriptors); Gluon's of TMA and warp-group MMA.
+(persistent matmul with tensor descriptors, of the host and of the kernel; with warps specialised),
+08 (grouped matmul with descriptors that each group makes anew); Gluon's of TMA and warp-group MMA.
 """
 
 from __future__ import annotations
@@ -175,6 +176,54 @@ def persistent_matmul(
         c.store([row, column], acc.to(tl.float16))
 
 
+@triton.jit
+def persistent_matmul_of_pointers(
+    a, b, c, M, N, K,
+    CTAS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WS: tl.constexpr,
+):  # fmt: skip
+    """Do the same through tensor maps that each CTA makes of pointers."""
+    left = tl.make_tensor_descriptor(a, shape=[M, K], strides=[K, 1], block_shape=[BM, BK])
+    right = tl.make_tensor_descriptor(b, shape=[N, K], strides=[K, 1], block_shape=[BN, BK])
+    out = tl.make_tensor_descriptor(c, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    across = tl.cdiv(N, BN)
+    tiles = tl.cdiv(M, BM) * across
+    for tile in tl.range(tl.program_id(0), tiles, CTAS, flatten=not WS, warp_specialize=WS):
+        row, column = tile // across * BM, tile % across * BN
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(tl.cdiv(K, BK)):
+            acc = tl.dot(left.load([row, k * BK]), right.load([column, k * BK]).T, acc)
+        out.store([row, column], acc.to(tl.float16))
+
+
+@triton.jit
+def grouped_matmul(
+    a, b, c, sizes, begins, groups,
+    CTAS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Multiply several pairs of matrices; each CTA makes the maps of a group before its tiles."""
+    tile = tl.program_id(0)
+    before = 0
+    for group in tl.range(groups):
+        M, N = tl.load(sizes + 3 * group), tl.load(sizes + 3 * group + 1)
+        K = tl.load(sizes + 3 * group + 2)
+        across = tl.cdiv(N, BN)
+        behind = before + tl.cdiv(M, BM) * across
+        if tile >= before and tile < behind:
+            first, second = a + tl.load(begins + 3 * group), b + tl.load(begins + 3 * group + 1)
+            third = c + tl.load(begins + 3 * group + 2)
+            left = tl.make_tensor_descriptor(first, [M, K], [K, 1], [BM, BK])
+            right = tl.make_tensor_descriptor(second, [N, K], [K, 1], [BN, BK])
+            out = tl.make_tensor_descriptor(third, [M, N], [N, 1], [BM, BN])
+            while tile >= before and tile < behind:
+                row, column = (tile - before) // across * BM, (tile - before) % across * BN
+                acc = tl.zeros((BM, BN), dtype=tl.float32)
+                for k in range(tl.cdiv(K, BK)):
+                    acc = tl.dot(left.load([row, k * BK]), right.load([column, k * BK]).T, acc)
+                out.store([row, column], acc.to(tl.float16))
+                tile += CTAS
+        before = behind
+
+
 @gluon.jit
 def gluon_add(x, out, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
     """Add 1 to tiles that TMA brings and takes away."""
@@ -329,6 +378,42 @@ def examples() -> Iterator[Example]:
     yield Example("persistent matmul", made, c, wanted)
 
     yield from _of_gluon(small(64, 448), small(448, 128))
+    yield from _of_pointers()
+
+
+def _of_pointers() -> Iterator[Example]:
+    """Yield kernels that make tensor maps."""
+
+    def small(*shape: int) -> torch.Tensor:
+        return torch.randint(-2, 3, shape).half()
+
+    m, n, k = 80, 96, 304
+    a, b, c = small(m, k), small(n, k), torch.zeros(m, n).half()
+    tile = {"CTAS": 2, "BM": 64, "BN": 64, "BK": 64}
+    made = compiled(persistent_matmul_of_pointers, (2,), a, b, c, m, n, k, WS=False, **tile)
+    yield Example("persistent matmul, maps of its own", made, c, (a.float() @ b.float().T).half())
+    c = torch.zeros(m, n).half()
+    tile["BM"] = 128  # Triton shares a tile between two groups of warps, each of 64 rows
+    made = compiled(persistent_matmul_of_pointers, (2,), a, b, c, m, n, k, WS=True, **tile)
+    yield Example("the same, warps specialised", made, c, (a.float() @ b.float().T).half())
+
+    sizes = [(80, 96, 144), (64, 40, 80), (130, 64, 64)]
+    lefts = [small(m, k) for m, _, k in sizes]
+    rights = [small(n, k) for _, n, k in sizes]
+    outs = [(x.float() @ y.float().T).half() for x, y in zip(lefts, rights, strict=True)]
+    starts = [_begins(parts) for parts in (lefts, rights, outs)]
+    flat = [torch.cat([one.reshape(-1) for one in parts]) for parts in (lefts, rights, outs)]
+    c = torch.zeros_like(flat[2])
+    numbers = torch.tensor(sizes, dtype=torch.int32)
+    begins = torch.tensor(starts, dtype=torch.int32).T.contiguous()
+    tile = {"CTAS": 2, "BM": 64, "BN": 32, "BK": 64}
+    made = compiled(grouped_matmul, (2,), *flat[:2], c, numbers, begins, 3, **tile)
+    yield Example("grouped matmul, maps for each group", made, c, flat[2])
+
+
+def _begins(parts: list[torch.Tensor]) -> list[int]:
+    """Return where each of several tensors begins, one behind the other, in elements."""
+    return [sum(one.numel() for one in parts[:n]) for n in range(len(parts))]
 
 
 def _of_gluon(a: torch.Tensor, b: torch.Tensor) -> Iterator[Example]:

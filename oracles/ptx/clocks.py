@@ -3,7 +3,9 @@
 An agent is a thread, or an engine on behalf of one: its cp.async copies, its bulk copies' reads
 and writes, a warp's wgmma reads, the copies that complete on an mbarrier.  A row has the last time
 of each agent that is known, in three planes: to the generic proxy, and to the asynchronous proxy
-in shared and in global memory, behind a proxy fence.  Threads that know the same share a row.
+in shared and in global memory, behind a proxy fence.  Where a kernel writes tensor maps there are
+three more: what was released to the tensormap proxy for the CTA, for the cluster, for the device.
+Threads that know the same share a row.
 
 Source: PTX ISA, "Memory Consistency Model" (causality order, proxies), "Async proxy".  Epochs:
 C. Flanagan, S. N. Freund, "FastTrack: efficient and precise dynamic race detection", 2009.
@@ -21,8 +23,8 @@ from oracles.ptx.vectors import all_of, distinct
 
 Ints = npt.NDArray[Any]
 
-GENERIC, ASYNC_SHARED, ASYNC_GLOBAL = range(3)
-"""The planes of a row."""
+GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, RELEASED = range(4)
+"""The planes of a row; `RELEASED` is the first of three, if there are any."""
 NEVER = 1 << 30
 """Times from here on are of what is still in flight: nobody knows of it."""
 
@@ -38,15 +40,16 @@ class LimitError(Exception):
 class Clocks:
     """Knowledge of all threads of a launch."""
 
-    def __init__(self, threads: int, home: Ints | None = None) -> None:
+    def __init__(self, threads: int, home: Ints | None = None, *, releases: bool = False) -> None:
         self.threads = threads
+        self.planes = RELEASED + 3 * releases
         self.home = np.zeros(threads, np.int32) if home is None else home.astype(np.int32)
         """The CTA of each column."""
         self.now = 1
         self.columns = threads
-        self.known = np.zeros((16, 3, threads + 16), np.int32)
+        self.known = np.zeros((16, self.planes, threads + 16), np.int32)
         self.row = np.zeros(threads, np.intp)
-        self.fenced = np.zeros((2, threads), np.int32)
+        self.fenced = np.zeros((self.planes - 1, threads), np.int32)
         self.free = list(range(15, 0, -1))
         self.made = self.kept = 0
         """Rows since the last collection, and rows that it left."""
@@ -55,7 +58,7 @@ class Clocks:
         self.names: dict[int, tuple[Hashable, ...]] = {}
         self.copies = -1
         """First of the columns of the threads' cp.async copies, once there are any."""
-        self.copied = np.zeros((3, threads), np.int32)
+        self.copied = np.zeros((self.planes, threads), np.int32)
 
     def column(self, key: tuple[Hashable, ...], cta: int = -1) -> int:
         """Return the column of an engine of a CTA."""
@@ -138,7 +141,7 @@ class Clocks:
         rows = distinct(self.row[threads])
         content = self.known[rows[0]].copy() if len(rows) == 1 else self.known[rows].max(axis=0)
         content[GENERIC, threads] = self.now
-        for plane in (ASYNC_SHARED, ASYNC_GLOBAL):
+        for plane in range(1, self.planes):
             content[plane, threads] = np.maximum(
                 content[plane, threads], self.fenced[plane - 1, threads]
             )
@@ -178,7 +181,7 @@ class Clocks:
             self.row[who] = self.fresh(content)
 
     def fence(self, threads: Ints, planes: tuple[int, ...]) -> None:
-        """Make what threads know, and have done, known to the asynchronous proxy (fence.proxy)."""
+        """Make what threads know, and have done, known to other proxies (fence.proxy)."""
         for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             content = self.known[old]

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ptx.clocks import NEVER
-from oracles.ptx.launch import TensorMap
+from oracles.ptx.descriptors import Descriptors
 from oracles.ptx.machine import GLOBAL_BASE, Ints, Machine
 from oracles.ptx.sync import Sync
+from oracles.ptx.tensor_map import Described
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import Address, Imm, Instruction, Vec
 from oracles.ptx.text.program import Block
@@ -28,7 +29,7 @@ from oracles.ptx.vectors import distinct
 SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
 """Bits of the address, from 7 on, that are added to those from 4 on."""
 KINDS = {"f64": "f8", "f32": "f4", "i32": "i4", "i64": "i8", "u8": "u1", "i8": "i1", "bool": "u1"}
-KINDS |= {"f16": "u2", "bf16": "u2", "u32": "u4", "u64": "u8"}
+KINDS |= {"f16": "u2", "bf16": "u2", "u16": "u2", "u32": "u4", "u64": "u8"}
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +73,8 @@ class Groups:
 class Engines:
     """What is in flight in a launch."""
 
-    def __init__(self, m: Machine, sync: Sync) -> None:
-        self.m, self.sync = m, sync
+    def __init__(self, m: Machine, sync: Sync, maps: Descriptors) -> None:
+        self.m, self.sync, self.maps = m, sync, maps
         self.batches: list[Copies] = []
         self.groups = np.zeros(m.T, int)
         self.times = np.zeros((m.T, 4), np.int32)
@@ -186,7 +187,7 @@ class Engines:
                 who: Ints = who, where: int = int(where), many: Ints = issued[place == where]
             ) -> None:
                 self.finish_copies(who, many)
-                row = np.zeros((3, m.clocks.columns), np.int32)
+                row = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
                 row[0, first + who] = time
                 made = m.clocks.fresh(row)
                 m.at_line(line)
@@ -212,6 +213,7 @@ class Engines:
         for n in np.flatnonzero(ok & fine):
             thread = int(g[n])
             one = g[n : n + 1]
+            described = None
             if tensor:
                 made = self._box(one, src)
                 if made is None:
@@ -233,9 +235,9 @@ class Engines:
                 place = int(to[n]) + shift
                 bar = int(bars[n]) + (shift if mask is not None else 0)
                 spots = place + within
-                if tensor and described.swizzle:
+                if described is not None:
                     spots = swizzled(spots, described.swizzle, m.shared_bytes)
-                self._fly(thread, place, nbytes, bar, source, spots, inside, unit)
+                self._fly(thread, place, nbytes, bar, source, spots, inside, unit, described)
         m.go(block.after, g)
 
     def _run(self, one: Ints, src: Any, nbytes: int) -> tuple[Ints, Ints, Ints]:
@@ -258,6 +260,7 @@ class Engines:
         spots: Ints,
         inside: Ints,
         unit: int,
+        described: Described | None,
     ) -> None:
         m = self.m
         found = self.sync.visible(np.array([thread]), bar)
@@ -272,6 +275,9 @@ class Engines:
         who = np.array([thread])
         if len(inside):
             self._touch_global(source[inside], unit, who, column, False, "")
+        if described is not None and found is not None:
+            self.maps.loaded(described, thread, found)
+        outside = _outside(described, unit)
         self.flights += 1
         number, line = self.flights, m.line
         time = NEVER + number
@@ -282,7 +288,7 @@ class Engines:
 
         def done() -> None:
             m.at_line(line)
-            pieces = np.zeros((len(spots), unit), np.uint8)
+            pieces = np.tile(outside, (len(spots), 1))
             span = np.arange(unit)
             pieces[inside] = m.glob.data[source[inside][:, None] + span]
             m.shared.data[spots[:, None] + span] = pieces
@@ -307,26 +313,25 @@ class Engines:
         else:
             self.m.glob.read(granules, who, agent=agent, asynchronous=True)
 
-    def _box(self, one: Ints, op: Any) -> tuple[TensorMap, list[int]] | None:
-        """Return the tensor map of an operand and the coordinates."""
+    def _box(self, one: Ints, op: Any) -> tuple[Described, list[int]] | None:
+        """Return what the tensor map of an operand says and the coordinates."""
         m = self.m
         address = int(m.value(op.base, one, "u64")[0]) + op.offset
-        found = m.maps.get(address)
+        found = self.maps.described(one, address)
         (vector,) = op.coords
         assert isinstance(vector, Vec)
         coords = [int(m.value(c, one, "s32")[0]) for c in vector.items]
         if found is None:
-            m.find("map", f"no tensor map at {address:#x}")
             return None
         if len(coords) != len(found.dims):
             m.find("map", f"{len(coords)} coordinates through a map of {len(found.dims)} axes")
             return None
         return found, coords
 
-    def pieces(self, described: TensorMap, coords: list[int]) -> tuple[Ints, Ints, int]:
+    def pieces(self, described: Described, coords: list[int]) -> tuple[Ints, Ints, int]:
         """Return for each piece of a box its place in global memory, -1 outside, and in the box."""
         size = described.itemsize
-        base = self.m.address(described.buffer, described.offset) - GLOBAL_BASE
+        base = described.address - GLOBAL_BASE
         row = described.box[0] * size
         unit = 16
         while unit > size and (
@@ -347,13 +352,12 @@ class Engines:
             ok = (steps >= 0) & (steps < described.dims[axis])
             place = (place[:, None] + steps * stride).reshape(-1)
             inside = (inside[:, None] & ok).reshape(-1)
-        buffer = self.m.launch.buffers[described.buffer]
-        end = self.m.place[described.buffer] + len(buffer.data)
-        if (place[inside] + unit > end).any():
+        name, start, end = self.m.buffer_at(base)
+        if (place[inside] + unit > end).any() or (not name and inside.any()):
             self.m.find(
                 "map",
                 f"a map of {described.dims} elements, strides {described.strides}, "
-                f"leaves {described.buffer} of {len(buffer.data)} bytes",
+                f"leaves {name or 'every buffer'} of {end - start} bytes",
             )
             inside &= place + unit <= end
         return np.where(inside, place, -1), np.arange(len(place)) * unit, unit
@@ -398,6 +402,8 @@ class Engines:
                 )
                 continue
             reads = m.clocks.column(("bulk reads of", m.name(thread)), int(m.cta[thread]))
+            if tensor:
+                self.maps.used(described, reads)
             writes = m.clocks.column(("bulk writes of", m.name(thread)), int(m.cta[thread]))
             grain = m.shared.grain
             # What lies outside of the tensor is not written, and need not be there.
@@ -441,6 +447,7 @@ class Engines:
             m.clocks.learn(
                 who, m.clocks.column(("bulk reads of", m.name(thread)), int(m.cta[thread])), time
             )
+            self.maps.awaited(thread, time)
             groups.reads = max(groups.reads, over)
             if "read" not in ins.mods:
                 m.clocks.learn(
@@ -546,6 +553,18 @@ class Engines:
 
         m.pending.append(done)
         m.go(block.after, g)
+
+
+def _outside(described: Described | None, unit: int) -> Ints:
+    """Return the bytes of a piece that lies outside of its tensor: zeros, or numbers that are none.
+
+    Source: PTX ISA, "Tensors", "Out of Boundary Access" (OOB-NaN fill mode).
+    """
+    if described is None or not described.nan:
+        return np.zeros(unit, np.uint8)
+    kinds = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8 << 48}
+    nan = np.array(kinds.get(described.dtype, 0), f"u{described.itemsize}")
+    return np.tile(np.atleast_1d(nan).view(np.uint8), unit // described.itemsize)
 
 
 def swizzled(places: Ints, span: int, period: int) -> Ints:

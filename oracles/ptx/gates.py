@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from oracles.ptx import engines, strong, sync, tensor, warp
+from oracles.ptx import descriptors, engines, strong, sync, tensor, warp
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.text.grammar import Instruction
-from oracles.ptx.text.program import Block, Program
+from oracles.ptx.text.program import Block, Program, asserts, rewrites
 from oracles.ptx.text.translate import UnsupportedError
 
 Step = Callable[[Machine, Block, Instruction, Ints], None]
@@ -21,7 +21,8 @@ class Gates:
         self.m = m
         self.sync = sync.Sync(m)
         self.strong = strong.Strong(m)
-        self.engines = engines.Engines(m, self.sync)
+        self.maps = descriptors.Descriptors(m)
+        self.engines = engines.Engines(m, self.sync, self.maps)
         self.tensor = tensor.Tensor(m)
         m.clocks.holders.append(self.strong.rows)
         m.barriers = self.sync.blocked
@@ -52,6 +53,12 @@ class Gates:
                 warp.elect(m, block, ins, g)
             case "activemask":
                 warp.active(m, block, ins, g)
+            case "fence" if rewrites(ins):
+                self.maps.fence(block, ins, g)
+            case "tensormap" if mods[0] == "replace":
+                self.maps.replace(block, ins, g)
+            case "tensormap":
+                self.maps.copy(block, ins, g)
             case "fence" if "proxy" in mods:
                 self.sync.proxy_fence(block, ins, g)
             case "fence" if "mbarrier_init" in mods:
@@ -80,6 +87,9 @@ class Gates:
                 self.tensor.multiply(block, ins, g)
             case "wgmma":
                 self.tensor.wgmma(block, ins, g)
+            case "call":
+                m.find("exit", f"an assertion fails in {m.name(int(g[0]))}")
+                m.leave(g)
             case "trap":
                 m.find("exit", f"{len(g)} threads execute trap")
                 m.leave(g)
@@ -135,8 +145,12 @@ def _is_gate(program: Program, ins: Instruction) -> bool:
 def check(ins: Instruction) -> None:
     """Raise UnsupportedError for a gate that is not modelled."""
     match ins.name:
+        case "call" if asserts(ins):
+            return
         case "ret" | "exit" | "trap" | "nanosleep" | "griddepcontrol" | "activemask" | "elect":
             return
+        case "tensormap" | "fence" if rewrites(ins):
+            descriptors.check(ins)
         case "bar" | "barrier" | "mbarrier" | "fence" | "setmaxnreg":
             sync.check(ins)
         case "membar":

@@ -11,6 +11,7 @@ from oracles.ptx.log import Log
 from oracles.ptx.machine import WORK, Machine
 from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import prepare
+from oracles.ptx.text.translate import UnsupportedError
 from oracles.verdict import Status, Verdict
 
 NAME = "ptx"
@@ -74,12 +75,14 @@ def run(
     m = Machine(program, launch, seed)
     m.log = Log() if logged else None
     gates = Gates(m)
-    reason = ""
+    reason, stopped = "", Status.UNKNOWN
     try:
         m.run(gates, work)
         m.stuck()
     except LimitError as error:
         reason = str(error)
+    except UnsupportedError as error:  # what operands ask for
+        reason, stopped = str(error), Status.UNSUPPORTED
     gates.engines.finish()
     m.keep()
     m.close()
@@ -87,8 +90,8 @@ def run(
     checked = m.claims + m.shared.checked + m.glob.checked
     if not (checked or findings or reason):
         reason = NOTHING
-    status = Status.UNKNOWN if reason else Status.PASS
-    if findings:
+    status = stopped if reason else Status.PASS
+    if any(one.severity == "error" for one in findings):
         status = Status.FAIL
     verdict = Verdict(NAME, status, checked, findings, reason)
     return Outcome(verdict, tuple(sorted(program.approximate)), frozenset(m.reached), m.log)

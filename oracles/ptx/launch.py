@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
-SIZES = {"u8": 1, "i8": 1, "f8e4m3": 1, "f8e5m2": 1, "bool": 1, "f16": 2, "bf16": 2, "i32": 4}
-SIZES |= {"u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
+SIZES = {"u8": 1, "i8": 1, "f8e4m3": 1, "f8e5m2": 1, "bool": 1, "f16": 2, "bf16": 2, "u16": 2}
+SIZES |= {"i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
 """Bytes of an element of each dtype."""
 
 
@@ -21,12 +21,14 @@ SIZES |= {"u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
 class Buffer:
     """Memory of the device, named; a launch changes its bytes.
 
-    `offset` is where an argument points to, in bytes; `aligned` the alignment of the first byte.
+    `aligned` is the alignment of the first byte; `parts` are addresses and tensor maps that stand
+    in it, each from some byte on: only a launch knows what bytes they are.
     """
 
     name: str
     data: Bytes
     aligned: int = 256
+    parts: tuple[tuple[int, Pointer | Scalar | TensorMap], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Scalar:
     def content(self) -> bytes:
         """Return its bytes."""
         kinds = {"i32": "<i4", "u32": "<u4", "i64": "<i8", "u64": "<u8", "f32": "<f4"}
-        kinds |= {"f64": "<f8", "bool": "?", "u8": "u1", "i8": "i1"}
+        kinds |= {"f64": "<f8", "bool": "?", "u8": "u1", "i8": "i1", "u16": "<u2", "f16": "<f2"}
         kind = np.dtype(kinds[self.dtype])
         if kind.kind in "iu":
             return (int(self.value) % (1 << 8 * kind.itemsize)).to_bytes(kind.itemsize, "little")
@@ -59,7 +61,7 @@ class TensorMap:
     """An argument: a tensor map, by what the driver is told (cuTensorMapEncodeTiled).
 
     `dims` and `box` are in elements, innermost first; `strides` are bytes along dims 1, 2, ...;
-    `swizzle` is the span in bytes, 0 for none.  Out of bounds reads give 0.
+    `swizzle` is the span in bytes, 0 for none.  Reads out of bounds give 0, or NaN with `nan`.
     """
 
     buffer: str
@@ -69,6 +71,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 0
     offset: int = 0
+    nan: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -76,7 +79,15 @@ class TensorMap:
         return SIZES[self.dtype]
 
 
-Argument = Pointer | Scalar | TensorMap
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """An argument: so many bytes, zeros but for the parts, each of which begins at some byte."""
+
+    nbytes: int
+    parts: tuple[tuple[int, Pointer | Scalar | TensorMap], ...] = ()
+
+
+Argument = Pointer | Scalar | TensorMap | Struct
 
 
 @dataclass(eq=False, slots=True)
@@ -119,9 +130,11 @@ class Launch:
 def load(path: Path) -> Launch:
     """Read a launch from TOML; ValueError, with the key, if it says something else.
 
-    Tables ``[buffers.NAME]`` with ``bytes`` and ``fill`` (a byte) or ``dtype`` and ``values``;
+    Tables ``[buffers.NAME]`` with ``bytes`` and ``fill`` (a byte) or ``dtype`` and ``values``, and
+    ``parts`` as below;
     ``[[arguments]]`` with ``buffer``, or ``value`` and ``dtype``, or ``map`` (a buffer) with
-    ``dtype``, ``dims``, ``strides``, ``box``, ``swizzle``.
+    ``dtype``, ``dims``, ``strides``, ``box``, ``swizzle``, or ``bytes`` and ``parts``, arguments
+    of which each says ``at`` which byte of the structure it begins.
     """
     with path.open("rb") as file:
         raw = tomllib.load(file)
@@ -156,11 +169,23 @@ _KINDS |= {"u32": "u4", "u64": "u8", "bool": "?"}
 
 def _buffer(name: str, raw: dict[str, Any]) -> Buffer:
     if "values" in raw:
-        return Buffer(name, np.array(raw["values"], _KINDS[raw["dtype"]]).view(np.uint8).copy())
-    return Buffer(name, np.full(int(raw["bytes"]), int(raw.get("fill", 0)), np.uint8))
+        data = np.array(raw["values"], _KINDS[raw["dtype"]]).view(np.uint8).copy()
+    else:
+        data = np.full(int(raw["bytes"]), int(raw.get("fill", 0)), np.uint8)
+    return Buffer(name, data, parts=_parts(raw))
+
+
+def _parts(raw: dict[str, Any]) -> tuple[tuple[int, Pointer | Scalar | TensorMap], ...]:
+    return tuple((int(one["at"]), _plain(one)) for one in raw.get("parts", ()))
 
 
 def _argument(raw: dict[str, Any]) -> Argument:
+    if "bytes" in raw:
+        return Struct(int(raw["bytes"]), _parts(raw))
+    return _plain(raw)
+
+
+def _plain(raw: dict[str, Any]) -> Pointer | Scalar | TensorMap:
     if "map" in raw:
         return TensorMap(
             raw["map"],
@@ -170,6 +195,7 @@ def _argument(raw: dict[str, Any]) -> Argument:
             tuple(raw["box"]),
             int(raw.get("swizzle", 0)),
             int(raw.get("offset", 0)),
+            bool(raw.get("nan", False)),
         )
     if "buffer" in raw:
         return Pointer(raw["buffer"], int(raw.get("offset", 0)))

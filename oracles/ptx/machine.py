@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.ptx.clocks import NEVER, Clocks, LimitError
-from oracles.ptx.launch import Launch, Pointer, Scalar, TensorMap
+from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct, TensorMap
 from oracles.ptx.log import Log, Word
 from oracles.ptx.memory import Space
+from oracles.ptx.tensor_map import encoded
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program
@@ -47,8 +48,12 @@ BLOCK, GATE = 200, 4000
 PATIENCE = 100
 """Blocks that others may run before the threads that have stood before one longest have a turn:
 where some spin on a lock, those who hold it may be further on."""
+TIMERS = {"%clock": "u4", "%clock64": "u8", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
+"""Registers that count time, and how they are stored."""
+PASSES = 1000
+"""Cycles, or nanoseconds, that pass while threads run a block."""
 MOST = 12
-"""Findings that are kept."""
+"""Errors that are kept."""
 
 
 class Machine:
@@ -71,7 +76,7 @@ class Machine:
         self.live = np.ones(self.T, bool)
         self._alive: dict[int, Ints] = {}
         """Threads that live, by group of so many warps."""
-        self.clocks = Clocks(self.T, self.cta)
+        self.clocks = Clocks(self.T, self.cta, releases=program.rewrites)
         self.lines: list[int] = [0, 0]
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.claims = 0
@@ -104,6 +109,8 @@ class Machine:
         self.in_flight: dict[int, int] = {}
         self.queue: list[int] = []
         """Clusters of CTAs that have not begun."""
+        self.arrivals: dict[int, dict[int, int]] = {}
+        """For each CTA the threads of others that arrived at its mbarriers, and when last."""
         self._layout()
         self.R = self._registers()
         self.before = -1
@@ -118,7 +125,10 @@ class Machine:
         program, launch = self.program, self.launch
         grain = _grain(program)
         at = SHARED_FIRST
-        self.initial: list[tuple[int, bytes]] = []
+        self.of_the_host: set[int] = set()
+        """Places of tensor maps that the host has written into global memory."""
+        self.constant: list[tuple[int, int]] = []
+        """Where variables of constant memory begin and end."""
         local = 0
         arena = 0
         for one in program.variables():
@@ -153,6 +163,8 @@ class Machine:
                 ends.append(arena + one.nbytes)
                 contents.append((arena, one.content))
                 self.symbols[one.name] = np.uint64(GLOBAL_BASE + arena)
+                if one.space == "const":
+                    self.constant.append((arena, arena + one.nbytes))
                 arena += one.nbytes
         for name, buffer in launch.buffers.items():
             align = max(buffer.aligned, 256)
@@ -180,6 +192,11 @@ class Machine:
         for name, buffer in launch.buffers.items():
             where = self.place[name]
             self.glob.data[where : where + len(buffer.data)] = buffer.data
+            for at, part in buffer.parts:
+                raw = np.frombuffer(self._content(part), np.uint8)
+                self.glob.data[where + at : where + at + len(raw)] = raw
+                if isinstance(part, TensorMap):
+                    self.of_the_host.add(where + at)
         self._owner = np.full((arena >> 8) + 3, -1)
         for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
             self._owner[start >> 8 : (end + 255) >> 8] = n
@@ -194,22 +211,42 @@ class Machine:
                 f"{self.program.function.name} has {len(params)} parameters"
             )
         self.param_bytes = bytearray(self.program.param_bytes + 128)
-        self.maps: dict[int, TensorMap] = {}
         for param, given in zip(params, self.launch.arguments, strict=True):
             at = self.program.params[param.name]
-            match given:
-                case Pointer(name, offset):
-                    content = self.address(name, offset).to_bytes(8, "little")
-                case Scalar():
-                    content = given.content()
-                case TensorMap():
-                    content = b""
-                    self.maps[PARAM_WINDOW + at] = given
-            if content and len(content) != param.nbytes:
+            content = self._content(given)
+            if len(content) != param.nbytes:
                 raise ValueError(
                     f"Launch: {given} has {len(content)} bytes, {param.name} {param.nbytes}"
                 )
             self.param_bytes[at : at + len(content)] = content
+
+    def _content(self, given: Argument) -> bytes:
+        """Return the bytes of an argument."""
+        match given:
+            case Pointer(name, offset):
+                return self.address(name, offset).to_bytes(8, "little")
+            case Scalar():
+                return given.content()
+            case Struct(nbytes, parts):
+                held = bytearray(nbytes)
+                for at, one in parts:
+                    content = self._content(one)
+                    held[at : at + len(content)] = content
+                return bytes(held)
+            case _:
+                return encoded(given, self.address(given.buffer, given.offset))
+
+    def buffer_at(self, place: int) -> tuple[str, int, int]:
+        """Return the name of the buffer at a place of global memory, where it begins and ends.
+
+        The name is empty where there is none.
+        """
+        owner = -1
+        if 0 <= place < len(self._owner) << 8:
+            owner = int(self._owner[place >> 8])
+        if owner < 0:
+            return "", place, place
+        return self.buffer_names[owner], int(self.starts[owner]), int(self.ends[owner])
 
     def address(self, buffer: str, offset: int = 0) -> int:
         """Return the address of a byte of a buffer."""
@@ -336,9 +373,11 @@ class Machine:
             base = who * self.local_bytes + address.astype(np.int64)
             view = self.local_view[kind]
         elif space == "param":
-            offset = int(address[0] & np.uint64((1 << 40) - 1))
+            offset = (address & np.uint64((1 << 40) - 1)).astype(np.int64)
+            raw = np.frombuffer(self.param_bytes, np.uint8)
             for i in range(many):
-                out[i][pick] = self.param(offset + i * size, kind)
+                at = offset[:, None] + i * size + np.arange(size)
+                out[i][pick] = raw[np.minimum(at, len(raw) - 1)].view(kind)[:, 0]
             return out
         else:
             shared = space.startswith("shared")
@@ -446,6 +485,9 @@ class Machine:
             "lanemask_le": (2 << self.lane) - 1, "lanemask_gt": 0xFFFFFFFF ^ ((2 << self.lane) - 1),
             "lanemask_ge": 0xFFFFFFFF ^ ((1 << self.lane) - 1),
         }  # fmt: skip
+        self.timers = [name for name in TIMERS if name in program.names]
+        for name in self.timers:
+            out[name] = np.zeros(self.T, TIMERS[name])
         for name, value in special.items():
             if program.mentions(f"%{name}"):
                 out[f"%{name}"] = spread(value, self.all).astype(np.uint32)
@@ -557,7 +599,7 @@ class Machine:
         else:
             earlier = self.lines[time] if 0 < time < len(self.lines) else 0
         key = (kind, earlier, self.line)
-        if key in self.findings or len(self.findings) >= MOST:
+        if key in self.findings or self._full:
             return
         lines = (earlier, self.line) if earlier else (self.line,)
         before = f" after {self.agent(then)} at line {earlier}" if then is not None else ""
@@ -573,13 +615,18 @@ class Machine:
             found.append(f"line {n} `{known.get(n, '')[:90]}`" + (f" ({source})" if source else ""))
         return ", ".join(found)
 
-    def find(self, kind: str, witness: str) -> None:
-        """Keep a finding at the line where threads stand."""
-        key = (kind, self.line)
-        if key not in self.findings and len(self.findings) < MOST:
-            self.findings[key] = Finding(
-                kind, self.spelled([self.line]), witness, lines=(self.line,)
-            )
+    @property
+    def _full(self) -> bool:
+        """Whether no more errors are kept."""
+        return sum(one.severity == "error" for one in self.findings.values()) >= MOST
+
+    def find(self, kind: str, witness: str, severity: str = "error") -> None:
+        """Keep a finding at the line where threads stand; a warning at the first of its lines."""
+        error = severity == "error"
+        key = (kind, self.line) if error else (kind, witness)
+        if key not in self.findings and not (error and self._full):
+            where = self.spelled([self.line])
+            self.findings[key] = Finding(kind, where, witness, severity, lines=(self.line,))
 
     # --- who goes next ---------------------------------------------------------------------------
 
@@ -624,7 +671,6 @@ class Machine:
                 cta * self.shared_bytes // self.shared.grain,
                 (cta + 1) * self.shared_bytes // self.shared.grain,
             )
-            own = self.all[self.cta == cta]
             for agents, times, what in (
                 (self.shared.writer, self.shared.written, "written"),
                 (self.shared.reader, self.shared.at, "read"),
@@ -635,19 +681,29 @@ class Machine:
                 if not any_of(others):
                     continue
                 pairs = np.unique(np.stack([who[others], when[others]]), axis=1)
-                for agent, time in pairs.T.tolist():
-                    asked = np.full(len(own), agent), np.full(len(own), time)
-                    if not any_of(self.clocks.knows(0, own, *asked)):
-                        self.line = self.lines[time]
-                        self.find(
-                            "exit",
-                            f"shared memory of CTA {cta} is {what} by {self.name(agent)}; nothing "
-                            "orders that before the end of the CTA",
-                        )
+                self._known_at_the_end(
+                    cta, pairs.T.tolist(), f"shared memory of CTA {cta} is {what}"
+                )
+            came = self.arrivals.get(cta, {})
+            self._known_at_the_end(cta, came.items(), f"an mbarrier of CTA {cta} is arrived at")
         mine = self.cta // self.cluster == cta // self.cluster
         if self.queue and not any_of(self.live[mine]):
             following = self.queue.pop(0)
             self.go(0, self.all[self.cta // self.cluster == following])
+
+    def _known_at_the_end(self, cta: int, pairs: Iterable[Iterable[int]], what: str) -> None:
+        """Judge what threads of other CTAs did at some times: who ends knows of it."""
+        own = self.all[self.cta == cta]
+        for agent, time in pairs:
+            if not 0 <= agent < self.T or self.cta[agent] == cta:
+                continue
+            asked = np.full(len(own), agent), np.full(len(own), time)
+            if not self.clocks.knows(0, own, *asked).any():
+                self.line = self.lines[time]
+                says = (
+                    f"{what} by {self.name(agent)}; nothing orders that before the end of the CTA"
+                )
+                self.find("exit", says)
 
     def run(self, gate: Callable[[Machine, Block, Instruction, Ints], None], most: int) -> None:
         """Run to the end; LimitError if that takes more work than `most`."""
@@ -689,6 +745,8 @@ class Machine:
 
     def _step(self, R: dict[str, Any], gate: Any) -> None:
         self.steps += 1
+        for name in self.timers:
+            R[name] += PASSES
         index = self._overdue()
         if index is None and self.seed and len(self.heap) > 1 and self.random.random() < 0.3:
             index = self.random.choice(self.heap)

@@ -91,6 +91,12 @@ class Space:
         if keep:
             self.remember(g, who if agent is None else _flat(granules, agent)[1])
 
+    def ordered(self, granules: Ints, by: Ints) -> bool:
+        """Tell whether asynchronous reads of granules by a thread are behind their last writes."""
+        who = np.broadcast_to(by, granules.shape)
+        times = self.written[granules]
+        return bool(self._ordered(granules, who, self.writer[granules], times, True, False).all())
+
     def remember(self, g: Ints, agents: Ints) -> None:
         """Remember reads."""
         now = self.clocks.now

@@ -22,6 +22,7 @@ import torch
 
 from oracles.ptx.judge import run
 from oracles.ptx.launch import Argument, Buffer, Launch, Pointer, Scalar, TensorMap
+from oracles.ptx.machine import POISON
 from oracles.verdict import Finding, Status, Verdict
 
 ORDERS = (0, 1, 2)
@@ -37,6 +38,8 @@ ELEMENTS = {
     torch.uint8: "u8", torch.int32: "i32", torch.int64: "i64",
 }  # fmt: skip
 """Types of elements that tensor maps move."""
+SCRATCH = ("global_scratch", "profile_scratch")
+"""Memory that Triton's launcher allocates for the kernel and its profiler: it holds anything."""
 SWIZZLES = (0, 32, 64, 128)
 """Bytes of a swizzle by its number in Triton's metadata (CUtensorMapSwizzle)."""
 
@@ -61,12 +64,13 @@ class Compiled:
         differs: set[str] = set()
         for seed in orders:
             for name, one in buffers.items():
-                one.data[:] = before[name]
+                one.data[:] = POISON if name in SCRATCH else before[name]
             verdict = run(text or self.text, self.launch, seed=seed).verdict
             if verdict.status is not Status.PASS:
                 return verdict
-            first = first or {name: one.data.copy() for name, one in buffers.items()}
-            differs |= {n for n, one in buffers.items() if not np.array_equal(first[n], one.data)}
+            kept = {name: one.data for name, one in buffers.items() if name not in SCRATCH}
+            first = first or {name: data.copy() for name, data in kept.items()}
+            differs |= {n for n, data in kept.items() if not np.array_equal(first[n], data)}
         if not differs:
             return verdict
         says = "values depend on the order of CTAs, warps or engines"
@@ -134,9 +138,9 @@ def compiled(kernel: Any, grid: Any, *args: Any, config: int = 0, **named: Any) 
     ctas = getattr(facts, "num_ctas", 1)
     across = _extents(grid, bound)
     # Triton's own last two: memory for the kernel and for its profiler, of every CTA.
-    for name in ("global_scratch", "profile_scratch"):
+    for name in SCRATCH:
         nbytes = getattr(facts, f"{name}_size", 0) * int(np.prod(across)) * ctas
-        memory.buffers[name] = Buffer(name, np.zeros(nbytes, np.uint8))
+        memory.buffers[name] = Buffer(name, np.full(nbytes, POISON, np.uint8))
         arguments.append(Pointer(name))
     threads = re.search(r"\.reqntid\s+(\d+)", text)
     block = int(threads[1]) if threads else facts.num_warps * 32
@@ -240,8 +244,8 @@ class _Memory:
         facts = self.maps.pop(0) if self.maps else None
         if facts is None or facts.get("fp4_padded") or facts.get("is_im2col"):
             raise TypeError("judge_triton: only tiled tensor maps made by the host are known")
-        if given.padding == "nan" or given.round_f32_to_tf32:
-            raise TypeError("judge_triton: tensor maps that fill with NaN or round are not known")
+        if given.round_f32_to_tf32:
+            raise TypeError("judge_triton: tensor maps that round to tf32 are not known")
         place, size = self._pointer(given.base), given.base.element_size()
         yield TensorMap(
             place.buffer,
@@ -251,6 +255,7 @@ class _Memory:
             tuple(reversed(facts["block_size"])),
             SWIZZLES[facts["swizzle"]],
             place.offset,
+            nan=given.padding == "nan",
         )
         yield from (Scalar(n, "i32") for n in given.shape)
         yield from (Scalar(n, "i64") for n in given.strides)

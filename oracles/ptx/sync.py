@@ -50,6 +50,11 @@ class MBarrier:
     arrived_far: int = 0
     done: int = 0
     done_far: int = 0
+    remote: bool = False
+    """Whether threads of other CTAs have arrived in the phase that runs; then in the last one."""
+    was_remote: bool = False
+    readers: set[int] = field(default_factory=set)
+    """Columns of loads' reads of tensor maps, which are over with its phases."""
     when: int = 0
     """Time at which the last phase was complete."""
     fenced: int = -1
@@ -358,12 +363,14 @@ class Sync:
             m.find("bytes", f"mbarrier {self.spell(found.place)} has a tx-count of {found.tx}")
         if found.pending or found.tx:
             return
-        own = np.zeros((3, m.clocks.columns), np.int32)
+        own = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
         own[0, found.column] = found.when = m.clocks.now
+        own[0, list(found.readers)] = m.clocks.now
         copies = m.clocks.fresh(own)
         found.done = m.clocks.joined(found.arrived, copies)
         found.done_far = m.clocks.joined(found.arrived_far, found.done)
         found.arrived = found.arrived_far = 0
+        found.was_remote, found.remote = found.remote, False
         found.pending = found.count
         found.phase += 1
 
@@ -375,6 +382,7 @@ class Sync:
         elif len(ops) > 1:
             count = m.value(ops[1], g, "u32")
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
+        said = wide or "cta" in ins.mods
         relaxed = "relaxed" in ins.mods
         if nbytes is not None:
             kind = "mbarrier expect" if ins.mods[0] == "expect_tx" else "mbarrier arrive, expect"
@@ -403,30 +411,55 @@ class Sync:
             if state is not None:
                 m.set(state, who, np.uint64(found.phase))
             if count is not None:
-                self._arrivals(found, who, int(count[pick].sum()), wide, relaxed)
+                self._arrivals(found, who, int(count[pick].sum()), wide, relaxed, said)
                 continue
             # One after the other: what is more than a phase takes goes to the next.
             while len(who):
                 some = who[: max(found.pending, 1)]
-                self._arrivals(found, some, len(some), wide, relaxed)
+                self._arrivals(found, some, len(some), wide, relaxed, said)
                 who = who[len(some) :]
 
-    def _arrivals(self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool) -> None:
+    def _arrivals(
+        self, found: MBarrier, who: Ints, many: int, wide: bool, relaxed: bool, said: bool
+    ) -> None:
         """Let threads arrive, with what they know, as far as the scope takes it."""
         m = self.m
-        near = bool(all_of(m.cta[who] == found.cta))
+        near = all_of(m.cta[who] == found.cta)
+        found.remote |= not near
+        if not near:
+            self._from_afar(found, who)
+        if not (near or said):
+            self._unsaid("an arrival at an mbarrier", "release")
+            wide = True
         row = 0 if relaxed else m.clocks.released(who)
         self.arrive(found.place, many, row if near else 0, row if wide else 0)
+
+    def _from_afar(self, found: MBarrier, who: Ints) -> None:
+        """Remember arrivals from other CTAs, which the end of the CTA has to come behind."""
+        m = self.m
+        others = who[m.cta[who] != found.cta].tolist()
+        m.arrivals.setdefault(found.cta, {}).update(dict.fromkeys(others, m.clocks.now))
+        if not m.live[m.cta == found.cta].any():
+            m.find("exit", f"an arrival at an mbarrier of CTA {found.cta}, which has ended")
+
+    def _unsaid(self, what: str, order: str) -> None:
+        """Warn of an operation between CTAs that does not say its scope, which is .cta then.
+
+        CUTLASS's `ClusterBarrier` is that way, and all that is built on it: taken for .cluster.
+        """
+        says = f"{what} of another CTA without .{order}.cluster: by the letter its scope is .cta"
+        self.m.find("scope", says, "warning")
 
     def _wait(
         self, block: Block, ins: Instruction, g: Ints, place: Ints, ops: list[Any], dst: Any
     ) -> None:
         m = self.m
         wide = any(mod in ("cluster", "gpu", "sys") for mod in ins.mods)
+        said = wide or "cta" in ins.mods
         relaxed = "relaxed" in ins.mods
         parity = m.value(ops[1], g, "u32" if "parity" in ins.mods else "u64")
-        if "parity" in ins.mods and any_of(parity > 1):
-            m.find("parity", f"a wait for parity {int(parity.max())}; 0 and 1 are legal")
+        if "parity" in ins.mods:
+            parity = self._parity(parity)
         for where in distinct(place):
             here = place == where
             for value in distinct(parity[here]):
@@ -451,8 +484,12 @@ class Sync:
                     m.go(block.after, who[early])
                     who = who[~early]
                 if over:
+                    far = wide
+                    if found.was_remote and not said:
+                        self._unsaid("a wait for arrivals", "acquire")
+                        far = True
                     if not relaxed:
-                        m.clocks.acquire(who, found.done_far if wide else found.done)
+                        m.clocks.acquire(who, found.done_far if far else found.done)
                     self.tried[who] = -1
                     if "parity" in ins.mods and m.log is not None:
                         at = m.shared_place(who, np.full(len(who), where))
@@ -471,6 +508,19 @@ class Sync:
                     f"mbarrier {self.spell(int(where))}, phase {found.phase}, parity {int(value)}: "
                     f"{found.pending} of {found.count} arrivals and {found.tx} bytes are missing",
                 )
+
+    def _parity(self, given: Ints) -> Ints:
+        """Return parities as 0 and 1; others are reported.
+
+        All ones, a truth value with its sign, are a warning: Triton 3.9 passes them where it
+        specialises warps, and whether hardware looks at one bit or at all, it takes them for 1.
+        """
+        wrong = given > 1
+        if wrong.any():
+            says = f"a wait for parity {int(given.max())}; 0 and 1 are legal"
+            signed = bool((given[wrong] == np.uint32(0xFFFFFFFF)).all())
+            self.m.find("parity", says, "warning" if signed else "error")
+        return given & np.uint32(1)
 
     # --- fences, registers -----------------------------------------------------------------------
 

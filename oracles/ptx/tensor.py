@@ -167,8 +167,8 @@ class Tensor:
             left = _fragment_a(regs.view(np.uint32), kind, k)
             self.operand[np.ix_(taken[len(which) :], g)] = self.groups[g]
         else:
-            left = self._matrix(ins, a, who, g, rows, k, kind, bool(turned[0]))
-        right = self._matrix(ins, b, who, g, n, k, other, bool(turned[1]))
+            left = self._matrix(ins, a, who, g, rows, k, kind, bool(turned[0]), rows // 4)
+        right = self._matrix(ins, b, who, g, n, k, other, bool(turned[1]), n)
         if left is None or right is None:
             return
         made = (left * signs[0]) @ (right * signs[1]).T
@@ -215,8 +215,12 @@ class Tensor:
         k: int,
         kind: str,
         turned: bool,
+        own: int,
     ) -> Ints | None:
-        """Return the matrix that a descriptor names, rows along M or N; None if it is refused."""
+        """Return the matrix that a descriptor names, rows along M or N; None if it is refused.
+
+        Of A each warp has `own` rows: a warp that others have not told of theirs is a warning.
+        """
         m = self.m
         every = m.value(op, g, "b64")
         if (every != every[0]).any():
@@ -258,19 +262,37 @@ class Tensor:
             )
             return None
         place = swizzled(place, span, m.shared_bytes) + base
-        granules = distinct(place // m.shared.grain)
-        known: set[int] = set()
+        self._read(place // m.shared.grain, g, own)
+        return numbers(m.shared.data[place], kind)
+
+    def _read(self, granules: Ints, g: Ints, own: int) -> None:
+        """Judge the reads of a matrix, a row of granules for each of its rows, by four warps.
+
+        The ISA has the warpgroup read all of it.  FlashAttention-3 lets the warps that write rows
+        of A join with nobody, "since each warp is using its own P values": as hardware reads them.
+        """
+        shared = self.m.shared
         column = np.array([self._column(int(g[0]))])
+        every, known = distinct(granules), set[int]()
         for warp in range(4):
             thread = g[32 * warp : 32 * warp + 1]
-            row = int(m.clocks.row[thread[0]])
-            if row in known:
+            row = int(self.m.clocks.row[thread[0]])
+            if row in known and own == len(granules):
                 continue
+            first = not known
             known.add(row)
-            m.shared.read(
-                granules, thread, agent=column, asynchronous=True, keep=not len(known) > 1
-            )
-        return numbers(m.shared.data[place], kind)
+            mine = every
+            if own < len(granules):
+                mine = distinct(granules[own * warp : own * (warp + 1)])
+                others = np.setdiff1d(every, mine)
+                if shared.ordered(mine, thread) and not shared.ordered(others, thread):
+                    says = (
+                        "a warp's wgmma by the letter reads rows of A that other warps have "
+                        "written, and nothing orders that"
+                    )
+                    self.m.find("rows", says, "warning")
+            keep = first or own < len(granules)
+            shared.read(mine, thread, agent=column, asynchronous=True, keep=keep)
 
     # --- mma.sync --------------------------------------------------------------------------------
 

@@ -175,6 +175,20 @@ def leading(a: Values) -> Values:
     return out
 
 
+def find(a: Values, amount: bool) -> Values:
+    """Place of the highest bit that is not the sign (bfind), or how far to shift it to the top.
+
+    All ones where there is none.
+    """
+    x = np.asarray(a)
+    bits = x.dtype.itemsize * 8
+    if x.dtype.kind == "i":
+        x = np.where(x < 0, ~x, x).view(f"u{x.dtype.itemsize}")
+    above = leading(x)
+    place = above if amount else U4(bits - 1) - above
+    return np.where(above == bits, ~U4(0), place)
+
+
 def reverse(a: Values) -> Values:
     """Bits in the other order (brev)."""
     dtype = np.asarray(a).dtype

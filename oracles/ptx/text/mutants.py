@@ -40,7 +40,7 @@ class Fate:
 _DROPPED = re.compile(
     r"^(bar\.|barrier\.|fence\.|membar\.|mbarrier\.(init|arrive|expect_tx|try_wait|test_wait)"
     r"|cp\.async\.(commit|wait|bulk\.(commit|wait)|mbarrier)|wgmma\.(fence|commit|wait)"
-    r"|cp\.async\.wait_all)"
+    r"|cp\.async\.wait_all|tensormap\.cp_fenceproxy)"
 )
 _WEAKER = (
     (re.compile(r"^(st\.)release\.(cta|cluster|gpu|sys)"), r"\1relaxed.\2", "release to relaxed"),
@@ -48,6 +48,7 @@ _WEAKER = (
     (re.compile(r"^(atom|red)\.acq_rel\."), r"\1.relaxed.", "acq_rel to relaxed"),
     (re.compile(r"^(\w+\.(?:release|acquire|acq_rel|relaxed)\.)gpu"), r"\1cta", "gpu to cta"),
     (re.compile(r"^(fence\.acq_rel\.)gpu"), r"\1cta", "gpu to cta"),
+    (re.compile(r"^((?:fence|tensormap)\..*generic\.\w+\.)gpu"), r"\1cta", "gpu to cta"),
     (re.compile(r"^(barrier\.cluster\.arrive)\.release"), r"\1.relaxed", "release to relaxed"),
     (re.compile(r"^(cp\.async\.bulk\.wait_group)(?!\.read)"), r"\1.read", "all to .read"),
 )

@@ -75,11 +75,26 @@ STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _LEAVE = ("ret", "exit")
 
 
+def asserts(ins: Instruction) -> bool:
+    """Tell whether an instruction is the call with which an assertion fails, and the launch ends.
+
+    Source: CUDA programming guide, "Assertion".
+    """
+    return ins.name == "call" and Sym("__assertfail") in ins.operands
+
+
 def is_gate(ins: Instruction) -> bool:
     """Tell whether an instruction is executed by the machine."""
+    if ins.name == "call":
+        return asserts(ins)
     if ins.name in ("ld", "st"):
         return bool(STRONG & {*ins.mods}) or "async" in ins.mods
     return ins.name in GATES
+
+
+def rewrites(ins: Instruction) -> bool:
+    """Tell whether an instruction has to do with tensor maps that a kernel writes."""
+    return ins.name == "tensormap" or "tensormap::generic" in ins.mods
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +142,9 @@ class Program:
         self.blocks = _blocks(function)
         self.approximate: set[str] = set()
         self._lines: dict[int, Lines] = {}
-        self._bits = {name: 1 << n for n, name in enumerate(self._names())}
+        self.names = self._names()
+        """Every register that it names."""
+        self._bits = {name: 1 << n for n, name in enumerate(self.names)}
         self._live()
         self.unsupported = sorted(self._unsupported())
         self.gates = {id(block.gate): block.gate for block in self.blocks if block.gate}
@@ -137,6 +154,11 @@ class Program:
     def variables(self) -> list[Variable]:
         """Return all variables that the function may name."""
         return [*self.module.variables.values(), *self.function.variables]
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the kernel has to do with tensor maps that kernels write."""
+        return any(rewrites(ins) for ins in self.instructions())
 
     def _names(self) -> list[str]:
         found: dict[str, None] = dict.fromkeys(self.types)

@@ -151,7 +151,9 @@ class Lines:
 
     def stored(self, name: str) -> str:
         """Return how a register is stored."""
-        return STORED[self.types[name]] if name in self.types else "u8" if "64" in name else "u4"
+        if name in self.types:
+            return STORED[self.types[name]]
+        return "u8" if "64" in name or name == "%globaltimer" else "u4"
 
     def value(self, op: Operand, kind: str) -> str:
         """Return an operand as a value of a type."""
@@ -533,6 +535,12 @@ class Lines:
         self.put(ins.operands[0], expr, result, guard)
 
     _popc = _clz = _brev = _bits
+
+    def _bfind(self, ins: Instruction, guard: str | None) -> None:
+        amount = "shiftamt" in self._only(ins, "shiftamt")
+        kind = ins.mods[-1]
+        expr = f"A.find({self.value(ins.operands[1], kind)}, {amount})"
+        self.put(ins.operands[0], expr, "u32", guard)
 
     def _selp(self, ins: Instruction, guard: str | None) -> None:
         self._only(ins)

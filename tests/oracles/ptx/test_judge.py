@@ -225,3 +225,73 @@ def test_a_kernel_of_another_compiler_is_judged() -> None:
         status, kinds, _ = of_triton(text.replace(line, ""), 0)
         assert status is Status.FAIL
         assert kind in kinds
+
+
+def test_an_assertion_that_fails_is_found() -> None:
+    """Where no thread comes to it, its call is none that is not modelled."""
+    call = """
+  setp.ge.u32 %p1, %r1, {most};
+  @%p1 bra FAILS;
+  st.global.u32 [%rd3], %r1;
+  ret;
+FAILS:
+  {{ .param .b64 p0; st.param.b64 [p0+0], %rd1;
+  call.uni __assertfail, (p0); }}
+"""
+    assert done(call.format(most=32)).verdict.status is Status.PASS
+    found = done(call.format(most=31)).verdict
+    assert found.status is Status.FAIL
+    assert "an assertion fails in t31" in str(found)
+
+
+def test_time_passes() -> None:
+    """So that who waits for it goes on."""
+    body = """
+  mov.u64 %rd9, %globaltimer;
+AGAIN:
+  mov.u64 %rd10, %globaltimer;
+  sub.u64 %rd11, %rd10, %rd9;
+  setp.lt.u64 %p1, %rd11, 5000;
+  @%p1 bra AGAIN;
+  mov.u32 %r7, %clock;
+  st.global.u32 [%rd3], %r7;
+"""
+    found = done(body)
+    assert found.verdict.status is Status.PASS
+    assert (found.words[:32] > 0).all()
+
+
+NESTED = """
+grid = 1
+block = 1
+[buffers.out]
+bytes = 64
+[buffers.table]
+bytes = 16
+parts = [{ at = 8, buffer = "out", offset = 16 }]
+[[arguments]]
+bytes = 24
+parts = [{ at = 0, buffer = "table" }, { at = 20, value = 7, dtype = "u32" }]
+"""
+INDIRECT = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .align 8 .b8 both[24])
+{
+  .reg .b32 %r<4>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [both];
+  ld.param.u32 %r1, [both+20];
+  ld.global.u64 %rd2, [%rd1+8];
+  st.global.u32 [%rd2], %r1;
+  ret;
+}
+"""
+
+
+def test_structures_and_buffers_may_hold_addresses(tmp_path: Path) -> None:
+    """Which addresses they are, only the launch knows."""
+    path = tmp_path / "launch.toml"
+    path.write_text(NESTED, encoding="utf-8")
+    launch = load(path)
+    assert judge(INDIRECT, launch).status is Status.PASS
+    assert launch.buffers["out"].data.view(np.uint32)[4] == 7

@@ -106,10 +106,10 @@ def test_values_that_depend_on_the_order_are_a_warning() -> None:
         (
             lambda x: judge_triton(
                 tutorials.matmul_by_descriptors, (1,),
-                *(TensorDescriptor.from_tensor(x.new_zeros(64, 64), [64, 64], "nan"),) * 3,
+                *(TensorDescriptor(x, [8, 8], [8, 1], [64, 64], round_f32_to_tf32=True),) * 3,
                 64, 64, 64, BM=64, BN=64, BK=64,
             ),
-            "fill with NaN",
+            "round to tf32",
         ),
     ],
 )  # fmt: skip

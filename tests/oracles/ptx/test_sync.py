@@ -268,3 +268,90 @@ OVER:
 """
     found = done(body, threads=512, tuning=".maxntid 512, 1, 1 .minnctapersm 1")
     assert found.kinds == kinds, str(found.verdict)
+
+
+def test_a_parity_of_all_ones_is_taken_for_one() -> None:
+    """A truth value with its sign: illegal by the letter, but no hang; what is neither is one."""
+    wait = "mov.b32 %r7, {parity}; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r5], %r7;"
+    body = f"""
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [%r5], 32;
+  bar.sync 0;
+  mbarrier.arrive.shared::cta.b64 %rd9, [%r5];
+  mbarrier.arrive.shared::cta.b64 %rd9, [%r5];
+  {wait}
+  @!%p3 bra AGAIN;
+"""
+    found = done(body.format(parity=-1)).verdict
+    assert found.status is Status.PASS
+    assert [(one.kind, one.severity) for one in found.findings] == [("parity", "warning")]
+    assert done(body.format(parity=3)).verdict.status is Status.FAIL
+
+
+REMOTE = """
+  mov.u32 %r10, %cluster_ctarank;
+  setp.eq.u32 %p1, %r1, 0;
+  setp.eq.u32 %p2, %r10, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [%r5], 32;
+  @%p1 fence.mbarrier_init.release.cluster;
+  barrier.cluster.arrive.relaxed;
+  barrier.cluster.wait.acquire;
+  mapa.shared::cluster.u32 %r11, %r5, 0;
+  mapa.shared::cluster.u32 %r12, %r6, 0;
+  @%p2 bra READER;
+  st.shared::cluster.u32 [%r12+64], %r1;
+  mbarrier.arrive{release}.shared::cluster.b64 _, [%r11];
+  bra OVER;
+READER:
+AGAIN:
+  mbarrier.try_wait.parity{acquire}.shared::cta.b64 %p3, [%r5], 0;
+  @!%p3 bra AGAIN;
+  ld.shared.u32 %r7, [%r6+64];
+  st.global.u32 [%rd3], %r7;
+OVER:
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "acquire", "kinds", "warnings"),
+    [
+        (".release.cluster", ".acquire.cluster", set(), 0),
+        (".release.cta", ".acquire.cluster", {"RAW", "exit"}, 0),
+        (".release.cluster", ".acquire.cta", {"RAW"}, 0),
+        ("", ".acquire.cluster", set(), 1),
+        ("", "", set(), 2),
+    ],
+    ids=named,
+)
+def test_what_says_no_scope_between_ctas_is_a_warning(
+    release: str, acquire: str, kinds: set[str], warnings: int
+) -> None:
+    """Its scope is the CTA by the letter; much code that ships is that way, and is judged on."""
+    found = done(REMOTE.format(release=release, acquire=acquire), grid=2, cluster=2).verdict
+    errors = {one.kind for one in found.findings if one.severity == "error"}
+    assert errors >= kinds if kinds else not errors, str(found)
+    assert sum(one.severity == "warning" for one in found.findings) == warnings
+    assert all(one.kind == "scope" for one in found.findings if one.severity == "warning")
+
+
+def test_a_cta_ends_behind_what_others_have_arrived_at() -> None:
+    """Its mbarriers are gone with it; who has waited for the arrivals knows of them."""
+    body = """
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [%r5], 32;
+  @%p1 fence.mbarrier_init.release.cluster;
+  barrier.cluster.arrive.relaxed;
+  barrier.cluster.wait.acquire;
+  mov.u32 %r10, %cluster_ctarank;
+  xor.b32 %r10, %r10, 1;
+  mapa.shared::cluster.u32 %r11, %r5, %r10;
+  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];
+"""
+    wait = """
+AGAIN:
+  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r5], 0;
+  @!%p3 bra AGAIN;
+"""
+    for seed in range(3):
+        assert done(body + wait, grid=2, cluster=2, seed=seed).kinds == set()
+        assert done(body, grid=2, cluster=2, seed=seed).kinds == {"exit"}

@@ -225,3 +225,35 @@ def test_bytes_are_the_numbers_that_torch_has() -> None:
     for kind, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
         want = every.view(dtype).to(torch.float64).numpy()
         np.testing.assert_array_equal(numbers(every.numpy(), kind), want)
+
+
+WRITTEN = """
+  shr.u32 %r20, %r1, 5;
+  and.b32 %r21, %r1, 31;
+  mad.lo.u32 %r22, %r20, {each}, {first};
+  mad.lo.u32 %r22, %r21, 4, %r22;
+  add.u32 %r22, %r22, %r5;
+  ld.shared.u32 %r23, [%r22];
+  bar.warp.sync -1;
+  st.shared.u32 [%r22], %r23;
+  fence.proxy.async.shared::cta;
+  bar.warp.sync -1;
+"""
+
+
+@pytest.mark.parametrize(
+    ("each", "first", "errors", "warnings"),
+    [(2048, 0, set(), {"rows"}), (2048, 2048 - 8192, {"RAW"}, set()), (0, 8192, {"RAW"}, set())],
+)
+def test_a_warp_that_writes_rows_of_its_own_need_not_tell_the_others(
+    each: int, first: int, errors: set[str], warnings: set[str]
+) -> None:
+    """Of A, with a warning; not rows of the next warp, nor of B."""
+    change = WRITTEN.format(each=each, first=max(first, 0))
+    if first < 0:  # the next warp's
+        change = change.replace("%r20, %r1, 5;", "%r20, %r1, 5; xor.b32 %r20, %r20, 1;")
+    found, _ = product(before=change)
+    said = found.verdict.findings
+    assert {one.kind for one in said if one.severity == "error"} >= errors, str(found.verdict)
+    assert bool(errors) == (found.verdict.status is Status.FAIL), str(found.verdict)
+    assert {one.kind for one in said if one.severity == "warning"} >= warnings

@@ -117,3 +117,22 @@ def test_weaker_forms() -> None:
         "cp.async.bulk.wait_group 1;",
         "wgmma.wait_group.sync.aligned 2;",
     }
+
+
+def test_copies_and_fences_of_tensor_maps_are_dropped_or_reach_less_far() -> None:
+    """What a kernel writes them by stays."""
+    copied = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu"
+    acquire = "fence.proxy.tensormap::generic.acquire.gpu"
+    text = kernel(
+        "tensormap.replace.tile.rank.shared::cta.b1024.b32 [%rd6], 1;\n"
+        f"{copied}.sync.aligned [%rd1], [%rd6], 128;\n{acquire} [%rd1], 128;"
+    )
+    found = list(mutants(text))
+    assert [(one.opcode.split(".")[0], one.change) for one in found] == [
+        ("tensormap", "drop"),
+        ("tensormap", "gpu to cta"),
+        ("fence", "drop"),
+        ("fence", "gpu to cta"),
+    ]
+    assert f"{copied[:-3]}cta.sync.aligned" in found[1].text
+    assert f"{acquire[:-3]}cta [%rd1]" in found[3].text

@@ -56,6 +56,13 @@ F = (X.astype(np.float32) * np.float32(2.0**-9)).astype(np.float32)
         ("cvt.u16.u32 %h1, %r7; cvt.s32.s16 %r8, %h1;", X.astype(np.int16)),
         ("popc.b32 %r8, %r7;", [bin(x & 0xFFFFFFFF).count("1") for x in X.tolist()]),
         ("clz.b32 %r8, %r7;", [32 - (x & 0xFFFFFFFF).bit_length() for x in X.tolist()]),
+        ("bfind.u32 %r8, %r7;", [(x & 0xFFFFFFFF).bit_length() - 1 for x in X.tolist()]),
+        ("bfind.u32 %r8, 0;", [-1] * 32),
+        ("bfind.s32 %r8, %r7;", [max(x, ~x).bit_length() - 1 for x in X.tolist()]),
+        (
+            "bfind.shiftamt.u32 %r8, %r7;",
+            [32 - (x & 0xFFFFFFFF).bit_length() for x in X.tolist()],
+        ),
         ("mov.b32 {%h1, %h2}, %r7; mov.b32 %r8, {%h2, %h1};", (X << 16 | (X >> 16 & 0xFFFF))),
     ],
 )
@@ -161,7 +168,7 @@ def test_generic_addresses_find_their_space() -> None:
         "call.uni foo, (%r1);",
         "tcgen05.alloc.sync.aligned.b32 [%r1], 32;",
         "match.any.b32 %r7, %r1;",
-        "tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;",
+        "tensormap.replace.im2col.rank.global.b1024.b32 [%rd1], 1;",
     ],
 )
 def test_what_is_not_modelled_is_named(line: str) -> None:
