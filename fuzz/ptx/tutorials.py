@@ -40,7 +40,8 @@ def main(write: Path | None) -> None:
         for one in found:
             name = one.name.replace(" ", "_")
             (write / f"{name}.ptx").write_text(one.text, encoding="utf-8")
-    sys.exit(CLEAN if table(found, Console(width=160)) else FAILED)
+    clean = table(found, Console(width=160))
+    sys.exit(CLEAN if clean else FAILED)
 
 
 if __name__ == "__main__":

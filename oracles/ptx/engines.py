@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ptx.clocks import NEVER
-from oracles.ptx.descriptors import Descriptors
 from oracles.ptx.machine import GLOBAL_BASE, Ints, Machine
+from oracles.ptx.maps.encoding import Described
+from oracles.ptx.maps.written import Descriptors
 from oracles.ptx.sync import Sync
-from oracles.ptx.tensor_map import Described
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import Address, Imm, Instruction, Vec
 from oracles.ptx.text.program import Block

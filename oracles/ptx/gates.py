@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from oracles.ptx import descriptors, engines, strong, sync, tensor, warp
+from oracles.ptx import engines, strong, sync, tensor, warp
 from oracles.ptx.machine import Ints, Machine
+from oracles.ptx.maps import written
 from oracles.ptx.text.grammar import Instruction
 from oracles.ptx.text.program import Block, Program, asserts, rewrites
 from oracles.ptx.text.translate import UnsupportedError
@@ -21,7 +22,7 @@ class Gates:
         self.m = m
         self.sync = sync.Sync(m)
         self.strong = strong.Strong(m)
-        self.maps = descriptors.Descriptors(m)
+        self.maps = written.Descriptors(m)
         self.engines = engines.Engines(m, self.sync, self.maps)
         self.tensor = tensor.Tensor(m)
         m.clocks.holders.append(self.strong.rows)
@@ -150,7 +151,7 @@ def check(ins: Instruction) -> None:
         case "ret" | "exit" | "trap" | "nanosleep" | "griddepcontrol" | "activemask" | "elect":
             return
         case "tensormap" | "fence" if rewrites(ins):
-            descriptors.check(ins)
+            written.check(ins)
         case "bar" | "barrier" | "mbarrier" | "fence" | "setmaxnreg":
             sync.check(ins)
         case "membar":

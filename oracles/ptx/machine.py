@@ -20,8 +20,8 @@ import numpy.typing as npt
 from oracles.ptx.clocks import NEVER, Clocks, LimitError
 from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct, TensorMap
 from oracles.ptx.log import Log, Word
+from oracles.ptx.maps.encoding import encoded
 from oracles.ptx.memory import Space
-from oracles.ptx.tensor_map import encoded
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program

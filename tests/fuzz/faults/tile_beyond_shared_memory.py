@@ -9,11 +9,9 @@ from fuser.schedule.params import PointwiseParams
 from fuzz.cases.case import Case
 
 fd = FusionDefinition()
-T0 = fd.define_tensor(shape=["i0", "i1", 1], dtype="f32")
-T1 = fd.define_tensor(shape=["i0", 1, "i3"], dtype="f32")
-T2 = fd.ops.fused_multiply_sum(
-    T0, T1, axes=[0], axis_mapping=[[0, 1, -1], [0, -1, 2]], dtype="f32", precision="tf32"
-)
+T0 = fd.define_tensor(shape=["i1", "i0"], dtype="f32")
+T1 = fd.define_tensor(shape=["i3", "i0"], dtype="f32")
+T2 = fd.ops.linear(T0, T1, precision="tf32")
 T3 = fd.ops.sqrt(T2)
 fd.add_output(T3)
 fusion = fd.fusion()
@@ -33,7 +31,7 @@ params = PointwiseParams(
     overlay=False,
 )
 case = Case(
-    fusion, params, extents={"i0": 1, "i1": 1, "i3": 4}, kind="integers", seed=0, gap=0, offset=0
+    fusion, params, extents={"i0": 8, "i1": 8, "i3": 8}, kind="integers", seed=0, gap=0, offset=0
 )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oracles.ptx.launch import TensorMap
-from oracles.ptx.tensor_map import LAYOUT, NBYTES, Described, decoded, encoded
+from oracles.ptx.maps.encoding import LAYOUT, NBYTES, Described, decoded, encoded
 from oracles.ptx.text.translate import UnsupportedError
 
 TOLD = TensorMap("x", "bf16", (96, 80, 3), (192, 15360), (64, 16, 1), 128, nan=True)

@@ -17,8 +17,8 @@ import numpy as np
 
 from oracles.ptx.clocks import GENERIC, RELEASED
 from oracles.ptx.machine import GLOBAL_BASE, PARAM_WINDOW, Ints, Machine
+from oracles.ptx.maps.encoding import ALIGN, LAYOUT, NBYTES, Described, decoded
 from oracles.ptx.sync import MBarrier
-from oracles.ptx.tensor_map import ALIGN, LAYOUT, NBYTES, Described, decoded
 from oracles.ptx.text.grammar import Imm, Instruction
 from oracles.ptx.text.program import Block, rewrites
 from oracles.ptx.text.translate import UnsupportedError

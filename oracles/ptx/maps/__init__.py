@@ -1,0 +1,1 @@
+"""Tensor maps as kernels have them: their bytes, and who may rewrite and read these when."""
