@@ -107,7 +107,9 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
     counts = [1] * tiles.rank
-    counts[tiles.rows] = MATMUL_TILES if persistent else 1
+    if persistent:
+        turns = isinstance(launch.params, MatmulParams) and launch.params.split == "ping_pong"
+        counts[tiles.rows] = MATMUL_TILES + turns  # two for each who takes every second
     sharing = _sharing(launch, steps)
     for axis in range(tiles.outer + 2, tiles.rank):
         # Of CTAs that share a tile the first has so many steps, the others one less, if not none.

@@ -158,6 +158,17 @@ def test_a_made_up_launch_gives_a_cta_that_many_rows(family: str, trips: int) ->
     assert simulate(launch.kernel, made).status is Status.PASS
 
 
+@pytest.mark.parametrize(
+    ("family", "tiles"), [("hopper-ping_pong", 4), ("ampere-threads", 1), ("hopper-pipelined", 1)]
+)
+def test_each_group_of_a_made_up_launch_takes_two_tiles(family: str, tiles: int) -> None:
+    """Of three each second group had one: a wait before its second store was missed by nobody."""
+    (launch,) = compiled(representative(family)).launches
+    made = with_trips(launch, 2)
+    assert -(-made.params["n0"] // 64) == tiles
+    assert simulate(launch.kernel, made).status is Status.PASS
+
+
 def test_a_made_up_launch_of_transposed_tiles_keeps_their_alignment() -> None:
     """Rows of one tensor are columns of another; a tail of one was no whole access of the other."""
     fd = FusionDefinition()
