@@ -66,11 +66,11 @@ def matmul_extents(
 def few_extents(
     draw: st.DrawFn, fusion: Fusion, params: MatmulParams, *, exact: bool = False
 ) -> dict[str, int]:
-    """Values by which products are sums: 1 to 4 rows of an operand, and 5, which are too many."""
+    """Values by which products are sums: 1 or 2 rows of an operand, and 3, which are too many."""
     found = draw(matmul_extents(fusion, params, exact=exact))
     sides = [name for name in found if _role(fusion, name) in (AxisRole.M, AxisRole.N)]
     if sides:
-        found[draw(st.sampled_from(sides))] = draw(st.integers(1, 5))
+        found[draw(st.sampled_from(sides))] = draw(st.integers(1, 3))
     return found
 
 

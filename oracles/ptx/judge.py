@@ -72,7 +72,10 @@ def run(
     missing = unsupported(program)
     if missing:
         return Outcome(Verdict(NAME, Status.UNSUPPORTED, 0, reason=", ".join(missing)))
-    m = Machine(program, launch, seed)
+    try:
+        m = Machine(program, launch, seed)
+    except LimitError as error:
+        return Outcome(Verdict(NAME, Status.UNKNOWN, 0, reason=str(error)))
     m.log = Log() if logged else None
     gates = Gates(m)
     reason, stopped = "", Status.UNKNOWN

@@ -54,6 +54,9 @@ PASSES = 1000
 """Cycles, or nanoseconds, that pass while threads run a block."""
 MOST = 12
 """Errors that are kept."""
+MOST_BYTES, BESIDE = 768 << 20, 512
+"""What the threads of a launch may take, and what each takes beside its registers: where it is, and
+what it knows.  (Registers that nobody writes take no memory.)"""
 
 
 class Machine:
@@ -67,6 +70,9 @@ class Machine:
         directives = program.function.directives
         self.cluster = (directives.get("reqnctapercluster") or (launch.cluster,))[0]
         self.T = self.ctas * self.block_threads
+        each = program.register_bytes + BESIDE
+        if self.T * each > MOST_BYTES:
+            raise LimitError(f"{self.T} threads of {each} bytes, too many to keep")
         self.all = np.arange(self.T)
         self.cta = self.all // self.block_threads
         self.tid = self.all % self.block_threads

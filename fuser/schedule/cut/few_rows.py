@@ -30,8 +30,10 @@ from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
 from fuser.fusion.ops import OPS, Form, accumulator
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.kept import memory_dtype
-from fuser.schedule.cut.rearrange import PARTS
 
+MOST = 2
+"""Rows, at most: threads add up each element of each row in a register of its own, and with more of
+them too few threads have what is on its way from memory.  Counted, not measured."""
 ADDED = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands whose products threads add up as tensor cores do, in f32."""
 
@@ -78,7 +80,7 @@ def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
     few = int(cols < rows)
     many = min(rows, cols)
     real = [axis.result for axis in sides[few] if _number(axis.extent, values) > 1]
-    if not 1 <= many <= PARTS or len(real) > 1:
+    if not 1 <= many <= MOST or len(real) > 1:
         return None
     ones = [axis.extent for axis in sides[few] if isinstance(axis.extent, Symbol) and not real]
     axis, small = real[0] if real else None, few if max(rows, cols) > 1 else None

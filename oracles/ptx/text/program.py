@@ -175,6 +175,11 @@ class Program:
             found.setdefault(STORED[kind], []).append(name)
         return found
 
+    @property
+    def register_bytes(self) -> int:
+        """Bytes of the registers of a thread."""
+        return sum(int(STORED[kind][1:]) for kind in self.types.values())
+
     def mentions(self, name: str) -> bool:
         """Tell whether some instruction names a register."""
         return name in self._bits

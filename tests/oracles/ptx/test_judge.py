@@ -81,6 +81,14 @@ def test_a_load_may_see_the_rest_of_16_aligned_bytes() -> None:
         assert judge(text, launch).status is status
 
 
+def test_a_launch_of_too_many_threads_is_unknown_before_it_begins() -> None:
+    """One of 1,228,800 threads, all of which end at once, took 4.4 GiB."""
+    found = done(COPY, threads=1024, grid=4096).verdict
+    assert found.status is Status.UNKNOWN
+    assert found.reason.startswith("4194304 threads of ")
+    assert done(COPY, threads=64, grid=2).verdict.status is not Status.UNKNOWN
+
+
 def test_a_policy_of_the_l2_changes_nothing() -> None:
     """A load and a store with one do as without; one operand more or fewer is not read."""
     policy = "createpolicy.fractional.L2::evict_last.b64 %rd10, 1.0;"
