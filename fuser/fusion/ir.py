@@ -3,7 +3,7 @@
 Data only: `fusion_ir` builds and checks them, `ops` says what each operation means.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol, TypeVar
@@ -29,6 +29,11 @@ class Symbol:
 
 
 Extent = int | Symbol
+
+
+def number_of(extent: Extent, values: Mapping[Symbol, int]) -> int:
+    """Return the number that an extent is, where `values` has those of all symbols."""
+    return values[extent] if isinstance(extent, Symbol) else extent
 
 
 class IterType(Enum):

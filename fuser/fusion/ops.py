@@ -278,6 +278,13 @@ def scanned_axis(tv: TensorView) -> int | None:
     return axis if tv.logical[axis].iter_type is IterType.ITERATION else None
 
 
+def unmoved(tv: TensorView) -> TensorView:
+    """Return what a tensor is, seen through operations that only move axes."""
+    while tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
+        (tv,) = tensor_args(tv)
+    return tv
+
+
 def of_nothing(tv: TensorView) -> Constant:
     """Return what a product or a reduction of no elements is."""
     float_, bool_ = tv.dtype.is_float, tv.dtype is DType.BOOL

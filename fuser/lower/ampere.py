@@ -158,12 +158,9 @@ def copy_refusal(
     Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
     """
     tv = operand.access.tv
-    if by_threads and operand.transposed:
-        return None
-    if operand.transposed or not tiling.unit(operand.access, operand.summed):
+    near = by_threads if operand.transposed else tiling.unit(operand.access, operand.summed)
+    if not near:
         return f"{tv} is not contiguous along the axis that is summed over"
-    if by_threads:
-        return None
-    if shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:
+    if not by_threads and shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:
         return f"address, strides or rows of {tv} are not multiples of 4 bytes"
     return None

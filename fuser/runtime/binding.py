@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
-from fuser.fusion.ir import IterType, Symbol, TensorView
+from fuser.fusion.ir import IterType, Symbol, TensorView, number_of
 from fuser.lower.tiling import SMS, Divisor
 from fuser.pipeline import Launch, Program
 from fuser.runtime.call import (
@@ -105,7 +105,7 @@ def _bind(
             )
     known: dict[Var, Expr] = {SMS: sms, **dict(zip(numbers.extents, extents, strict=True))}
     for var, extent in numbers.counts:
-        known[var] = values[extent] if isinstance(extent, Symbol) else extent
+        known[var] = number_of(extent, values)
     tensors = {tensor.name: tensor for tensor in launch.kernel.tensors}
     indexed = [access for _, access in tiles.domain.gathers]
     for access in tiles.domain.accesses:

@@ -13,7 +13,7 @@ from typing import NoReturn, get_args
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Expr, Var, substitute
-from fuser.fusion.ir import Fusion, Symbol, TensorView
+from fuser.fusion.ir import Fusion, Symbol, TensorView, number_of
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
@@ -149,10 +149,7 @@ def extents_of(
 
 def shape_of(tv: TensorView, values: Mapping[Symbol, int]) -> tuple[int, ...]:
     """Return the numbers of a tensor's shape."""
-    return tuple(
-        values[axis.extent] if isinstance(axis.extent, Symbol) else axis.extent
-        for axis in tv.logical
-    )
+    return tuple(number_of(extent, values) for extent in tv.shape)
 
 
 def output_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
@@ -194,7 +191,7 @@ def with_views(
 
 def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:
     """Return the extents of the loop axes of a domain."""
-    return [values[e] if isinstance(e, Symbol) else e for e in domain.extents]
+    return [number_of(extent, values) for extent in domain.extents]
 
 
 def with_parts(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from fuser.arch import SM_90A
-from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, ancestry, tensor_args
+from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, ancestry, number_of, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
@@ -401,9 +401,6 @@ def _of_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
 
-    def none(extent: Extent) -> bool:
-        return (values[extent] if isinstance(extent, Symbol) else extent) == 0
-
     def summed(tv: TensorView) -> Iterator[Extent]:
         if tv.op == "mma":
             yield from (axis.extent for axis in roles(tv) if axis.role is AxisRole.K)
@@ -411,7 +408,9 @@ def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
             (arg,) = tensor_args(tv)
             yield arg.logical[axis].extent
 
-    return frozenset(tv.name for tv in fusion.tensors if any(map(none, summed(tv))))
+    return frozenset(
+        tv.name for tv in fusion.tensors if not all(number_of(e, values) for e in summed(tv))
+    )
 
 
 def _refusal(

@@ -12,7 +12,7 @@ from math import prod
 
 from fuser.arch import SM_90A
 from fuser.errors import FusionError
-from fuser.fusion.ir import Fusion, Symbol, TensorView, call, show_shape
+from fuser.fusion.ir import Fusion, Symbol, TensorView, call, number_of, show_shape
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form
 from fuser.runtime.call import Spec, asked, extents_of, output_spec, shape_of, with_parts
@@ -240,7 +240,7 @@ def _op(tv: TensorView) -> str:
 def _flops(product: TensorView, values: Mapping[Symbol, int]) -> int:
     """Return two for each element of an operand that meets one of the other."""
     extents = (axis.extent for axis in roles(product))
-    return 2 * prod(values[e] if isinstance(e, Symbol) else e for e in extents)
+    return 2 * prod(number_of(extent, values) for extent in extents)
 
 
 def _specs(fusion: Fusion, shapes: Sequence[Shape]) -> dict[str, Spec]:

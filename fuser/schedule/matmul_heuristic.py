@@ -229,8 +229,7 @@ def default_matmul_params(
     best = _params(domain, able[0], many)
     assert best is not None, "these fit"
     if many == 1 and not (computed or parts):
-        most = AT_BEST * max(time(able[0]), _from_memory(domain, (around, m, n), depth))
-        return _partly_shared(domain, (around, m, n), sms, depth, most) or best
+        return _partly_shared(domain, (around, m, n), sms, depth, time(able[0])) or best
     return best
 
 
@@ -317,17 +316,18 @@ def columns_of_share(wide: int, splits: int) -> int:
 
 
 def _partly_shared(
-    domain: Domain, extents: tuple[int, int, int], sms: int, depth: int, most: float
+    domain: Domain, extents: tuple[int, int, int], sms: int, depth: int, whole: float
 ) -> MatmulParams | None:
     """Choose params by which a few CTAs share a tile, all of them at once, if that is fast enough.
 
-    `most` are the steps that it may take.
+    `whole` are the steps that whole tiles take.
     """
     if accumulator(domain.products[0].tv) is DType.F16:
         return None
     around, m, n = extents
-    floor = _from_memory(domain, extents, depth)
-    best = None
+    operands = around * depth * (m + n) * domain.products[0].a.tv.dtype.nbytes
+    floor = operands / BYTES_PER_US / STEP_US
+    best, most = None, AT_BEST * max(whole, floor)
     for kind in PARTED_KINDS:
         alone = _params(domain, kind, 1)
         if alone is None:
@@ -345,13 +345,6 @@ def _partly_shared(
         if time < most:
             most, best = time, _at_once(alone, splits)
     return best
-
-
-def _from_memory(domain: Domain, extents: tuple[int, int, int], depth: int) -> float:
-    """Return the steps in which the operands of a product come from memory."""
-    around, m, n = extents
-    nbytes = around * depth * (m + n) * domain.products[0].a.tv.dtype.nbytes
-    return nbytes / BYTES_PER_US / STEP_US
 
 
 def _at_once(alone: MatmulParams, splits: int) -> MatmulParams:

@@ -23,10 +23,11 @@ from fuser.fusion.ir import (
     Symbol,
     TensorView,
     end_of_slice,
+    number_of,
     row_major,
     tensor_args,
 )
-from fuser.fusion.ops import OPS, Form
+from fuser.fusion.ops import OPS, Form, unmoved
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.few_rows import Few, as_sums, stored_first
 from fuser.schedule.cut.kept import Epilogues, is_exact, memory_dtype
@@ -103,7 +104,7 @@ class Split:
 
     def of(self, whole: Layout, values: Mapping[Symbol, int], name: str) -> Layout:
         """Return the layout with those axes."""
-        sizes = tuple(values[n] if isinstance(n, Symbol) else n for n in self.sizes)
+        sizes = tuple(number_of(size, values) for size in self.sizes)
         strides, span = [], whole.strides[self.axis]
         for size in reversed(sizes):
             strides.append(span)
@@ -312,10 +313,7 @@ class _Views:
 
     def _in_memory(self, tv: TensorView) -> TensorView:
         """Return a tensor that lies in memory, seen through operations that only move axes."""
-        source = tv
-        while source.op in OPS and OPS[source.op].form is Form.SHAPE:
-            (source,) = tensor_args(source)
-        if not self._is_computed(source):
+        if not self._is_computed(unmoved(tv)):
             return self._value(tv)
         if tv not in self.lain:
             self.lain[tv] = self._seen(tv)

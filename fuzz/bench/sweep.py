@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 from math import ceil
-from pathlib import Path
 from typing import IO
 
 import click
@@ -212,11 +211,6 @@ def _taken(run: Executable, sets: list[Tensors], outs: Tensors) -> float:
     us = fastest_us(lambda *given: run(*given, out=outs), sets)
     run(*sets[0], out=outs)
     return us
-
-
-def read(path: Path) -> list[dict[str, object]]:
-    """Return the lines of a sweep."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -23,11 +23,12 @@ from fuser.fusion.ir import (
     Symbol,
     TensorView,
     ancestry,
+    number_of,
     row_major,
     tensor_args,
 )
 from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
-from fuser.fusion.ops import OPS, Form, accumulator
+from fuser.fusion.ops import OPS, Form, accumulator, unmoved
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.kept import memory_dtype
 
@@ -76,19 +77,15 @@ def _is_added(product: TensorView) -> bool:
 def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
     axes = roles(product)
     sides = [[axis for axis in axes if axis.role is role] for role in (AxisRole.M, AxisRole.N)]
-    rows, cols = (prod(_number(axis.extent, values) for axis in side) for side in sides)
+    rows, cols = (prod(number_of(axis.extent, values) for axis in side) for side in sides)
     few = int(cols < rows)
     many = min(rows, cols)
-    real = [axis.result for axis in sides[few] if _number(axis.extent, values) > 1]
+    real = [axis.result for axis in sides[few] if number_of(axis.extent, values) > 1]
     if not 1 <= many <= MOST or len(real) > 1:
         return None
     ones = [axis.extent for axis in sides[few] if isinstance(axis.extent, Symbol) and not real]
     axis, small = real[0] if real else None, few if max(rows, cols) > 1 else None
     return Few(product.name, many, axis, small, tuple(ones))
-
-
-def _number(extent: Extent, values: Mapping[Symbol, int]) -> int:
-    return values[extent] if isinstance(extent, Symbol) else extent
 
 
 @lru_cache(maxsize=256)
@@ -107,17 +104,10 @@ def stored_first(fusion: Fusion, few: frozenset[Few]) -> frozenset[str]:
     for tv in fusion.tensors:
         side = small.get(tv.name)
         if side is not None:
-            source = _source(tensor_args(tv)[side], {Form.SHAPE})
+            source = unmoved(tensor_args(tv)[side])
             if not all(one.op in ("input", "cast") for one in _computed(source)):
                 found.add(source.name)
     return frozenset(found)
-
-
-def _source(tv: TensorView, forms: Set[Form]) -> TensorView:
-    """Look through operations of some forms, all of one argument."""
-    while tv.op in OPS and OPS[tv.op].form in forms:
-        tv = tensor_args(tv)[0]
-    return tv
 
 
 def _computed(tv: TensorView) -> list[TensorView]:

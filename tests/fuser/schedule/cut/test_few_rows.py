@@ -115,14 +115,8 @@ def test_one_kernel_reads_weights_once_wherever_rows_begin() -> None:
 
 def test_what_is_computed_for_an_operand_of_few_rows_is_stored_first() -> None:
     """Of a gated layer: both products share a kernel, and the third reads what they give."""
-    fd = FusionDefinition()
-    x = fd.define_tensor(["m", "h"], "bf16")
-    gate, up = (fd.define_tensor(["f", "h"], "bf16") for _ in range(2))
-    down = fd.define_tensor(["h", "f"], "bf16")
-    made = fd.ops.mul(fd.ops.silu(fd.ops.linear(x, gate)), fd.ops.linear(x, up))
-    fd.add_output(fd.ops.linear(fd.ops.cast(made, "bf16"), down))
     for rows in (1, 2):
-        said = explain(fd.fusion(), (rows, 64), (96, 64), (96, 64), (64, 96))
+        said = explain(gated(rows).fusion, (rows, 64), (96, 64), (96, 64), (64, 96))
         assert len(said.parts) == 2
         assert said.between == 2 * 2 * rows * 96  # 16 bits, stored and read
     assert not any("silu" in op for op in said.parts[1].ops)
