@@ -177,7 +177,9 @@ class Product(Row):
         if self.alone:
             return super().peers(outs, compiled=False)
         if self.products == 1 and not self.extra and not self.prologue:
-            return super().peers(outs, compiled=False) | _triton(outs[0])
+            by_tma = all(extent % 8 == 0 for extent in self.shape[1:])
+            triton = _triton(outs[0]) if by_tma else {}
+            return super().peers(outs, compiled=False) | triton
         found = super().peers(outs, compiled=compiled)
         if compiled:
             mode = "max-autotune-no-cudagraphs"

@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from math import ceil
+from multiprocessing import get_context
 from typing import IO
 
 import click
 import torch
+from pebble import ProcessPool
 
 from fuser.arch import SM_90A
+from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion
+from fuser.pipeline import build
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable, device_present
+from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_heuristic import BARRIERS, columns_of_share
 from fuser.schedule.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.schedule.params import MAX_SPLITS, MAX_STAGES, Meet
 from fuser.schedule.shape_class import Params
-from fuzz.bench.products import Product
+from fuzz.bench.products import Product, plain
 from fuzz.bench.row import L2_BYTES, Tensors, fastest_us, together
 from fuzz.bench.shapes import rows
 from fuzz.campaign.record import DEFAULT
@@ -170,19 +177,48 @@ def worth(
 @click.option("--random", "count", type=click.IntRange(min=1), default=100, help="Shapes drawn.")
 @click.option("--seed", default=0, help="Seed of the shapes.")
 @click.option("--shard", default="1/1", help="Part of parts: each has other shapes.")
+@click.option("--workers", default=1, help="Processes that compile before anything is timed.")
 @click.argument("out", type=click.File("w", lazy=False))
-def main(count: int, seed: int, shard: str, out: IO[str]) -> None:
+def main(count: int, seed: int, shard: str, workers: int, out: IO[str]) -> None:
     """Time every schedule of products drawn at random; lines of JSON go to OUT."""
     if not device_present():
         click.echo("sweep: no CUDA device; nothing was measured", err=True)
         sys.exit(HARNESS)
     part, parts = map(int, shard.split("/"))
     known: dict[Params | None, Executable] = {}
-    every = [row for row in rows(count, seed) if isinstance(row, Product)]
-    for row in every[part - 1 :: parts]:
+    every = [row for row in rows(count, seed) if isinstance(row, Product)][part - 1 :: parts]
+    if workers > 1:
+        compile_ahead(every, workers)
+    for row in every:
         out.write(json.dumps(timed(row, known)) + "\n")
         out.flush()
         torch.cuda.empty_cache()
+
+
+def compile_ahead(rows: Sequence[Product], workers: int) -> None:
+    """Fill the cache on disk with the kernels of all that will be timed."""
+    tried: dict[tuple[Params, bool, bool], tuple[tuple[int, int, int], Params]] = {}
+    for row in rows:
+        m, n, k = row.shape
+        for params in worthwhile(m, n, k):
+            tried.setdefault((params, n % 8 == 0, k % 8 == 0), (row.shape, params))
+    with ProcessPool(workers, context=get_context("spawn")) as pool:
+        chunk = max(1, len(tried) // (8 * workers))
+        for done in pool.map(_compile, tried.values(), chunksize=chunk).result():
+            assert done is None, "it has no result"
+
+
+def _compile(tried: tuple[tuple[int, int, int], Params]) -> None:
+    (m, n, k), params = tried
+    fusion = plain("", (m, n, k)).fusion()
+    forms = ((m, k), (n, k), (m, n))
+    specs = {
+        tv.name: Spec(form, (form[1], 1), 0, DType.BF16)
+        for tv, form in zip((*fusion.inputs, *fusion.outputs), forms, strict=True)
+    }
+    with suppress(ScheduleError):
+        for launch in build(fusion, params, classify(fusion, params, specs)).launches:
+            compile_cubin(launch.source)
 
 
 def timed(row: Product, known: dict[Params | None, Executable]) -> dict[str, object]:
