@@ -38,7 +38,6 @@ from fuser.passes.warp_specialize import alternate_roles, warp_specialize
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Domain, by_rows
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
-from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
@@ -55,6 +54,7 @@ from fuser.schedule.pointwise import (
     default_transposing,
     tiling,
 )
+from fuser.schedule.products.choose import default_matmul_params
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
 from fuser.schedule.scan import default_scan_params, scan_tiling

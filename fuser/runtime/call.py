@@ -26,6 +26,10 @@ ONE_ELEMENT = 16
 """Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
 _SPECIAL = (NormParams, ReductionParams, ScanParams)
 """Params that are PointwiseParams with more to say."""
+SECTOR, LINE, LONG = 32, 128, 1024
+"""Bytes that the L2 reads at a time, and keeps; and rows from which whole lines waste little.
+Measured on an H100, 2560 x 5120 x 4104: rows of operands at odd multiples of 16 bytes, 240 us; x
+4112: 177."""
 NO_ADDRESS = 0
 """Address of a tensor that does not exist yet; allocators give multiples of 256 bytes."""
 
@@ -160,13 +164,14 @@ def output_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
 
 
 def intermediate_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
-    """Return the spec of an intermediate: without gaps, but rows in whole chunks of 16 bytes."""
+    """Return the spec of an intermediate: without gaps, but rows in whole sectors or lines."""
     shape = shape_of(tv, values)
-    chunk = 16 // tv.dtype.nbytes
     strides = [0] * tv.rank
     span = 1
     for axis in sorted(range(tv.rank), key=lambda a: tv.stride_order[a]):
         if not tv.contiguity[axis]:
+            nbytes = LINE if span * tv.dtype.nbytes >= LONG else SECTOR
+            chunk = nbytes // tv.dtype.nbytes
             span = -(-span // chunk) * chunk
         strides[axis] = span
         span *= max(shape[axis], 1)

@@ -31,13 +31,13 @@ from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import Access, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
-from fuser.schedule.matmul_heuristic import computes_in_registers, default_unaligned_params
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
 from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.pointwise import copied as copied_by_threads
+from fuser.schedule.products.choose import computes_in_registers
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.scan import default_scan_params
@@ -147,35 +147,7 @@ class _Call:
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
         loops = loops_of(segment.domain, self.values)
-        schedule = chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
-        if segment.domain.products and not isinstance(self.params, TensorCoreParams):
-            return self._by_threads(segment, schedule) or schedule
-        return schedule
-
-    def _by_threads(self, segment: Segment, schedule: Params) -> Params | None:
-        """Return a schedule by which threads load operands, if no engine does and that is worth it.
-
-        What is computed before is stored so that engines can.
-        """
-        domain = segment.domain
-        operands = [access for one in domain.products for access in (one.a, one.b)]
-        known = all(access.tv.name in self.specs for access in domain.accesses)
-        if (
-            not known
-            or strangers(domain)
-            or any(len(summed(domain, p)) != 1 for p in domain.products)
-        ):
-            return None
-        tiles, shapes = tiled(domain, schedule), self.shapes(segment, schedule)
-        assert isinstance(tiles, MatmulTiling), "a domain with products"
-        laid = [operand for access in operands if (operand := tiles.operand(access)) is not None]
-        refused = [one for one in laid if _refusal(tiles, one, schedule, shapes) is not None]
-        if not refused or any(
-            copy_refusal(tiles, one, shapes, by_threads=True) is not None for one in laid
-        ):
-            return None
-        copied = [one.access for one in refused]
-        return default_unaligned_params(domain, loops_of(domain, self.values), copied, self.sms)
+        return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""

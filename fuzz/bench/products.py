@@ -14,9 +14,9 @@ from torch.nn import functional
 from fuser.arch import SM_90A
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuser.schedule.matmul_heuristic import STACKED, columns_of_share
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
+from fuser.schedule.products.choose import STACKED, columns_of_share
 from fuzz.bench.row import Peers, Row, Tensors, random_bf16, together
 from fuzz.kernels.fusions import begin, residual
 

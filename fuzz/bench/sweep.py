@@ -25,14 +25,15 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion
 from fuser.pipeline import build
-from fuser.runtime.call import Spec
+from fuser.runtime.call import Spec, extents_of, loops_of
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable, device_present
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.matmul_heuristic import BARRIERS, columns_of_share
-from fuser.schedule.matmul_params import MatmulParams, Split, nearest_registers
-from fuser.schedule.params import MAX_SPLITS, MAX_STAGES, Meet
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import MAX_SPLITS
+from fuser.schedule.products.choose import candidates
+from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
 from fuzz.bench.products import Product, plain
 from fuzz.bench.row import L2_BYTES, Tensors, fastest_us, together
@@ -40,29 +41,6 @@ from fuzz.bench.shapes import rows
 from fuzz.campaign.record import DEFAULT
 from fuzz.exit_code import HARNESS, Command
 
-STEP = 64
-"""Elements of 16 bits along K in 128 bytes, of which a swizzle is."""
-WHOLE: tuple[tuple[Split, int, int, tuple[int, ...]], ...] = (
-    ("cooperative", 2, 128, (256, 224, 192, 160, 128)),
-    ("cooperative", 2, 256, (128, 96)),
-    ("cooperative", 3, 192, (192, 160, 128)),
-    ("ping_pong", 2, 128, (192, 160, 128, 96, 64)),
-    ("ping_pong", 2, 64, (256, 192, 128)),
-    ("cooperative", 1, 64, (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32)),
-)
-"""Tiles that a CTA of an SM computes alone: how, warpgroups, rows, and columns."""
-PAIRED: tuple[tuple[int, int, int, int], ...] = (
-    (128, 128, 2, 2),
-    (128, 64, 2, 2),
-    (64, 128, 1, 2),
-    (64, 64, 1, 3),
-    (64, 32, 1, 4),
-)
-"""Rows, columns, warpgroups of CTAs, and how many an SM has at once."""
-PARTED = ((128, 128), (128, 64), (64, 256), (64, 128), (64, 64), (64, 32), (64, 16))
-"""Rows and columns of tiles that CTAs share."""
-COUNTS = (2, 3, 4, 5, 6, 8, 11, 16, 22, 32, 44, 64)
-"""How many share one."""
 BY_THREADS = (
     (16, 32, 64, 1),
     (16, 64, 32, 1),
@@ -77,8 +55,6 @@ BY_THREADS = (
 """Rows, columns, depth and warps of tiles whose operands threads load, as no engine can."""
 CTAS_PER_SM = (1, 2, 3, 4, 6, 8, 12)
 """How many of these an SM is to have, by CTAs that share a tile."""
-MOST_AT_ONCE, WAVES = 32, 4
-"""How many do where all wait for each other; and the waves of CTAs that share tiles, at most."""
 MOST_WORSE = 4.0
 """Schedules whose tiles multiply so many times what there is are not timed, beyond the least."""
 
@@ -86,48 +62,17 @@ MOST_WORSE = 4.0
 def schedules(
     m: int, n: int, k: int, sms: int = SM_90A.sms
 ) -> Iterator[MatmulParams | AmpereParams]:
-    """Yield schedules for a product of 16-bit operands, all that may be the fastest for a shape."""
+    """Yield schedules for a product of 16-bit operands, all that may be the fastest for a shape.
+
+    They are those that the default is chosen from, and where no engine copies operands, those by
+    which threads load them.
+    """
     if k % 8:
         yield from _by_threads(m, n, k, sms)
-    for split, groups, high, widths in WHOLE:
-        for wide in widths:
-            yield from _alone(split, groups, high, wide)
-    for high, wide, groups, resident in PAIRED:
-        yield from _paired(high, wide, groups, resident)
-    for high, wide in PARTED:
-        tiles, steps = ceil(m / high) * ceil(n / wide), ceil(k / STEP)
-        for count in COUNTS:
-            ctas = tiles * count
-            if not 1 < count <= min(steps, MAX_SPLITS) or ctas > WAVES * sms:
-                continue
-            yield from _parted(high, wide, count, "last")
-            if ctas <= sms and count <= MOST_AT_ONCE:
-                yield from _parted(high, wide, count, "scatter")
-
-
-def _stages(high: int, wide: int, kept: int = 0, room: int = SM_90A.smem_bytes) -> int:
-    return min(MAX_STAGES, (room - BARRIERS - kept) // ((high + wide) * 2 * STEP))
-
-
-def _alone(split: Split, groups: int, high: int, wide: int) -> Iterator[MatmulParams]:
-    columns = next(c for c in (64, 48, 32, 16) if wide % c == 0)
-    slots = (2 if split == "ping_pong" else 1) * (2 if wide // columns % 2 == 0 else 1)
-    stages = _stages(high, wide, 2 * slots * high * columns)
-    registers = None if groups == 1 else nearest_registers(groups)
-    with suppress(ScheduleError):
-        yield MatmulParams(
-            (high, wide, STEP), groups, split, stages, max(stages - 2, 0), persistent=True,
-            columns=columns, registers=registers,
-        )  # fmt: skip
-
-
-def _paired(high: int, wide: int, groups: int, resident: int) -> Iterator[MatmulParams]:
-    stages = _stages(high, wide, room=(SM_90A.smem_bytes + 1024) // resident - 1024)
-    with suppress(ScheduleError):
-        yield MatmulParams(
-            (high, wide, STEP), groups, "pipelined", stages, max(stages - 2, 0), persistent=False,
-            columns=min(wide, 64), resident=resident,
-        )  # fmt: skip
+    fusion = plain("", (m, n, k)).fusion()
+    (segment,) = segments(fusion)
+    loops = loops_of(segment.domain, extents_of(fusion, specs(fusion, (m, n, k))))
+    yield from candidates(fusion, segment.domain, loops, sms)
 
 
 def _by_threads(m: int, n: int, k: int, sms: int) -> Iterator[AmpereParams]:
@@ -141,17 +86,6 @@ def _by_threads(m: int, n: int, k: int, sms: int) -> Iterator[AmpereParams]:
                 (high, wide, deep), warps, "threads", 1, ahead, persistent=False,
                 columns=min(wide, 64), splits=count, meet="last",
             )  # fmt: skip
-
-
-def _parted(high: int, wide: int, count: int, meet: Meet) -> Iterator[MatmulParams]:
-    stages = _stages(high, wide, 2 * high * min(wide, 64))
-    scatter = meet == "scatter"
-    with suppress(ScheduleError):
-        yield MatmulParams(
-            (high, wide, STEP), high // 64, "cooperative", stages, stages - 1, persistent=False,
-            columns=columns_of_share(wide, count) if scatter else min(wide, 64),
-            splits=count, meet=meet, residency="co-resident" if scatter else "ticket",
-        )  # fmt: skip
 
 
 def worthwhile(m: int, n: int, k: int) -> list[MatmulParams | AmpereParams]:
@@ -211,14 +145,20 @@ def compile_ahead(rows: Sequence[Product], workers: int) -> None:
 def _compile(tried: tuple[tuple[int, int, int], Params]) -> None:
     (m, n, k), params = tried
     fusion = plain("", (m, n, k)).fusion()
+    with suppress(ScheduleError):
+        of = classify(fusion, params, specs(fusion, (m, n, k)))
+        for launch in build(fusion, params, of).launches:
+            compile_cubin(launch.source)
+
+
+def specs(fusion: Fusion, shape: tuple[int, int, int]) -> dict[str, Spec]:
+    """Return the dense tensors of a product of such a shape, by name."""
+    m, n, k = shape
     forms = ((m, k), (n, k), (m, n))
-    specs = {
+    return {
         tv.name: Spec(form, (form[1], 1), 0, DType.BF16)
         for tv, form in zip((*fusion.inputs, *fusion.outputs), forms, strict=True)
     }
-    with suppress(ScheduleError):
-        for launch in build(fusion, params, classify(fusion, params, specs)).launches:
-            compile_cubin(launch.source)
 
 
 def timed(row: Product, known: dict[Params | None, Executable]) -> dict[str, object]:

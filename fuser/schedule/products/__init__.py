@@ -1,0 +1,1 @@
+"""Which schedule a kernel with products gets where the user names none."""

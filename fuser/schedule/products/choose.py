@@ -1,0 +1,298 @@
+"""Which schedule a kernel with products gets where the user names none.
+
+Of all kinds of tiles, computed alone or shared, the one whose predicted time is the least (`cost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, prod
+
+from fuser.arch import SM_90A
+from fuser.dtype import DType
+from fuser.fusion.ir import Fusion, TensorView, ancestry
+from fuser.fusion.ops import OPS, Rule, accumulator
+from fuser.schedule.domain import Access, Domain, Product
+from fuser.schedule.matmul import sides, sizes
+from fuser.schedule.matmul_params import MatmulParams, nearest_registers
+from fuser.schedule.params import MAX_SPLITS
+from fuser.schedule.products.cost import Sharing, Work, predicted_us, raster, whole
+from fuser.schedule.products.tiles import (
+    MOST_AT_ONCE,
+    PARTED,
+    SPAN,
+    TileKind,
+    counts,
+    tiles,
+)
+
+STEP_US = 0.56
+"""A step of 64 elements of a tile of 128 x 256 at the tensor cores' rate (990 TFLOP/s, 132 SMs)."""
+TURN_US = 1.0
+"""A CTA's turn, for every `TURN_NBYTES` of its sums.  Measured on an H200."""
+TURN_NBYTES = 16384
+WIDEST = 256
+"""Columns of the widest tile."""
+COSTLY = 256
+"""Columns of a result up to which an A that takes many instructions is computed in registers."""
+COMPUTED = {1: 512, 2: 2048, 4: 1024}
+"""The same for any other A, by the bytes of an element that it is computed from.  Measured on an
+H200, 8192 rows, against a kernel that stores A: with that many columns i8 takes 0.90 of the time,
+bf16 0.87, f32 0.88, and with twice as many 1.10, 0.95 and 1.04; a silu 0.79 and 1.02."""
+STACKED = 128
+"""Columns of a product from which its wgmmas are fast by themselves.  Measured on an H200, gated
+layers: one wgmma for both is 3 to 11 % faster with 64 columns each, 0.5 % faster to 1.5 % slower
+with 128, but 1 to 3 % faster in ping-pong."""
+IN_TURNS = (
+    (TileKind(128, 128, "pipelined", 2), 0.85),
+    (TileKind(64, 128, "pipelined", 1), 0.55),
+    (TileKind(64, 64, "pipelined", 1), 0.35),
+)
+"""What is chosen from where CTAs are asked to share a tile in turns, and of the rate of the tensor
+cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A kind of tile, how many CTAs compute each, how they share it, and the time predicted."""
+
+    us: float
+    kind: TileKind
+    count: int = 1
+    sharing: Sharing = ""
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        kind = self.kind
+        says = f"{kind.rows} x {kind.cols} {kind.split} by {kind.warpgroups} warpgroups"
+        says += f", {kind.resident} CTAs an SM" if kind.resident > 1 else ""
+        return says + (f", {self.count} CTAs a tile ({self.sharing})" if self.count > 1 else "")
+
+
+def default_matmul_params(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
+) -> MatmulParams:
+    """Choose params for a kernel with products; `loops` are the extents of its loop axes.
+
+    CTAs share a tile in turns where that is asked of a product, and there are two steps or more.
+    """
+    extents, depths = sizes(domain, loops)
+    meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
+    if meets:
+        asked = _shared(domain, extents, depths, sms)
+        if asked is not None:
+            return replace(asked, meet=meets[0])
+    return next(candidates(fusion, domain, loops, sms))
+
+
+def candidates(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
+) -> Iterator[MatmulParams]:
+    """Yield what params are chosen from, the fastest first as predicted."""
+    extents, _ = sizes(domain, loops)
+    work = work_of(fusion, domain, loops)
+    for choice in ranked(work, _rules(domain, extents), sms):
+        params = _params(domain, choice, extents, sms)
+        if params is not None:
+            yield params
+
+
+def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
+    """Return what a kernel with products computes, as far as its time depends on that."""
+    (around, m, n), depths = sizes(domain, loops)
+    rows, cols = ({*axes} for axes in sides(domain))
+    first = domain.products[0]
+    depth = ceil(sum(depths) / len(domain.products)) * first.a.tv.dtype.nbytes
+    results = [access for access in domain.writes if not access.tv.parts]
+    return Work(
+        around,
+        m,
+        n,
+        max(ceil(depth / SPAN), 1),
+        len(domain.products),
+        sum(OPS[tv.op].rule is Rule.FLOAT for tv in fusion.tensors if tv.op in OPS),
+        sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs),
+        (_pitch(first.a, loops), _pitch(first.b, loops)),
+        max((n * access.tv.dtype.nbytes for access in results), default=0),
+        any(access.tv.parts for access in domain.writes),
+    )
+
+
+def _pitch(access: Access, loops: Sequence[int]) -> int:
+    """Return the bytes from one row of an operand to the next; 0 where a copy lies better."""
+    nbytes = loops[last] if (last := access.coords[-1]) is not None else 1
+    nbytes *= access.tv.dtype.nbytes
+    return nbytes if nbytes % 16 == 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a domain asks of tiles: so many columns at least; and whether CTAs may share one."""
+
+    columns: int
+    shared: bool
+
+
+def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
+    # What computes A in registers does so once for every column of tiles.
+    computed = any(product.leaves for product in domain.products)
+    parts = any(access.tv.parts for access in domain.writes)
+    alone = len(domain.products) > 1 or computed or parts
+    alone = alone or accumulator(domain.products[0].tv) is DType.F16
+    return Rules(min(extents[2], WIDEST) if computed else 0, not alone)
+
+
+@lru_cache(maxsize=1 << 12)
+def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
+    """Return what may be chosen, the fastest first as predicted."""
+    every = (one for one in _choices(work, rules, sms) if one.kind.cols >= rules.columns)
+    return sorted(every, key=lambda one: one.us)
+
+
+def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
+    for kind in whole(work):
+        if rules.columns and kind.resident > 1:
+            continue
+        stages = _stages(work, kind)
+        if stages >= (3 if kind.resident > 1 else 2):
+            yield Choice(predicted_us(work, kind, stages, sms=sms), kind)
+    if not rules.shared:
+        return
+    for kind in PARTED:
+        stages = _stages(work, kind)
+        many = tiles(work.around, work.m, work.n, kind.rows, work.wide(kind))
+        if stages < 2 or many == 0:
+            continue
+        for count in counts(many, work.steps, sms):
+            ways: tuple[Sharing, ...] = ("last",)
+            if many * count <= sms and count <= MOST_AT_ONCE:
+                ways = ("scatter", "last")
+            for way in ways:
+                us = predicted_us(work, kind, stages, count, way, sms)
+                yield Choice(us, kind, count, way)
+
+
+def _stages(work: Work, kind: TileKind) -> int:
+    """Return about how many stages fit, of one result of 16 bits."""
+    wide = work.wide(kind)
+    return kind.stages(wide, SPAN * (kind.rows + wide * work.many), 2)[0]
+
+
+def columns_of_share(wide: int, splits: int) -> int:
+    """Return of how many columns each CTA adds up sums, where so many share a tile of `wide`."""
+    most = max(8, wide // splits // 8 * 8)
+    return next(columns for columns in range(most, 0, -8) if wide % columns == 0)
+
+
+def _shared(
+    domain: Domain, extents: tuple[int, int, int], depths: list[int], sms: int
+) -> MatmulParams | None:
+    """Choose params by which CTAs share a tile, if its sums have two steps."""
+    around, m, n = extents
+    many = len(domain.products)
+    found = []
+    for kind, rate in IN_TURNS:
+        alone = _params(domain, Choice(0.0, replace(kind, split="cooperative")), extents, sms)
+        if alone is None:
+            continue
+        rows, wide, step = alone.tile
+        tiles = around * ceil(m / rows) * ceil(n / wide)
+        share = rows * wide * many / (128 * 256) * step / 64
+        nbytes = 4 * rows * wide * many
+        steps = ceil(min(depths) / step)
+        for splits in range(2, min(steps, MAX_SPLITS) + 1):
+            work = ceil(tiles * splits / sms) * ceil(steps / splits) * STEP_US * share / rate
+            time = work + (splits - 1) * TURN_US * max(nbytes / TURN_NBYTES, 1.0)
+            found.append((time, alone, splits))
+    if not found:
+        return None
+    _, alone, splits = min(found, key=lambda one: one[0])
+    most = ceil(max(depths) / alone.tile[2] / splits)
+    stages = min(alone.stages, max(most, 2))  # no more than a CTA has steps
+    return replace(
+        alone,
+        split="pipelined",
+        stages=stages,
+        prefetch=max(stages - 2, 0),
+        persistent=False,
+        registers=None,
+        splits=splits,
+    )
+
+
+def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:
+    """Whether to compute A in registers, in a kernel that is cut so; else a kernel before does."""
+    _, cols = sides(domain)
+    columns = prod(loops[axis] for axis in cols)
+    return all(columns <= _worth(product) for product in domain.products if product.leaves)
+
+
+def _worth(product: Product) -> int:
+    """Columns of a result up to which the A of a product is worth computing again for each tile."""
+    walked = {loop for loop in product.a.coords if loop is not None}
+    if any({*leaf.coords} - {None} != walked for leaf in product.leaves):
+        return 0  # rows and columns of factors are loaded by every thread
+    if _is_costly(product.a.tv) or len(product.leaves) > 1:
+        return COSTLY
+    return min(COMPUTED.get(leaf.tv.dtype.nbytes, COSTLY) for leaf in product.leaves)
+
+
+def _is_costly(tv: TensorView) -> bool:
+    """Whether one of the operations that a tensor is computed by costs many instructions."""
+    return any(one.op in OPS and OPS[one.op].rule is Rule.FLOAT for one in ancestry(tv))
+
+
+def _params(
+    domain: Domain, choice: Choice, extents: tuple[int, int, int], sms: int
+) -> MatmulParams | None:
+    """Return the params of a choice with as many stages as fit, if two do."""
+    kind, many = choice.kind, len(domain.products)
+    wide = max(kind.cols // many // 8 * 8, 8)
+    depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
+    firsts = {leaf for p in domain.products for leaf in p.leaves or (p.a,)}
+    seconds = {p.b for p in domain.products} - firsts
+    per_stage = sum(
+        depth * rows * a.tv.dtype.nbytes
+        for some, rows in ((firsts, kind.rows), (seconds, wide))
+        for a in some
+    )
+    results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
+    stages, columns = kind.stages(wide, per_stage, results)
+    if stages < (3 if kind.resident > 1 else 2):
+        return None
+    params = MatmulParams(
+        tile=(kind.rows, wide, depth),
+        warpgroups=kind.warpgroups,
+        split=kind.split,
+        stages=stages,
+        prefetch=stages - 2,
+        persistent=kind.resident == 1,
+        raster=raster(ceil(extents[1] / kind.rows), kind.rows, wide, sms),
+        columns=columns,
+        registers=(
+            None
+            if kind.warpgroups == 1 or kind.resident > 1
+            else nearest_registers(kind.warpgroups)
+        ),
+        stacked=many > 1 and (kind.split == "ping_pong" or wide < STACKED),
+        resident=kind.resident,
+    )
+    return _among(params, choice) if choice.count > 1 else params
+
+
+def _among(alone: MatmulParams, choice: Choice) -> MatmulParams:
+    """Return params by which so many CTAs share each tile, without turns."""
+    scatter = choice.sharing == "scatter"
+    wide = alone.tile[1]
+    return replace(
+        alone,
+        prefetch=alone.stages - 1,
+        persistent=False,
+        registers=None,
+        columns=columns_of_share(wide, choice.count) if scatter else alone.columns,
+        splits=choice.count,
+        meet="scatter" if scatter else "last",
+        residency="co-resident" if scatter else "ticket",
+    )
