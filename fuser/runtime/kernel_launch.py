@@ -17,7 +17,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.runtime.call import number
 from fuser.runtime.launch import BoundKernel, Number, load_function
-from fuser.runtime.nvrtc import Cubin, compile_cubin
+from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.scratch import counts, elements
 
 
@@ -57,8 +57,6 @@ class Prepared:
     source : str, optional
         CUDA text in place of what `codegen.source` prints; it takes the same parameters, and
         behind them those of `more`.
-    cubin : Cubin, optional
-        What was made of the text by somebody else.
     more : mapping
         32-bit integers that only `source` knows, by name; `write` changes them between launches.
 
@@ -85,7 +83,6 @@ class Prepared:
         *,
         defines: tuple[str, ...] = (),
         source: str | None = None,
-        cubin: Cubin | None = None,
         more: Mapping[str, int] | None = None,
     ) -> None:
         scalars, more = scalars or {}, more or {}
@@ -106,8 +103,7 @@ class Prepared:
             maps.name: torch.full((grid * maps.slots, 128), 0xFF, dtype=torch.uint8, device="cuda")
             for maps in kernel.maps
         }
-        if cubin is None:
-            cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
+        cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
         device = torch.device("cuda", torch.cuda.current_device())
         self._bound = BoundKernel(
             kernel,

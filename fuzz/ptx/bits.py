@@ -8,7 +8,8 @@ differ, what the ISA leaves open is decided, step by step:
   the ISA says, and all that follows from them has to have the same bits;
 - products and sums without a named rounding, of which the assembler may make an fma: the GPU runs
   what is assembled without that;
-- the order and the rounding of a tensor core's sums: undecided.
+- the order and the rounding of a tensor core's sums: the judge sums as Hopper's are known to
+  (`oracles.ptx.sums`); what differs then is undecided, where inputs are reals.
 
 NaNs are equal, whatever their payload.
 
@@ -37,12 +38,14 @@ from fuzz.ptx.hardware import Hardware, Memory, memory_of
 from fuzz.ptx.launches import launch_of
 from oracles.ptx.judge import Outcome, run
 from oracles.ptx.launch import Buffer
+from oracles.ptx.sums import Core, Sums, once
 from oracles.ptx.text.approximate import Evaluate
 from oracles.verdict import Status
 
 OUTCOMES = (
     "equal",
     "inside",
+    "summed",
     "fused",
     "undecided",
     "refused",
@@ -52,11 +55,14 @@ OUTCOMES = (
     "judged wrong",
 )
 """What may come of a case, the worst of its launches: equal as it is; with the GPU's results of
-approximate instructions; without fma of the assembler's; where a tensor core rounds sums; refused
-by the compiler; not modelled; too long for the judge; different; a kernel that the judge refutes.
+approximate instructions; with sums as tensor cores make them; without fma of the assembler's;
+different where a tensor core rounds sums; refused by the compiler; not modelled; too long for the
+judge; different; a kernel that the judge refutes.
 """
+CORES = (Core(), Core(bits=24), Core(parts=2), Core(bits=24, parts=2), Core(bits=23))
+"""Tensor cores, the likeliest first."""
 WRONG = ("different", "judged wrong")
-SUMS = re.compile(r"^\s*(?:@!?%p\d+ )?(?:wgmma\.mma_async|mma\.sync)\.(?!.*\.s32)", re.MULTILINE)
+SUMS = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync)\.\S*\.f(?:32|16)\.")
 """Products by a tensor core whose sums are rounded."""
 SHOWN = 3
 """Elements that a reason names."""
@@ -134,13 +140,16 @@ class _Launch:
         wrong = unequal(mine, theirs)
         elements = sum(self._call.views[name].numel() for name in kernel.outputs)
         told.add("equal", elements - _count(wrong))
-        if _count(wrong) and outcome.approximate:
-            before, names = _count(wrong), ", ".join(outcome.approximate)
-            outcome, mine = self._judged(text, self._hardware.evaluate)
+        for sums in CORES if SUMS.search(text) else (once,) if outcome.approximate else ():
+            if not (before := _count(wrong)):
+                break
+            outcome, mine = self._judged(text, self._hardware.evaluate, sums)
             if not self._answered(outcome):
                 return False
             wrong = unequal(mine, theirs)
-            told.add("inside", before - _count(wrong), names)
+            kind = "inside" if sums is once else "summed"
+            why = ", ".join(outcome.approximate) if sums is once else str(sums)
+            told.add(kind, before - _count(wrong), why)
         if _count(wrong):
             before = _count(wrong)
             apart = unequal(mine, self._launched(compile_both(source, fused=False)[0]))
@@ -152,14 +161,16 @@ class _Launch:
         self._write(theirs)
         return told.outcome not in WRONG
 
-    def _judged(self, text: str, evaluate: Evaluate | None = None) -> tuple[Outcome, Memory]:
+    def _judged(
+        self, text: str, evaluate: Evaluate | None = None, sums: Sums = once
+    ) -> tuple[Outcome, Memory]:
         """Execute the launch on the CPU; return what is said, and what memory then holds."""
         at_work("judge", self._call.kernel.name)
         start = time.monotonic()
         self._write(self._before)
         counters: dict[str, Buffer] = {}
         launch = launch_of(self._call, counters)
-        outcome = run(text, launch, work=self._work, evaluate=evaluate)
+        outcome = run(text, launch, work=self._work, evaluate=evaluate, sums=sums)
         left = {one.name: torch.from_numpy(one.data).view(torch.int32) for one in counters.values()}
         self._told.spent("judge", start)
         return outcome, memory_of(self._call) | left

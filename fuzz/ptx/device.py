@@ -40,6 +40,9 @@ from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.ptx.bits import OUTCOMES, WRONG, Told, compare
 from fuzz.ptx.hardware import Gpu
 
+SAME = ("equal", "inside", "summed", "fused")
+REASONED = ("inside", "summed", "fused", "undecided", "refused", "unsupported", "unknown")
+"""Outcomes whose reasons are counted."""
 LOST, BROKEN, LEFT = ("crash", "hang", "memory"), "error", "not begun"
 """What else may become of a case: its child is lost; it raises; the time is over."""
 WALL_S = 60.0
@@ -84,9 +87,10 @@ class Device(Probed[Told]):
         """Compare a case; what its child has died of, or has raised, is its outcome."""
         try:
             answer = self.call(text)
-        except Exception as error:  # one of CUDA stays with its process
+        except Exception as error:
             notes = "\n".join(getattr(error, "__notes__", ()))
-            answer = Told(BROKEN, f"{type(error).__name__}: {error}\n{notes}"[-3000:])
+            kind = "crash" if isinstance(error, RuntimeError) else BROKEN  # CUDA's, torch's
+            answer = Told(kind, f"{type(error).__name__}: {error}\n{notes}"[-3000:])
         if isinstance(answer, Lost):
             answer = Told(answer.kind, answer.reason)
         if answer.outcome in (*LOST, BROKEN):
@@ -118,7 +122,7 @@ class Tally:
         self.launches += told.launches
         for part, seconds in told.seconds.items():
             self.seconds[part] += seconds  # type: ignore[assignment]  # of floats, too
-        if told.outcome in ("inside", "refused", "unsupported", "unknown"):
+        if told.outcome in REASONED:
             self.reasons[f"{told.outcome}: {told.reason.partition(': ')[2] or told.reason}"] += 1
 
     def count(self, *outcomes: str) -> int:
@@ -128,7 +132,7 @@ class Tally:
     @property
     def code(self) -> int:
         """How the command ends."""
-        codes = [CLEAN] if self.count("equal", "inside", "fused") else [HARNESS]
+        codes = [CLEAN] if self.count(*SAME) else [HARNESS]
         codes += [FAILED] * bool(self.count(*WRONG, *LOST)) + [HARNESS] * bool(self.count(BROKEN))
         return worst(codes)
 
@@ -136,7 +140,8 @@ class Tally:
         """Return families and outcomes."""
         names = [one for one in (*OUTCOMES, *LOST, BROKEN, LEFT) if self.count(one)]
         out = Table("family", "cases", *names)
-        for family in dict.fromkeys(family for family, _ in self.outcomes):
+        met = {family for family, _ in self.outcomes}
+        for family in sorted(met, key=lambda one: (*FAMILIES, one).index(one)):
             row = [self.outcomes[family, name] for name in names]
             out.add_row(family, str(sum(row)), *map(str, row))
         sums = [self.count(name) for name in names]
@@ -269,7 +274,7 @@ def main(
             tally.add(family, told)
             keep({"case": case_id(text), "family": family, **asdict(told), "text": text})
             if told.outcome in (*WRONG, *LOST, BROKEN) or file:
-                click.echo(f"{told.outcome} {family}: {told.reason}\n{text}")
+                click.echo(f"{told.outcome} {family}: {told.reason}\n{text}# {told.elements}")
             if time.monotonic() - said > SAID_S:
                 said = time.monotonic()
                 click.echo(_progress(tally, len(jobs), said - start))

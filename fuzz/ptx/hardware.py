@@ -8,12 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from cupy.cuda import Device
 from cupy.cuda.function import Function, Module
 from cupy_backends.cuda.api import driver as launcher
 
-from fuser.runtime.kernel_launch import Prepared
+from fuser.runtime.kernel_launch import values_of
+from fuser.runtime.launch import BoundKernel, load_function
 from fuser.runtime.nvrtc import Cubin, compile_cubin
+from fuser.runtime.scratch import counts
 from fuzz.campaign.launches import Call
+from fuzz.ptx.launches import MAP, POISON, nbytes_of
 
 Memory = dict[str, torch.Tensor]
 """All that a launch can write, flat, by the name of a tensor or a counter; tensors of one storage
@@ -54,28 +58,52 @@ def memory_of(call: Call, place: Callable[[torch.Tensor, str], torch.Tensor] = c
 
 
 class Gpu:
-    """The current device of torch."""
+    """A CUDA device; the current one of torch if none is given."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._device = device or torch.device("cuda", torch.cuda.current_device())
 
     def launched(self, call: Call, cubin: Cubin) -> Memory:
         """Run a launch on a copy of its memory, with counters of 0, and return what it leaves."""
         assert call.launch is not None, "launches of nothing are left out"
-        memory = memory_of(call, lambda flat, _: flat.to("cuda", copy=True))
+        device = self._device
+        memory = memory_of(call, lambda flat, _: flat.to(device, copy=True))
         tensors = {
             name: memory[name].as_strided(view.shape, view.stride(), view.storage_offset())
             for name, view in call.views.items()
         }
-        grid, params = call.launch.grid, call.launch.params
-        made = Prepared(call.kernel, grid, params, tensors, call.scalars, cubin=cubin)
-        made.launch()
+        kernel, grid = call.kernel, call.launch.grid
+        values = values_of(kernel, grid, call.launch.params)
+        function = load_function(cubin, kernel, device.index or 0)
+        bound = BoundKernel(kernel, function, grid, values, device, what=kernel.name)
+        counters = {
+            name: torch.zeros(many, dtype=torch.int32, device=device)
+            for name, many in counts(kernel, values).items()
+        }
+        rooms = {
+            tensor.name: torch.full((nbytes_of(tensor, values),), POISON, dtype=torch.uint8)
+            for tensor in kernel.tensors
+            if tensor.name not in tensors
+        } | {
+            maps.name: torch.full((grid * maps.slots * MAP,), POISON, dtype=torch.uint8)
+            for maps in kernel.maps
+        }
+        beside = {name: room.to(device) for name, room in rooms.items()}
+        for name, one in (tensors | counters | beside).items():
+            bound.word(name).value = one.data_ptr()
+        for scalar in kernel.scalars:
+            bound.scalar(scalar)[0] = call.scalars[scalar.name]
+        bound.write_maps()
+        bound.start(torch.cuda.current_stream().cuda_stream)
         torch.cuda.synchronize()
         host: dict[int, torch.Tensor] = {}
-        every = memory | made.counters
+        every = memory | counters
         return {name: host.setdefault(id(one), one.cpu()) for name, one in every.items()}
 
     def evaluate(self, opcode: str, given: tuple[Any, ...]) -> Any:
         """Return what an approximate instruction gives for its operands."""
         arrays = np.broadcast_arrays(*given)
-        rooms = [torch.from_numpy(np.array(x).reshape(-1)).cuda() for x in arrays]
+        rooms = [torch.from_numpy(np.array(x).reshape(-1)).to(self._device) for x in arrays]
         out = torch.empty_like(rooms[0])
         many = out.numel()
         if many:
@@ -90,9 +118,10 @@ class Gpu:
 
 @cache
 def _function(opcode: str) -> Function:
-    module = Module()
-    module.load(compile_cubin(evaluating(opcode)).image)
-    return module.get_function("evaluate")
+    with Device(torch.cuda.current_device()):
+        module = Module()
+        module.load(compile_cubin(evaluating(opcode)).image)
+        return module.get_function("evaluate")
 
 
 def evaluating(opcode: str) -> str:

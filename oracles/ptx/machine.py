@@ -22,6 +22,7 @@ from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct, Tensor
 from oracles.ptx.log import Log, Word
 from oracles.ptx.maps.encoding import encoded
 from oracles.ptx.memory import Space
+from oracles.ptx.sums import Sums, once
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.approximate import Approximate, Evaluate
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
@@ -95,6 +96,7 @@ class Machine:
         self.log: Log | None = None
         self.evaluate: Evaluate | None = None
         """Gives the results of approximate instructions, where they are not to be the nearest."""
+        self.sums: Sums = once
         self.shared_window = np.uint64(SHARED_WINDOW)
         self.local_window = np.uint64(LOCAL_WINDOW)
         self.param_window = np.uint64(PARAM_WINDOW)
