@@ -133,7 +133,8 @@ class Tally:
     def code(self) -> int:
         """How the command ends."""
         codes = [CLEAN] if self.count(*SAME) else [HARNESS]
-        codes += [FAILED] * bool(self.count(*WRONG, *LOST)) + [HARNESS] * bool(self.count(BROKEN))
+        codes += [FAILED] * bool(self.count(*WRONG, *LOST))
+        codes += [HARNESS] * bool(self.count(BROKEN, LEFT))
         return worst(codes)
 
     def table(self) -> Table:

@@ -153,6 +153,16 @@ def test_a_dead_gpu_takes_no_other_case() -> None:
     assert [alone.told(PROBE).outcome for _ in range(3)] == ["crash", "not begun", "not begun"]
 
 
+def test_the_worst_of_all_cases_decides() -> None:
+    """What was left out is not hidden by what is equal, nor a difference by that."""
+    tally = Tally()
+    codes = []
+    for outcome in ("equal", "undecided", "not begun", "different", "equal"):
+        tally.add("direct/direct", Told(outcome))
+        codes.append(tally.code)
+    assert codes == [CLEAN, CLEAN, HARNESS, FAILED, FAILED]
+
+
 def test_reasons_are_counted_without_names() -> None:
     """Of what is refused, say, by its words."""
     tally = Tally()
