@@ -76,6 +76,17 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     return Cubin(image, log, key, cached=False)
 
 
+def compile_both(source: str, *, fused: bool = True) -> tuple[Cubin, str]:
+    """Compile to a cubin and the PTX that it was assembled from; nothing is cached.
+
+    Unless `fused` the assembler makes no fma of what the text multiplies and adds apart, which it
+    may where the text names no rounding.  Source: PTX ISA, "add", "mul" (default rounding).
+    """
+    options = OPTIONS if fused else (*OPTIONS, "--ptxas-options=--fmad=false")
+    image, log, ptx = _compile(source, options)
+    return Cubin(image, log, _key(source, options), cached=False), ptx
+
+
 def compile_ptx(source: str, *, device: Path = DEVICE) -> str:
     """Return the PTX of CUDA C++ that includes `fuser/device/*.cuh`; CompileError as above.
 

@@ -21,7 +21,8 @@ _SCALAR = {"double": "f64", "float": "f32", "int": "i32", "int64": "i64", "bool"
 """Dtype of an argument by the type of a register."""
 POISON = 0xFF
 """What workspaces hold: NaNs."""
-_MAP = 128
+MAP = 128
+"""Bytes of a tensor map."""
 
 
 def launch_of(call: Call, counters: dict[str, Buffer], *, few: bool = False) -> Launch:
@@ -51,7 +52,7 @@ def launch_of(call: Call, counters: dict[str, Buffer], *, few: bool = False) -> 
         buffers[name] = held
         arguments[name] = Pointer(name)
     for written in kernel.maps:
-        buffers[written.name] = Buffer(written.name, _bytes(grid * written.slots * _MAP, POISON))
+        buffers[written.name] = Buffer(written.name, _bytes(grid * written.slots * MAP, POISON))
         arguments[written.name] = Pointer(written.name)
     for made in maps_of(kernel):
         arguments[made.name] = _map(made, arguments[made.tensor.name], values)
@@ -81,6 +82,11 @@ def left_over(counters: dict[str, Buffer], drawn: frozenset[str]) -> list[str]:
     ]
 
 
+def nbytes_of(workspace: kir.Tensor, values: dict[Var, Expr]) -> int:
+    """Return the bytes of a tensor that no caller gives, in whole vectors."""
+    return -(-elements(workspace, values) * workspace.dtype.nbytes // 16) * 16
+
+
 def _bytes(many: int, fill: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return np.full(many, fill, np.uint8)
 
@@ -94,8 +100,7 @@ def _tensor(
     """Return the address of a tensor's first element; tensors of one storage share a buffer."""
     view = views.get(tensor.name)
     if view is None:
-        nbytes = -(-elements(tensor, values) * tensor.dtype.nbytes // 16) * 16
-        buffers[tensor.name] = Buffer(tensor.name, _bytes(nbytes, POISON))
+        buffers[tensor.name] = Buffer(tensor.name, _bytes(nbytes_of(tensor, values), POISON))
         return Pointer(tensor.name)
     storage = view.untyped_storage()
     offset = int(view.storage_offset()) * view.element_size()

@@ -9,6 +9,8 @@ from oracles.ptx.gates import Gates, unsupported
 from oracles.ptx.launch import Launch
 from oracles.ptx.log import Log
 from oracles.ptx.machine import WORK, Machine
+from oracles.ptx.sums import Sums, once
+from oracles.ptx.text.approximate import Evaluate
 from oracles.ptx.text.grammar import PtxError
 from oracles.ptx.text.program import prepare
 from oracles.ptx.text.translate import UnsupportedError
@@ -58,12 +60,21 @@ def judge(text: str, launch: Launch, *, seed: int = 0) -> Verdict:
 
 
 def run(
-    text: str, launch: Launch, *, seed: int = 0, work: int = WORK, logged: bool = False
+    text: str,
+    launch: Launch,
+    *,
+    seed: int = 0,
+    work: int = WORK,
+    logged: bool = False,
+    evaluate: Evaluate | None = None,
+    sums: Sums = once,
 ) -> Outcome:
     """Return the verdict of `judge`, and what else is known of the values.
 
     A launch that takes more `work` (`machine.BLOCK`) is unknown; the same on every machine.  With
-    `logged` the outcome has what each thread executed.
+    `logged` the outcome has what each thread executed.  Approximate instructions give the nearest
+    value, or what `evaluate` has for them: a finding, where that is farther off than the ISA says.
+    Tensor cores sum as `sums` says.
     """
     try:
         program = prepare(text, launch.entry)
@@ -76,7 +87,7 @@ def run(
         m = Machine(program, launch, seed)
     except LimitError as error:
         return Outcome(Verdict(NAME, Status.UNKNOWN, 0, reason=str(error)))
-    m.log = Log() if logged else None
+    m.log, m.evaluate, m.sums = Log() if logged else None, evaluate, sums
     gates = Gates(m)
     reason, stopped = "", Status.UNKNOWN
     try:

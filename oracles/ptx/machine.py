@@ -22,7 +22,9 @@ from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct, Tensor
 from oracles.ptx.log import Log, Word
 from oracles.ptx.maps.encoding import encoded
 from oracles.ptx.memory import Space
+from oracles.ptx.sums import Sums, once
 from oracles.ptx.text import arithmetic as arith
+from oracles.ptx.text.approximate import Approximate, Evaluate
 from oracles.ptx.text.grammar import SIZES, Imm, Instruction, Not, Operand, Reg, Sym, Vec
 from oracles.ptx.text.program import Block, Program
 from oracles.ptx.text.translate import NAMESPACE, VALUE, access
@@ -92,6 +94,9 @@ class Machine:
         self.reached: set[int] = set()
         """Lines of the gates that were executed."""
         self.log: Log | None = None
+        self.evaluate: Evaluate | None = None
+        """Gives the results of approximate instructions, where they are not to be the nearest."""
+        self.sums: Sums = once
         self.shared_window = np.uint64(SHARED_WINDOW)
         self.local_window = np.uint64(LOCAL_WINDOW)
         self.param_window = np.uint64(PARAM_WINDOW)
@@ -268,6 +273,22 @@ class Machine:
     def symbol(self, name: str) -> np.uint64:
         """Return the address of a variable in its space."""
         return self.symbols[name]
+
+    def near(self, what: Approximate, *given: Any) -> Any:
+        """Return the results of an approximate instruction; one too far off is reported."""
+        if self.evaluate is None:
+            return what.nearest(*given)
+        got = self.evaluate(what.opcode, given)
+        far = ~what.allows(got, *given)
+        if any_of(far):
+            at = int(np.flatnonzero(far)[0])
+            of = ", ".join(repr(np.broadcast_to(x, far.shape).flat[at]) for x in given)
+            near = np.broadcast_to(what.nearest(*given), far.shape).flat[at]
+            says = f"{what.opcode} of {of} is {np.asarray(got).flat[at]!r}, the nearest is {near!r}"
+            self.findings.setdefault(
+                ("interval", what.opcode), Finding("interval", what.opcode, says)
+            )
+        return got
 
     def mapa(self, g: Ints, address: Any, rank: Any) -> Any:
         """Return the shared::cluster address of what lies here, in another CTA."""

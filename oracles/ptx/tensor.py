@@ -1,7 +1,7 @@
 """Tensor cores: ldmatrix, stmatrix, mma.sync, wgmma, and the registers of a wgmma in flight.
 
 Products are sums in f64 rounded once to the accumulator's type: exact where the numbers are small
-integers, else within what the hardware's own order of summation may do.
+integers, else within what the hardware's own order of summation may do; or as `Machine.sums` says.
 
 Source: PTX ISA, "mma" (fragments), "ldmatrix", "stmatrix", "wgmma.mma_async", "Asynchronous
 warpgroup-level matrix shared memory layout" (matrix descriptor), "wgmma.fence".
@@ -171,39 +171,22 @@ class Tensor:
         right = self._matrix(ins, b, who, g, n, k, other, bool(turned[1]), n)
         if left is None or right is None:
             return
-        made = (left * signs[0]) @ (right * signs[1]).T
         lane = m.lane[g] % 32
-        row = (m.tid[g] % 128 // 32 * 16 + lane // 4)[:, None]
+        each = np.arange(len(names) * (2 if to == "f16" else 1))
+        at = (
+            (m.tid[g] % 128 // 32 * 16 + lane // 4)[:, None] + 8 * (each // 2 % 2),
+            8 * (each // 4) + (2 * (lane % 4))[:, None] + each % 2,
+        )
+        """Row and column of each element that a thread has."""
         p = bool(m.value(scale, g, "pred")[0]) if not isinstance(scale, Imm) else bool(scale.value)
         m.claims += 64
-        if to == "f16":
-            for i, name in enumerate(names):
-                column = 8 * (i // 2) + 2 * (lane % 4)
-                at = row[:, 0] + 8 * (i % 2)
-                top, low = made[at, column + 1], made[at, column]
-                if p:
-                    old_top, old_low = arith.halves(m.R[name][g].view(np.uint32))
-                    top, low = top + arith.from_f16(old_top), low + arith.from_f16(old_low)
-                m.R[name][g] = arith.both(arith.to_f16(top), arith.to_f16(low)).view(
-                    m.R[name].dtype
-                )
-            return
-        each = np.arange(len(names))
-        found = made[
-            row + 8 * (each // 2 % 2), 8 * (each // 4) + (2 * (lane % 4))[:, None] + each % 2
-        ]
-        for i, name in enumerate(names):
-            held = m.R[name]
-            if to == "s32":
-                old = held[g].view(np.int32).astype(np.int64) if p else 0
-                held[g] = (
-                    ((found[:, i].astype(np.int64) + old) & 0xFFFFFFFF)
-                    .astype(np.uint32)
-                    .view(held.dtype)
-                )
-            else:
-                old = held[g].view(np.float32).astype(np.float64) if p else 0.0
-                held[g] = (found[:, i] + old).astype(np.float32).view(held.dtype)
+        words = np.stack([m.R[name][g].view(np.uint32) for name in names], axis=1)
+        held = np.zeros((rows, n))
+        if p:
+            held[at] = _numbers_of(words, to)
+        made = m.sums(left * signs[0], right.T * signs[1], held, kind, to)
+        for name, word in zip(names, _words_of(made[at], to).T, strict=True):
+            m.R[name][g] = word.view(m.R[name].dtype)
 
     def _matrix(
         self,
@@ -315,31 +298,13 @@ class Tensor:
 
         left = np.stack([_fragment_a(w, kind, k) for w in words(a)])
         right = np.stack([_fragment_b(w, other, k) for w in words(b)])
-        made = left @ right
-        lane = np.arange(32)
-        low = (2 * (lane % 4))[:, None]
-        if to == "f16":
-            old = words(c)
-            out = []
-            for i in range(2):
-                at = (lane // 4 + 8 * i)[:, None]
-                pair = made[:, at, low + np.arange(2)]
-                tops, lows = arith.halves(old[:, :, i])
-                out.append(
-                    arith.both(
-                        arith.to_f16(pair[..., 1] + arith.from_f16(tops)),
-                        arith.to_f16(pair[..., 0] + arith.from_f16(lows)),
-                    )
-                )
-        else:
-            n = np.arange(4)
-            at = made[:, (lane // 4)[:, None] + 8 * (n // 2), low + n % 2]
-            if to == "s32":
-                old = words(c).view(np.int32).astype(np.int64)
-                total = ((at.astype(np.int64) + old) & 0xFFFFFFFF).astype(np.uint32)
-            else:
-                total = (at + words(c).view(np.float32)).astype(np.float32)
-            out = [total[:, :, i] for i in range(4)]
+        each = np.arange(4)
+        lane = np.arange(32)[:, None]
+        at = lane // 4 + 8 * (each // 2), 2 * (lane % 4) + each % 2
+        held = np.zeros((len(warps), 16, 8))
+        held[:, *at] = _numbers_of(words(c), to)
+        made = m.sums(left, right, held, kind, to)
+        out = np.moveaxis(_words_of(made[:, *at], to), -1, 0)
         m.claims += len(warps)
         for one, value in zip(d.items, out, strict=True):  # type: ignore[union-attr]
             m.set(one, g, value.reshape(-1))
@@ -401,6 +366,27 @@ class Tensor:
                 halves[(rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)) // 2] = low
                 halves[(rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)) // 2] = high
         m.go(block.after, g)
+
+
+def _numbers_of(words: Ints, to: str) -> Ints:
+    """Return the numbers of an accumulator's registers, the last axis."""
+    if to == "s32":
+        return words.view(np.int32).astype(np.float64)
+    if to == "f32":
+        return words.view(np.float32).astype(np.float64)
+    tops, lows = arith.halves(words)
+    pairs = np.stack([arith.from_f16(lows), arith.from_f16(tops)], axis=-1)
+    return pairs.reshape(*words.shape[:-1], -1).astype(np.float64)
+
+
+def _words_of(made: Ints, to: str) -> Ints:
+    """Return the registers that hold numbers."""
+    if to == "s32":
+        return (made.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
+    if to == "f32":
+        return made.astype(np.float32).view(np.uint32)
+    bits = arith.to_f16(made)
+    return np.asarray(arith.both(bits[..., 1::2], bits[..., ::2]))
 
 
 def _fragment_a(words: Ints, kind: str, k: int) -> Ints:

@@ -1,7 +1,5 @@
 """What arithmetic instructions compute, to the bit where the ISA says so; vectors of threads.
 
-Approximate instructions give the nearest value; `translate` records that they were met.
-
 Source: PTX ISA, "Integer Arithmetic", "Floating Point", "Comparison and Selection", "Logic and
 Shift", "Data Movement and Conversion" (cvt, prmt).  Single rounding of sums of products: S. Boldo,
 G. Melquiond, "Emulation of a FMA and correctly rounded sums", 2008.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ptx.text import arithmetic
+from oracles.ptx.text.approximate import Approximate
 from oracles.ptx.text.grammar import (
     SIZES,
     Address,
@@ -45,9 +46,8 @@ ROUND = ("rn", "rz", "rm", "rp")
 WHOLE = ("rni", "rzi", "rmi", "rpi")
 WEAK_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster")
 
-APPROXIMATE = {"rcp": "1.0 / {x}", "rsqrt": "1.0 / np.sqrt({x})", "sqrt": "np.sqrt({x})"}
-APPROXIMATE |= {"ex2": "np.exp2({x})", "lg2": "np.log2({x})", "sin": "np.sin({x})"}
-APPROXIMATE |= {"cos": "np.cos({x})", "tanh": "np.tanh({x})"}
+EXACT = {"rcp": "1.0 / {x}", "sqrt": "np.sqrt({x})"}
+"""Functions that are rounded like a sum, where they are not approximate."""
 
 NAMESPACE: dict[str, Any] = {"np": np, "A": arithmetic}
 NAMESPACE |= {k: np.dtype(k).type for k in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")}
@@ -392,7 +392,8 @@ class Lines:
             return
         mods = self._only(ins, *ROUND, "ftz", "approx", "full")
         if {"approx", "full"} & {*mods}:
-            self.approximate.add(ins.opcode)
+            self._near(ins, (x, y), guard)
+            return
         mode = next((m for m in mods if m in ROUND), "rn")
         expr = f"({x} / {y})" if mode == "rn" else f"A.binary('div', {x}, {y}, {mode!r})"
         self.put(dst, _finished(expr, mods), kind, guard)
@@ -408,17 +409,22 @@ class Lines:
         x = self.value(ins.operands[1], kind)
         if kind not in ("f32", "f64"):
             raise UnsupportedError(ins.opcode)
-        mode = next((m for m in mods if m in ROUND), "rn")
-        if mode != "rn":
-            raise UnsupportedError(ins.opcode)
         if "approx" in mods:
-            self.approximate.add(ins.opcode)
-        if "ftz" in mods and kind == "f32":
+            self._near(ins, (x,), guard)
+            return
+        if next((m for m in mods if m in ROUND), "rn") != "rn":
+            raise UnsupportedError(ins.opcode)
+        if "ftz" in mods:
             x = f"A.flushed({x})"
-        expr = APPROXIMATE[ins.name].format(x=f"np.asarray({x}).astype(f8)")
+        expr = EXACT[ins.name].format(x=f"np.asarray({x}).astype(f8)")
         if kind == "f32":
             expr = f"({expr}).astype(f4)"
         self.put(ins.operands[0], _finished(expr, mods), kind, guard)
+
+    def _near(self, ins: Instruction, operands: tuple[str, ...], guard: str | None) -> None:
+        self.approximate.add(ins.opcode)
+        what = self.const(Approximate(ins.opcode))
+        self.put(ins.operands[0], f"m.near({what}, {', '.join(operands)})", ins.mods[-1], guard)
 
     _rcp = _rsqrt = _sqrt = _ex2 = _lg2 = _sin = _cos = _tanh = _function
 

@@ -36,6 +36,24 @@ def test_options_and_headers_are_part_of_the_key() -> None:
     assert nvrtc.compile_cubin(SOURCE).key != nvrtc.compile_cubin(SOURCE, defines=("X",)).key
 
 
+def test_both_are_of_one_compilation() -> None:
+    """Of which nothing is kept; the assembler may be told to leave products and sums apart."""
+    source = SOURCE.replace(
+        "x[threadIdx.x] = 1;",
+        """float a = x[0], b = x[1], y;
+      asm("mul.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+      asm("add.f32 %0, %0, %1;" : "+f"(y) : "f"(b));
+      x[2] = y;""",
+    )
+    cubin, ptx = nvrtc.compile_both(source)
+    apart, same = nvrtc.compile_both(source, fused=False)
+    assert ptx == same
+    assert "mul.f32" in ptx
+    assert cubin.key != apart.key
+    assert cubin.image != apart.image
+    assert not [*nvrtc.cache_dir().glob("*")]
+
+
 def test_a_torn_file_is_compiled_again() -> None:
     """A kill between write and rename, or a bad disk, must not load garbage."""
     cubin = nvrtc.compile_cubin(SOURCE)
