@@ -262,6 +262,8 @@ def _params(
     stages, columns = kind.stages(wide, per_stage, results)
     if stages < (3 if kind.resident > 1 else 2):
         return None
+    around, m, n = extents
+    down, across = ceil(m / kind.rows), around * ceil(n / wide)
     params = MatmulParams(
         tile=(kind.rows, wide, depth),
         warpgroups=kind.warpgroups,
@@ -269,7 +271,7 @@ def _params(
         stages=stages,
         prefetch=stages - 2,
         persistent=kind.resident == 1,
-        raster=raster(ceil(extents[1] / kind.rows), kind.rows, wide, sms),
+        raster=raster(down, across, kind.rows, wide, sms),
         columns=columns,
         registers=(
             None
