@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fuser.arch import SM_90A
@@ -15,16 +15,27 @@ from fuser.errors import FusionError
 from fuser.fusion.ir import Fusion, Symbol, TensorView, call, number_of, show_shape
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form
-from fuser.runtime.call import Spec, asked, extents_of, output_spec, shape_of, with_parts
+from fuser.runtime.call import (
+    Spec,
+    asked,
+    extents_of,
+    loops_of,
+    output_spec,
+    shape_of,
+    with_parts,
+)
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
+from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
+from fuser.schedule.products.choose import Choice, best
 from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
 
+ORDER = ("best", "then", "then")
+"""Of the schedules of products that are shown."""
 Shape = Sequence[int] | Spec | None
 """Of an input: its extents if it is row-major, or all that a call says; None of a number."""
 
@@ -36,7 +47,8 @@ class Part:
     `ops` are the operations that it computes, in order, as the user wrote them; `again` those of
     them that a kernel before has computed, too.  `reads` and `writes` are bytes by tensor, each
     once; `flops` those of products.  `why` says of what it stores for later kernels why it does,
-    `apart` why it is not part of a kernel before.  `views` names what views lie in.
+    `apart` why it is not part of a kernel before.  `views` names what views lie in.  `best` are the
+    schedules of products that are predicted to be the fastest, where the first of them was taken.
     """
 
     name: str
@@ -49,6 +61,7 @@ class Part:
     why: tuple[str, ...]
     apart: tuple[str, ...]
     views: Mapping[str, str]
+    best: tuple[Choice, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +77,7 @@ class Part:
         yield f"  reads {self._tensors(self.reads)}; writes {self._tensors(self.writes)}"
         if self.flops:
             yield f"  {self.flops / 1e9:.3g} GFLOP of products"
+        yield from (f"  {nth} {one}" for nth, one in zip(ORDER, self.best, strict=False))
         if self.again:
             yield f"  computed again: {', '.join(self.again)}"
         yield from (f"  {why}" for why in self.why)
@@ -146,7 +160,15 @@ def explain(
     parts: list[Part] = []
     for n, (segment, schedule) in enumerate(zip(found, cut.schedules, strict=True)):
         apart = _apart(n, found, views)
-        parts.append(_part(f"kernel {n}", segment, schedule, specs, values, done, apart, views))
+        part = _part(f"kernel {n}", segment, schedule, specs, values, done, apart, views)
+        if segment.domain.products and not isinstance(params, TensorCoreParams):
+            asked_for = any(product.tv.meet for product in segment.domain.products)
+            loops = loops_of(segment.domain, values)
+            first = (
+                () if asked_for else best(segment.fusion, segment.domain, loops, len(ORDER), sms)
+            )
+            part = replace(part, best=first)
+        parts.append(part)
     outputs = {tv.name: output_spec(tv, values).distinct for tv in fusion.outputs}
     read: Counter[str] = Counter()
     written: Counter[str] = Counter()

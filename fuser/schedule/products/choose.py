@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from math import ceil, prod
 
 from fuser.arch import SM_90A
@@ -18,7 +19,7 @@ from fuser.schedule.domain import Access, Domain, Product
 from fuser.schedule.matmul import sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
-from fuser.schedule.products.cost import Sharing, Work, predicted_us, raster, whole
+from fuser.schedule.products.cost import Prediction, Sharing, Work, predicted, raster, whole
 from fuser.schedule.products.tiles import (
     MOST_AT_ONCE,
     PARTED,
@@ -58,7 +59,7 @@ cores."""
 class Choice:
     """A kind of tile, how many CTAs compute each, how they share it, and the time predicted."""
 
-    us: float
+    takes: Prediction
     kind: TileKind
     count: int = 1
     sharing: Sharing = ""
@@ -66,9 +67,11 @@ class Choice:
     def __str__(self) -> str:
         """Say it in a line."""
         kind = self.kind
-        says = f"{kind.rows} x {kind.cols} {kind.split} by {kind.warpgroups} warpgroups"
+        groups = "1 warpgroup" if kind.warpgroups == 1 else f"{kind.warpgroups} warpgroups"
+        says = f"{kind.rows} x {kind.cols} {kind.split}, {groups}"
         says += f", {kind.resident} CTAs an SM" if kind.resident > 1 else ""
-        return says + (f", {self.count} CTAs a tile ({self.sharing})" if self.count > 1 else "")
+        says += f", {self.count} CTAs a tile ({self.sharing})" if self.count > 1 else ""
+        return f"{says}: {self.takes}"
 
 
 def default_matmul_params(
@@ -85,6 +88,16 @@ def default_matmul_params(
         if asked is not None:
             return replace(asked, meet=meets[0])
     return next(candidates(fusion, domain, loops, sms))
+
+
+def best(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], count: int, sms: int = SM_90A.sms
+) -> tuple[Choice, ...]:
+    """Return the choices that are predicted to be the fastest, at most so many; for `explain`."""
+    extents, _ = sizes(domain, loops)
+    ranked_ = ranked(work_of(fusion, domain, loops), _rules(domain, extents), sms)
+    able = (one for one in ranked_ if _params(domain, one, extents, sms) is not None)
+    return tuple(islice(able, count))
 
 
 def candidates(
@@ -148,7 +161,7 @@ def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
 def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     """Return what may be chosen, the fastest first as predicted."""
     every = (one for one in _choices(work, rules, sms) if one.kind.cols >= rules.columns)
-    return sorted(every, key=lambda one: one.us)
+    return sorted(every, key=lambda one: one.takes.us)
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
@@ -157,7 +170,7 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
             continue
         stages = _stages(work, kind)
         if stages >= (3 if kind.resident > 1 else 2):
-            yield Choice(predicted_us(work, kind, stages, sms=sms), kind)
+            yield Choice(predicted(work, kind, stages, sms=sms), kind)
     if not rules.shared:
         return
     for kind in PARTED:
@@ -170,8 +183,8 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
             if many * count <= sms and count <= MOST_AT_ONCE:
                 ways = ("scatter", "last")
             for way in ways:
-                us = predicted_us(work, kind, stages, count, way, sms)
-                yield Choice(us, kind, count, way)
+                takes = predicted(work, kind, stages, count, way, sms)
+                yield Choice(takes, kind, count, way)
 
 
 def _stages(work: Work, kind: TileKind) -> int:
@@ -194,7 +207,9 @@ def _shared(
     many = len(domain.products)
     found = []
     for kind, rate in IN_TURNS:
-        alone = _params(domain, Choice(0.0, replace(kind, split="cooperative")), extents, sms)
+        alone = _params(
+            domain, Choice(Prediction(0.0), replace(kind, split="cooperative")), extents, sms
+        )
         if alone is None:
             continue
         rows, wide, step = alone.tile

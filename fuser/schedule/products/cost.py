@@ -10,7 +10,7 @@ Constants are fitted to 17,000 timings of 400 shapes (M, N and K drawn on a log 
 bf16, by `fuzz.bench.sweep`: the logarithm's least squares, and what the schedule that is predicted
 to be the fastest takes more than the fastest one: 3.3 % (geometric mean; of shapes left out 3.5 %).
 They are those of a whole: what a step takes is split between its products and its bytes in one way
-of several that fit.  A prediction is off by 6 % (median).
+of several that fit.  A prediction is off by 7 % (median).
 """
 
 from __future__ import annotations
@@ -84,6 +84,37 @@ class Work:
         return max(kind.cols // self.many // 8 * 8, 8)
 
 
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a kernel takes, in microseconds, and of what that consists.
+
+    To start and end; the loop of the SM with most CTAs; the epilogues behind it; and memory, beside
+    both.  CTAs run in so many `waves`; `filled` is the share of tiles that results fill.
+    """
+
+    start_us: float
+    loop_us: float = 0.0
+    behind_us: float = 0.0
+    memory_us: float = 0.0
+    waves: int = 0
+    filled: float = 1.0
+
+    @property
+    def us(self) -> float:
+        """All of it."""
+        busy = self.loop_us + self.behind_us
+        return float(self.start_us + (busy**OVERLAP + self.memory_us**OVERLAP) ** (1 / OVERLAP))
+
+    def __str__(self) -> str:
+        """Say what it consists of."""
+        waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
+        return (
+            f"{self.us:.1f} us predicted ({waves}, tiles {self.filled:.0%} full; loop "
+            f"{self.loop_us:.1f}, behind it {self.behind_us:.1f}, memory {self.memory_us:.1f}, "
+            f"start {self.start_us:.1f})"
+        )
+
+
 def raster(rows: int, across: int, high: int, wide: int, sms: int = SM_90A.sms) -> int:
     """Return in groups of how many of `rows` of `across` tiles they are walked, 8 or more.
 
@@ -103,32 +134,33 @@ def raster(rows: int, across: int, high: int, wide: int, sms: int = SM_90A.sms) 
     return next(most for most in (8, 16, 32) if brought(most) <= 1.2 * least)
 
 
-def predicted_us(
+def predicted(
     work: Work,
     kind: TileKind,
     stages: int,
     count: int = 1,
     sharing: Sharing = "",
     sms: int = SM_90A.sms,
-) -> float:
-    """Return the microseconds of a kernel whose tiles are each computed by `count` CTAs."""
+) -> Prediction:
+    """Return what a kernel takes whose tiles are each computed by `count` CTAs."""
     manner, wide = kind.manner, work.wide(kind)
     cols = wide * work.many
     many = tiles(work.around, work.m, work.n, kind.rows, wide)
     ctas = many * count
     if ctas == 0:
-        return manner.start_us
+        return Prediction(manner.start_us)
     steps = ceil(work.steps / count)
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
-    rate = manner.rate * (EMPTY_HANDED if work.parts and kind.split == "ping_pong" else 1.0)
     sides = ((kind.rows, ROW_US), (cols, COL_US))
     bring = sum(
         many * us * _off(pitch, OFF_SECTOR, OFF_LINE)
         for (many, us), pitch in zip(sides, work.pitches, strict=True)
     )
-    step = 128e-6 * kind.rows * cols / rate + bring * (ALONE + min(ctas / sms, 1.0))
+    step = 128e-6 * kind.rows * cols / manner.rate + bring * (ALONE + min(ctas / sms, 1.0))
     step += STEP_US / min(kind.resident, on_sm)
+    if work.parts and kind.split == "ping_pong":
+        step /= EMPTY_HANDED
     late = waves * steps * LATENCY_US / stages
     loop = ((on_sm * steps * step) ** 4 + late**4) ** 0.25
     # --- memory
@@ -144,14 +176,15 @@ def predicted_us(
     moved = once + missed * again + work.around * work.m * work.result_pitch
     # --- behind the loop
     each = kind.rows * cols / (128 * kind.sharers) / 128
-    direct = work.result_pitch % 16 != 0 or work.parts
+    direct = work.result_pitch % 16 != 0
     stored = manner.stored_us * (
         BY_THREADS if direct else _off(work.result_pitch, 0, OFF_RESULT - 1)
     )
     epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
     epilogues = 1 if kind.split == "ping_pong" else waves
     behind = epilogue * epilogues + _sums(4 * kind.rows * cols, count, sharing, waves)
-    return manner.start_us + _beside(loop + behind, moved / BYTES_PER_US)
+    filled = work.around * work.m * work.n / (many * kind.rows * wide)
+    return Prediction(manner.start_us, loop, behind, moved / BYTES_PER_US, waves, filled)
 
 
 def _off(pitch: int, sector: float, line: float) -> float:
@@ -167,10 +200,6 @@ def _sums(nbytes: int, count: int, sharing: Sharing, waves: int) -> float:
     if sharing == "last":
         return LAST_US + nbytes / STORED * (1 + EACH * count) * waves
     return 0.0
-
-
-def _beside(a: float, b: float) -> float:
-    return float((a**OVERLAP + b**OVERLAP) ** (1 / OVERLAP))
 
 
 def whole(work: Work) -> tuple[TileKind, ...]:

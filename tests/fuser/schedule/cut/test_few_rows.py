@@ -57,13 +57,32 @@ def few(fused: Fusion, m: int, n: int, k: int = 64) -> set[Few]:
         (1, 1, {Few("T2", 1, None, None, (M,))}),
         (2, 9, {Few("T2", 2, 0, 0)}),
         (9, 2, {Few("T2", 2, 1, 1)}),
-        (3, 9, set()),
+        (3, 9, {Few("T2", 3, 0, 0)}),
+        (4, 9, {Few("T2", 4, 0, 0)}),
+        (5, 9, set()),
         (0, 9, set()),
     ],
 )
-def test_products_of_up_to_two_rows_or_columns(m: int, n: int, found: set[Few]) -> None:
+def test_products_of_up_to_four_rows_or_columns(m: int, n: int, found: set[Few]) -> None:
     """The smaller side is taken apart; `small` is the operand that is read again and again."""
     assert few(fusion(), m, n) == found
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "summed"),
+    [
+        (2, 1 << 17, 1 << 14, True),
+        (3, 8192, 8192, True),  # 128 MiB
+        (3, 8193, 8192, False),
+        (3, 8192, 1023, True),  # less than 16 MiB
+        (3, 8193, 1025, False),  # rows anywhere
+        (4, 1024, 8192, True),  # 16 MiB
+        (4, 1025, 8192, False),
+    ],
+)
+def test_three_rows_or_four_of_small_operands(m: int, n: int, k: int, *, summed: bool) -> None:
+    """Threads compute so many as fast as memory gives what they multiply, but of large ones."""
+    assert bool(few(fusion(), m, n, k)) == summed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""What a schedule is predicted to take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuser.schedule.products.cost import Sharing, Work, predicted, raster, whole
+from fuser.schedule.products.tiles import PARTED, RESIDENT, WHOLE, TileKind
+
+COOPERATIVE = TileKind(128, 256, "cooperative", 2)
+PING_PONG = TileKind(128, 192, "ping_pong", 2)
+Shape = tuple[int, int, int]
+EXTENTS = st.integers(1, 20_000)
+
+
+def work(m: int, n: int, k: int, **other: Any) -> Work:
+    """A plain product of 16-bit operands."""
+    plain = Work(1, m, n, -(-k // 64), 1, 0, 0, (2 * k, 2 * k), 2 * n, parts=False)
+    return replace(plain, **other)
+
+
+@given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from((*WHOLE, *RESIDENT)))
+def test_more_to_compute_takes_no_less(m: int, n: int, k: int, kind: TileKind) -> None:
+    """Twice the results, or sums twice as long."""
+    once = predicted(work(m, n, k), kind, 4)
+    assert 0 < once.filled <= 1
+    assert predicted(work(2 * m, n, k), kind, 4).loop_us >= once.loop_us
+    assert predicted(work(m, n, 2 * k, pitches=(2 * k, 2 * k)), kind, 4).us >= once.us
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "stages", "us"),
+    [  # measured on an H100
+        ((4096, 4096, 4096), COOPERATIVE, 4, 191.0),
+        ((7901, 8768, 512), PING_PONG, 4, 106.0),
+        ((250, 7296, 3456), TileKind(128, 128, "cooperative", 2), 6, 25.5),
+        ((6123, 512, 4672), COOPERATIVE, 4, 48.5),
+        ((9631, 832, 512), PING_PONG, 4, 16.6),
+    ],
+)
+def test_a_prediction_is_near(shape: Shape, kind: TileKind, stages: int, us: float) -> None:
+    """By a quarter."""
+    assert predicted(work(*shape), kind, stages).us == pytest.approx(us, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"pitches": (8208, 8208)}, COOPERATIVE),  # odd multiples of 16 bytes
+        ({"pitches": (8256, 8256)}, COOPERATIVE),  # no whole lines
+        ({"result_pitch": 8194}, COOPERATIVE),  # stored by threads
+        ({"costly": 1}, COOPERATIVE),
+        ({"read": 1}, COOPERATIVE),
+        ({"parts": True}, PING_PONG),  # no products in flight
+    ],
+)
+def test_what_costs_time(change: dict[str, Any], kind: TileKind) -> None:
+    """Beside a plain product whose rows are whole lines."""
+    plain = work(4096, 4096, 4096)
+    assert predicted(replace(plain, **change), kind, 4).us > predicted(plain, kind, 4).us
+
+
+def test_an_epilogue_is_hidden_behind_the_other_tile() -> None:
+    """Two warpgroups in turn show that of the last tile only."""
+    shapes = (work(8192, 8192, 512), work(8192, 8192, 512, costly=2))
+    plain, costly = (predicted(of, PING_PONG, 4).behind_us for of in shapes)
+    assert costly - plain < 10
+    plain, costly = (predicted(of, COOPERATIVE, 4).behind_us for of in shapes)
+    assert costly - plain > 50
+
+
+@pytest.mark.parametrize("sharing", ["scatter", "last"])
+def test_sharing_pays_where_few_tiles_have_long_sums(sharing: Sharing) -> None:
+    """And nowhere else."""
+    kind = TileKind(128, 128, "cooperative", 2)
+    for shape, pays in (((512, 512, 16384), True), ((4096, 4096, 512), False)):
+        alone = predicted(work(*shape), kind, 6).us
+        assert (predicted(work(*shape), kind, 6, 8, sharing).us < alone) == pays
+
+
+@pytest.mark.parametrize(
+    ("rows", "across", "group"),
+    [(13, 30, 16), (64, 64, 16), (16, 8, 8), (101, 73, 8), (23, 105, 32), (0, 5, 8)],
+)
+def test_rows_of_tiles_are_walked_in_groups(rows: int, across: int, group: int) -> None:
+    """Whose number divides them, as far as any does."""
+    assert raster(rows, across, 128, 224) == group
+
+
+def test_an_sm_has_several_ctas_of_plain_products_only() -> None:
+    """Parts of reductions and several products are computed by one."""
+    assert {*RESIDENT} < {*whole(work(64, 64, 64))}
+    assert not {*RESIDENT} & {
+        *whole(work(64, 64, 64, many=2)),
+        *whole(work(64, 64, 64, parts=True)),
+    }
+
+
+def test_nothing_takes_no_longer_than_a_launch() -> None:
+    """Of no results."""
+    for kind in (*WHOLE, *RESIDENT, *PARTED):
+        assert predicted(work(0, 64, 64), kind, 4).us == kind.manner.start_us

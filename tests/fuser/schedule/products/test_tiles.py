@@ -1,0 +1,60 @@
+"""The tiles that schedules are chosen from."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.arch import SM_90A
+from fuser.schedule.products.tiles import (
+    BARRIERS,
+    COUNTS,
+    MANNERS,
+    PARTED,
+    RESIDENT,
+    SPAN,
+    WAVES,
+    WHOLE,
+    TileKind,
+    counts,
+    tiles,
+)
+
+EVERY = (*WHOLE, *RESIDENT, *PARTED)
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=str)
+def test_every_kind_is_timed_and_fits(kind: TileKind) -> None:
+    """With two stages or more, and staging whose columns divide the tile."""
+    assert kind.manner in MANNERS.values()
+    step = SPAN * (kind.rows + kind.cols)
+    stages, columns = kind.stages(kind.cols, step, 2)
+    assert stages >= 2
+    assert kind.cols % columns == 0
+    assert kind.resident * stages * step + BARRIERS <= SM_90A.smem_bytes
+
+
+def test_tall_tiles_store_fewer_columns_at_a_time() -> None:
+    """A stage more is worth that: 256 x 160 has four."""
+    assert TileKind(256, 160, "cooperative", 2).stages(160, SPAN * 416, 2) == (4, 32)
+    assert TileKind(128, 256, "cooperative", 2).stages(256, SPAN * 384, 2) == (4, 64)
+
+
+def test_what_does_not_fit_has_no_stages() -> None:
+    """Results of 8 bytes leave no room for a ring."""
+    assert TileKind(256, 160, "cooperative", 2).stages(160, SPAN * 416 * 4, 8)[0] <= 1
+
+
+def test_ctas_share_a_tile_as_often_as_they_fill_the_device() -> None:
+    """A part has one step, and there are few waves."""
+    found = [*counts(10, 1000, 132)]
+    assert 13 in found
+    assert {*found} <= {*COUNTS, 13}
+    assert max(found) * 10 <= WAVES * 132
+    assert [*counts(10, 3, 132)] == [2, 3]
+    assert [*counts(400, 100, 132)] == []
+
+
+def test_tiles_are_counted_with_their_tails() -> None:
+    """Every result has one more that is not full."""
+    assert tiles(3, 129, 1, 128, 8) == 6
+    assert tiles(3, 0, 1, 128, 8) == 0
