@@ -262,16 +262,24 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                 continue
             frag = math.value(access.tv, access.coords)
             box = self.part(access, first)
-            if not self.written_by_tma(access):
+            by_tma = self.written_by_tma(access)
+            if not by_tma and not self.staged(access):
                 stores.append(kir.Store(box, frag, self._width(access, layout)))
                 continue
             if access not in self.staging:
                 buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
                 self.staging[access] = buffer
-            buffer = self.staging[access]
+            slot = kir.Slot(self.staging[access], 0)
             matrix = access.tv.dtype.nbytes == 2
-            stores.append(kir.Store(kir.Slot(buffer, 0), frag, 2, matrix=matrix))
-            copies.append(kir.Copy(box, kir.Slot(buffer, 0), kir.Engine.TMA))
+            stores.append(kir.Store(slot, frag, 2, matrix=matrix))
+            if by_tma:
+                copies.append(kir.Copy(box, slot, kir.Engine.TMA))
+                continue
+            wide = min(2, self.tensors[access.name].aligned)
+            rows = kir.Fragment(
+                f"w_{access.name}", frag.dtype, kir.Layout(shape, wide, self.threads)
+            )
+            copies += [kir.Load(rows, slot, wide), kir.Store(box, rows, wide)]
         return [*math.math, *stores, *copies]
 
     def _begun(self, math: Arithmetic, access: Access, first: Expr) -> list[kir.Stmt]:
@@ -361,6 +369,16 @@ class ProductLowering(Lowering[MatmulTiling, M]):
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
         return self.params.store == "tma" and not self.split_k.pooled and self.suits_tma(access)
+
+    def staged(self, access: Access) -> bool:
+        """Whether a result that TMA cannot write goes through shared memory nevertheless.
+
+        Neighbours in registers lie in eight rows: threads would store four bytes in each.  From
+        shared memory a warp stores neighbours along one row.
+        """
+        asked = self.params.store == "tma" and not self.split_k.pooled
+        row = self._shape(access)[-1] * access.tv.dtype.nbytes
+        return asked and self.tiling.unit(access, self.tiling.cols) and row >= 32
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""

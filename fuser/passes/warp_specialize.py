@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fuser.arch import launch_registers
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute
 from fuser.kernel import ir as kir
-from fuser.passes.effects import drains, fills, moved
+from fuser.passes.effects import fills, moved, names, writes
 from fuser.passes.overlay import placed
 
 Body = tuple[kir.Stmt, ...]
@@ -88,8 +88,8 @@ def _fills(body: Body) -> bool:
 
 
 def _ping_pong(kernel: kir.Kernel, body: Body) -> tuple[list[kir.Role], tuple[kir.Buffer, ...]]:
-    """Let two roles take the turns of the outermost loop in turn; staging is each one's own."""
-    staging = {slot.buffer.name for stmt in kir.walk(body) if (slot := drains(stmt))}
+    """Let two roles take the turns of the outermost loop in turn; what they write is their own."""
+    staging = frozenset[str]().union(*(names(writes(stmt)) for stmt in kir.walk(body)))
     warps = kernel.threads // kir.WARP
     buffers = [b for b in kernel.buffers if b.name not in staging]
     roles = []
