@@ -162,4 +162,3 @@ def _compile(
         return bytes(image), log, ptx.rstrip(b"\0").decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-
