@@ -16,8 +16,8 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Symbol
 from fuser.runtime import disk
 from fuser.runtime.nvrtc import version as nvrtc_version
+from fuser.schedule import candidates
 from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.candidates import VERSION
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, ScanParams
 from fuser.schedule.shape_class import CallClass, Params
@@ -70,7 +70,7 @@ def about(fusion: Fusion, shapes: CallClass, extents: Mapping[Symbol, int], devi
         "sms": device.sms,
         "fuser": sources(SOURCES),
         "nvrtc": nvrtc_version(),
-        "candidates": VERSION,
+        "candidates": candidates.VERSION,
     }
     return json.dumps(says, sort_keys=True)
 

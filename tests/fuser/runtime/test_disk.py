@@ -14,7 +14,7 @@ SIZE = 1 << 16
 
 
 def put(folder: str, number: int) -> bool:
-    """Write, read and write again, as a process of many; tell whether all that was read is whole."""
+    """Write and read as one process of several; tell whether all that was read is whole."""
     path = Path(folder) / NAME
     whole = True
     for _ in range(30):
@@ -33,7 +33,15 @@ def test_processes_may_write_the_same_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "torn",
-    [b"", b"{}", b"{}\nabc", b"[]\nabc", b'"x"\nabc', b"\xff\xfe\n", b'{"sha256": 3, "log": ""}\nabc'],
+    [
+        b"",
+        b"{}",
+        b"{}\nabc",
+        b"[]\nabc",
+        b'"x"\nabc',
+        b"\xff\xfe\n",
+        b'{"sha256": 3, "log": ""}\nabc',
+    ],
 )
 def test_what_is_not_as_written_is_not_there(torn: bytes, tmp_path: Path) -> None:
     """No error: who asked makes it again."""

@@ -17,6 +17,7 @@ from fuser.runtime.classify import Alternatives
 from fuser.runtime.explain import dense
 from fuser.runtime.tuning import memory
 from fuser.runtime.tuning.memory import Device, Entry, about, near, recall, remember
+from fuser.schedule import candidates
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, ScanParams
@@ -101,7 +102,7 @@ def test_other_devices_shapes_and_compilers_are_other_questions(
     assert recall(key(n=2048), 8, "") is None
     assert recall(key(k=520), 8, "") is not None, "an eighth of 512 is 64"
     with monkeypatch.context() as other:
-        other.setattr(memory, "VERSION", memory.VERSION + 1)
+        other.setattr(candidates, "VERSION", candidates.VERSION + 1)
         assert recall(key(), 8, "") is None
     (tmp_path / "fuser").mkdir()
     (tmp_path / "fuser" / "one.py").write_text("changed")
