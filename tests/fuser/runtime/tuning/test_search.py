@@ -42,23 +42,16 @@ class Device:
 
     def __call__(self, call: Callable[[], object]) -> float:
         """Run a call; take as long as its kernels."""
-        assert self.gate.wait(60)
         begin = len(self.driver.seen)
         call()
         kernels = [made.kernel for made in self.driver.seen[begin:]]
         self.timed += kernels
         return sum(map(self.us, kernels))
 
-
-class NoAside:
-    """A stream of its own, where there are none."""
-
-    def __init__(self, _: torch.device) -> None:
-        pass
-
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Enter it."""
+        """Take the place of a stream for work in the background, which waits at the gate."""
+        assert self.gate.wait(60)
         yield
 
 
@@ -69,7 +62,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
     made.driver.compute = add
     made.gate.set()
     monkeypatch.setattr(executable, "ColdTimer", lambda _: made)
-    monkeypatch.setattr(executable, "Aside", NoAside)
+    monkeypatch.setattr(executable, "Aside", lambda _: made)
     monkeypatch.setattr(launch, "encode", lambda *_: bytes(128))
     monkeypatch.setenv("FUSER_CACHE", str(tmp_path))
     return made
@@ -235,7 +228,7 @@ def test_a_report_is_a_table(device: Device) -> None:
 
 
 def test_the_background_replaces_the_plan(device: Device) -> None:
-    """Until then calls run by default; what the user writes to inputs meanwhile does no harm."""
+    """Until then calls run by default; what is measured has copies of their inputs."""
     device.gate.clear()
     run = Executable(added(), tune="background")
     x, y = given()
@@ -251,6 +244,8 @@ def test_the_background_replaces_the_plan(device: Device) -> None:
     assert torch.equal(z, x + y)
     assert device.driver.seen[-1].kernel.threads > 128
     assert len(run._plans) == 1
+    read = [made.words.get("T0") for made in device.driver.seen]
+    assert read.count(x.data_ptr()) == 4
 
 
 def test_a_failure_in_the_background_is_a_warning(
