@@ -143,6 +143,8 @@ def search(
     """
     best = alternatives.default
     calls = {best: stand.call(best)}
+    for out in stand.outputs:
+        out.zero_()  # what the default leaves out is seen, too: candidates begin with NaNs
     calls[best]()
     wanted = [out.clone() for out in stand.outputs]
     tried: list[Tried] = []
