@@ -93,7 +93,7 @@ def stand_in(patch: pytest.MonkeyPatch) -> StandIn:
     patch.setattr(torch_calls, "empty", on_the_host)
     patch.setattr(torch_calls, "current_stream", made.current_stream)
     patch.setattr(torch_calls, "current_device", lambda: 0)
-    device = SimpleNamespace(multi_processor_count=SMS)
+    device = SimpleNamespace(multi_processor_count=SMS, name="stand-in")
     patch.setattr(torch.cuda, "get_device_properties", lambda _: device)
     patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return made

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from fuser.arch import SM_90A
+from fuser.errors import ScheduleError
 from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, ancestry, number_of, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
@@ -26,6 +27,7 @@ from fuser.runtime.call import (
     with_views,
 )
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.candidates import candidates
 from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
@@ -63,6 +65,70 @@ def classify(
 
     `free` are extents that no input tells; params of None ask the heuristics.
     """
+    return _found(fusion, params, specs, free, sms).settled()
+
+
+class Alternatives:
+    """The class of a call by default, and classes in which kernels have other schedules.
+
+    The cut into kernels stays, and with it what they hand each other: a schedule that asks for
+    another one is none of these.  Arguments are those of `classify`.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        specs: Mapping[str, Spec],
+        free: Mapping[str, int] | None = None,
+        sms: int = SM_90A.sms,
+    ) -> None:
+        self._found = _found(fusion, None, specs, free, sms)
+        self.default = self._found.settled()
+        self.extents = extents_of(fusion, specs, free)
+
+    def candidates(self, kernel: int) -> Iterator[Params]:
+        """Yield schedules worth measuring for a kernel, the most promising first."""
+        call, segment = self._found.call, self._found.segments[kernel]
+        default, shapes = self.default.schedules[kernel], self.default.kernels[kernel]
+        loops = loops_of(segment.domain, call.values)
+        return candidates(segment, default, shapes, loops, call.sms)
+
+    def replaced(self, known: CallClass, kernel: int, params: Params) -> CallClass | None:
+        """Return a class in which a kernel has other params; None if they do not suit the call."""
+        segment, choices = self._found.segments[kernel], self._found.choices
+        call = replace(self._found.call, params=params)
+        try:
+            if call.asked(segment, choices, choices.copied) != choices:
+                return None
+            schedule, shapes = call.settled(segment)
+        except ScheduleError:
+            return None
+        taken = type(schedule) is type(params)  # else params of this kind are not for this kernel
+        if not taken or with_parts([(segment.domain, schedule)], call.values) != call.values:
+            return None
+        schedules, kernels = [*known.schedules], [*known.kernels]
+        schedules[kernel], kernels[kernel] = schedule, shapes
+        return CallClass(choices, tuple(kernels), tuple(schedules))
+
+    def having(self, schedules: Sequence[Params]) -> CallClass | None:
+        """Return the class in which all kernels have these schedules; None if one does not suit."""
+        if len(schedules) != len(self.default.schedules):
+            return None
+        known: CallClass | None = self.default
+        for kernel, params in enumerate(schedules):
+            if known is not None and params != self.default.schedules[kernel]:
+                known = self.replaced(known, kernel, params)
+        return known
+
+
+def _found(
+    fusion: Fusion,
+    params: Params | None,
+    specs: Mapping[str, Spec],
+    free: Mapping[str, int] | None,
+    sms: int,
+) -> _Cut:
+    """Cut the fusion of a call into kernels."""
     plain = extents_of(fusion, specs, free)
     choices = Choices(empty=_empty(fusion, plain))
     if not isinstance(params, TensorCoreParams):
@@ -78,9 +144,7 @@ def classify(
         other = call.cut(fusion, kept)
         if other.moved < found.moved:
             found = other
-    settled = [found.call.settled(segment) for segment in found.segments]
-    kinds, schedules = tuple(kind for _, kind in settled), tuple(one for one, _ in settled)
-    return CallClass(found.choices, kinds, schedules)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +154,12 @@ class _Cut:
     segments: tuple[Segment, ...]
     choices: Choices
     call: _Call
+
+    def settled(self) -> CallClass:
+        """Return the class of the call: each kernel with its schedule."""
+        settled = [self.call.settled(segment) for segment in self.segments]
+        kinds, schedules = tuple(kind for _, kind in settled), tuple(one for one, _ in settled)
+        return CallClass(self.choices, kinds, schedules)
 
     @property
     def moved(self) -> int:

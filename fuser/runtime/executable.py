@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import cupy
 import torch
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
-from fuser.fusion.ir import Fusion, Scalar, TensorView
+from fuser.errors import FusionError, ScheduleError
+from fuser.fusion.ir import Fusion, Scalar, Symbol, TensorView
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import Binding, bind
 from fuser.runtime.call import (
@@ -25,11 +26,17 @@ from fuser.runtime.call import (
     refuse,
     with_parts,
 )
-from fuser.runtime.classify import classify
+from fuser.runtime.classify import Alternatives, classify
 from fuser.runtime.explain import Explanation, explain
 from fuser.runtime.launch import Argument, clusters_at_once, load_function
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.plan import ALIGNED, Block, Plan, kept_apart
+from fuser.runtime.tuning import tuner
+from fuser.runtime.tuning.memory import Device, about
+from fuser.runtime.tuning.outputs import scratch_like, twin
+from fuser.runtime.tuning.search import Judge, Report, Tuning
+from fuser.runtime.tuning.timing import Aside, Call, ColdTimer
+from fuser.runtime.tuning.tuner import Tune, Tuner
 from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import CallClass, Params
 
@@ -75,20 +82,47 @@ class Executable:
         How; kernels of another kind take the default heuristics, and all do if left out.
     poison : bool
         Compile kernels that fill their shared memory with NaNs first (for fuzzing).
+    tune : bool, "background" or Tuning
+        Measure some schedules of each kernel on the tensors of the first call of a class, and take
+        the fastest from then on; it is remembered on disk, by fusion, class, device and compiler.
+        In the background calls run by default until a thread has measured.  No `params` then.
+
+    Raises
+    ------
+    FusionError
+        If `fusion` is none.
+    ScheduleError
+        If `params` are none, or are given where it is to tune.
 
     Notes
     -----
     The first call of a class of shapes compiles (tenths of a second, or a read of the disk cache);
     further calls with the same shapes, strides and address alignment find a plan.  Threads may call
     at once, each on its own stream or all on one; one of them prepares a plan, others wait for it.
+
+    Tuned are kernels of products, pointwise ones, reductions and normalizations, each while the
+    others keep theirs; kernels with scans, and those that leave parts of results to others, have
+    their default where another schedule would change the others' extents.  Of calls of a class
+    extents are alike to an eighth, so that one answer serves growing batches.  Measuring takes a
+    second or so for each kernel, most of it compiling, and as much memory again as outputs take,
+    twice; in the background also as inputs take.  A call that is being captured into a graph runs
+    by default, unless the answer is known; and nothing should be captured while a thread measures
+    (`wait`), as it allocates.  A candidate whose results are not the default's is never chosen.
     """
 
     def __init__(
-        self, fusion: Fusion, params: Params | None = None, *, poison: bool = False
+        self,
+        fusion: Fusion,
+        params: Params | None = None,
+        *,
+        poison: bool = False,
+        tune: Tune = False,
     ) -> None:
         asked("Executable", fusion, params)
+        how = tuner.asked(tune, params)
         self.fusion = fusion
         self.params = params
+        self._tuner = None if how is None else Tuner(fusion, how)
         self._defines = ("FUSER_POISON_SMEM",) if poison else ()
         self._programs: dict[CallClass, Program] = {}
         self._plans: dict[object, Plan] = {}
@@ -134,7 +168,13 @@ class Executable:
         device = self._check_arguments(inputs)
         sms = torch.cuda.get_device_properties(device).multi_processor_count
         shapes = (_spec(arg) if isinstance(arg, torch.Tensor) else None for arg in inputs)
-        return explain(self.fusion, *shapes, params=self.params, extents=extents, sms=sms)
+        said = explain(self.fusion, *shapes, params=self.params, extents=extents, sms=sms)
+        if self._tuner is None:
+            return said
+        alternatives, key = self._asked_of(self._described(inputs, None, extents))
+        found = self._tuner.chosen(alternatives, key, self._program) or alternatives.default
+        pairs = zip(said.parts, found.schedules, strict=True)
+        return replace(said, parts=tuple(replace(one, params=how) for one, how in pairs))
 
     def host_cost(self, *inputs: Argument) -> tuple[float, float]:
         """Measure host microseconds of one call, and of the bare launch of its first kernel."""
@@ -142,6 +182,24 @@ class Executable:
         kernel = self._find(inputs, None, None).kernels[0]
         stream = torch.cuda.current_stream().cuda_stream
         return host_us(self, *inputs), host_us(kernel.start, stream)
+
+    def measure(self, *inputs: Argument, extents: Mapping[str, int] | None = None) -> Report:
+        """Measure schedules of such a call now, whatever is known, and take the fastest.
+
+        ScheduleError if the executable was not made to tune.
+        """
+        if self._tuner is None:
+            why = "it takes the schedules that it was given, or the default"
+            raise ScheduleError(f"Executable(...).measure(): {why}; make it with tune=True")
+        with self._lock:
+            call = self._described(inputs, None, extents)
+            report = self._measured(self._tuner, call, *self._asked_of(call))
+            self._forget_plans()
+        return report
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is measured in the background; False if that takes longer."""
+        return self._tuner is None or self._tuner.wait(timeout_s)
 
     # --- the slow path ----------------------------------------------------------------------
 
@@ -163,9 +221,13 @@ class Executable:
                 plan = self._plans.get(key)  # another thread may have prepared it meanwhile
                 if plan is None:
                     plan = self._prepare(inputs, out, extents)
+                    if self._tuner is not None and torch.cuda.is_current_stream_capturing():
+                        return plan  # the next call may measure
                     if len(self._plans) >= MAX_PLANS:
                         del self._plans[next(iter(self._plans))]
                     self._plans[key] = plan
+        if self._plans.get(key) is not plan:
+            return plan  # it was replaced meanwhile
         if extents is None and out is None:
             self._last = plan
         elif extents is None:
@@ -178,6 +240,20 @@ class Executable:
         out: Sequence[torch.Tensor] | None,
         extents: Mapping[str, int] | None,
     ) -> Plan:
+        call = self._described(inputs, out, extents)
+        if self._tuner is None:
+            shapes = classify(self.fusion, self.params, call.specs, extents, call.sms)
+        else:
+            shapes = self._tuned(self._tuner, call)
+        return self._planned(call, self._program(shapes))
+
+    def _described(
+        self,
+        inputs: Sequence[Argument],
+        out: Sequence[torch.Tensor] | None,
+        extents: Mapping[str, int] | None,
+    ) -> _Call:
+        """Return what a call says, after all checks that need no schedule."""
         device = self._check_arguments(inputs)
         specs = {
             tv.name: _spec(arg)
@@ -191,22 +267,99 @@ class Executable:
             for tv, tensor in zip(self.fusion.outputs, out, strict=True):
                 specs[tv.name] = _spec(tensor)
         sms = torch.cuda.get_device_properties(device).multi_processor_count
-        shapes = classify(self.fusion, self.params, specs, extents, sms)
+        return _Call(inputs, out, extents, device, sms, specs, values, outputs)
+
+    def _program(self, shapes: CallClass) -> Program:
         program = self._programs.get(shapes)
         if program is None:
             program = build(self.fusion, self.params, shapes)
             self._programs[shapes] = program
-        bindings = bind(program, specs, sms=sms, free=extents)
-        kernels = [self._loaded(binding, device) for binding in bindings if binding.grid]
+        return program
+
+    def _planned(self, call: _Call, program: Program) -> Plan:
+        bindings = bind(program, call.specs, sms=call.sms, free=call.extents)
+        kernels = [self._loaded(binding, call.device) for binding in bindings if binding.grid]
         domains = ((launch.tiling.domain, launch.params) for launch in program.launches)
-        values = with_parts(domains, values)
+        values = with_parts(domains, call.values)
         between = [intermediate_spec(tv, values).nbytes for tv in program.intermediates]
-        made = [(one.shape, one.strides, _TORCH[one.dtype]) for one in outputs if out is None]
+        out = call.out
+        made = [(one.shape, one.strides, _TORCH[one.dtype]) for one in call.outputs if out is None]
         made += [((nbytes,), (1,), torch.uint8) for nbytes in between]
         given = [] if out is None else [tv.name for tv in self.fusion.outputs]
-        apart = kept_apart(given, {name: spec.nbytes for name, spec in specs.items()})
-        block = partial(Block, program, kernels, device)
-        return Plan(block, device, inputs, out, made, len(made) - len(between), apart)
+        apart = kept_apart(given, {name: spec.nbytes for name, spec in call.specs.items()})
+        block = partial(Block, program, kernels, call.device)
+        returned = len(made) - len(between)
+        return Plan(block, call.device, call.inputs, out, made, returned, apart)
+
+    # --- tuning -----------------------------------------------------------------------------
+
+    def _asked_of(self, call: _Call) -> tuple[Alternatives, str]:
+        """Return the schedules that a call may have, and the key of the answer."""
+        alternatives = Alternatives(self.fusion, call.specs, call.extents, call.sms)
+        device = Device(torch.cuda.get_device_properties(call.device).name, call.sms)
+        return alternatives, about(self.fusion, alternatives.default, alternatives.extents, device)
+
+    def _tuned(self, tuner: Tuner, call: _Call) -> CallClass:
+        """Return the class of the fastest schedules, as far as that is known or may be measured."""
+        alternatives, key = self._asked_of(call)
+        default = alternatives.default
+        found = tuner.chosen(alternatives, key, self._program)
+        if found is not None:
+            return found
+        if torch.cuda.is_current_stream_capturing():
+            return default
+        if tuner.tuning.background:
+            if not tuner.begun(key):
+                self._measure_later(tuner, call, alternatives, key)
+            return default
+        try:
+            report = self._measured(tuner, call, alternatives, key)
+        except torch.OutOfMemoryError:
+            warnings.warn(
+                f"tune: no memory for other outputs of {tuple(o.shape for o in call.outputs)}; "
+                "the default schedule runs",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return default
+        return alternatives.having(report.schedules) or default
+
+    def _measured(
+        self,
+        tuner: Tuner,
+        call: _Call,
+        alternatives: Alternatives,
+        key: str,
+        going: Callable[[], bool] = lambda: True,
+    ) -> Report:
+        """Measure on the inputs of a call; its outputs stay as they are."""
+        outputs = [
+            torch.empty(one.shape, dtype=_TORCH[one.dtype], device=call.device)
+            for one in call.outputs
+        ]
+        if call.out is not None:
+            outputs = [scratch_like(out) for out in call.out]
+        stand = _Stand(self, self._described(call.inputs, outputs, call.extents), outputs)
+        return tuner.measure(alternatives, key, stand, ColdTimer(call.device), going)
+
+    def _measure_later(
+        self, tuner: Tuner, call: _Call, alternatives: Alternatives, key: str
+    ) -> None:
+        """Measure in a thread, on copies of what the call is given, which the user may write to."""
+        inputs = [twin(one) if isinstance(one, torch.Tensor) else one for one in call.inputs]
+        aside = Aside(call.device)
+
+        def work(going: Callable[[], bool]) -> None:
+            with aside.entered():
+                self._measured(tuner, replace(call, inputs=inputs), alternatives, key, going)
+            with self._lock:
+                self._forget_plans()
+
+        tuner.begin(key, work)
+
+    def _forget_plans(self) -> None:
+        self._plans.clear()
+        self._last = self._last_into = None
 
     def _loaded(
         self, binding: Binding, device: torch.device
@@ -269,6 +422,71 @@ class Executable:
                 refuse(tv, f"got {arg.dtype}, the fusion says {tv.dtype}; cast the tensor")
             device = arg.device
         return device or torch.device("cuda", torch.cuda.current_device())
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What a call says; `values` are those of the extents of the fusion."""
+
+    inputs: Sequence[Argument]
+    out: Sequence[torch.Tensor] | None
+    extents: Mapping[str, int] | None
+    device: torch.device
+    sms: int
+    specs: Mapping[str, Spec]
+    values: Mapping[Symbol, int]
+    outputs: Sequence[Spec]
+
+
+class _Stand:
+    """Builds and runs classes of a call whose outputs are scratch tensors."""
+
+    def __init__(self, run: Executable, call: _Call, outputs: list[torch.Tensor]) -> None:
+        self._run, self._call, self.outputs = run, call, outputs
+        self._programs: dict[CallClass, Program] = {}
+
+    def program(self, shapes: CallClass) -> Program:
+        """Compile to CUDA, for as long as it is measured."""
+        program = self._programs.get(shapes)
+        if program is None:
+            program = self._programs[shapes] = build(self._run.fusion, None, shapes)
+        return program
+
+    def call(self, shapes: CallClass) -> Call:
+        """Return what launches all kernels of a class."""
+        plan = self._run._planned(self._call, self.program(shapes))
+        return partial(plan.launch, self._call.inputs, self.outputs, True)
+
+
+def tune(
+    fusion: Fusion,
+    *inputs: Argument,
+    n: int = 8,
+    judge: Judge | None = None,
+    extents: Mapping[str, int] | None = None,
+) -> Report:
+    """Measure some schedules of a call now, and remember the fastest for ``Executable(tune=True)``.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What to compute.
+    *inputs : torch.Tensor or number
+        As a call takes them; they are read only.
+    n : int
+        Schedules of each kernel that are compiled and measured, the default among them.
+    judge : callable, optional
+        Says of a kernel why it is not to be offered (`Tuning`).
+    extents : mapping, optional
+        Values of extents that no input has, by name.
+
+    Returns
+    -------
+    Report
+        Schedules, microseconds and what was chosen; ``print`` writes a table.
+    """
+    run = Executable(fusion, tune=Tuning(n, judge=judge))
+    return run.measure(*inputs, extents=extents)
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:

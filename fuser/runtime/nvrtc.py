@@ -6,19 +6,14 @@ Source: NVRTC documentation, "Basic usage"; PTX ISA for sm_90a.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import platformdirs
 from cuda.bindings import nvrtc
 
 from fuser.errors import CompileError
+from fuser.runtime.disk import cache_dir, read, write
 
 OPTIONS = (
     "--gpu-architecture=sm_90a",
@@ -41,8 +36,6 @@ REFUSED = "refused by NVRTC"
 
 CACHE_BYTES = 1 << 30
 """What the cache may hold: some 50,000 kernels as campaigns draw them."""
-_LOOK = 64
-"""One write in so many looks at how much there is."""
 
 DEVICE = Path(__file__).parents[1] / "device"
 
@@ -66,13 +59,13 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     options = (*OPTIONS, *(f"-D{name}" for name in defines))
     key = _key(source, options)
     path = cache_dir() / f"{key}.cubin"
-    found = _read(path)
+    found = read(path)
     if found is not None:
         return Cubin(found[0], found[1], key, cached=True)
     image, log, ptx = _compile(source, options)
-    _write(path, image, log)
+    _keep(path, image, log)
     if not defines:  # the same text as of `compile_ptx`, which need not compile again
-        _write(_ptx_path(source, DEVICE), ptx.encode(), "")
+        _keep(_ptx_path(source, DEVICE), ptx.encode(), "")
     return Cubin(image, log, key, cached=False)
 
 
@@ -93,11 +86,11 @@ def compile_ptx(source: str, *, device: Path = DEVICE) -> str:
     `device` is the folder of the headers: another one where they were changed on purpose.
     """
     path = _ptx_path(source, device)
-    found = _read(path)
+    found = read(path)
     if found is not None:
         return found[0].decode()
     _, log, ptx = _compile(source, PTX_OPTIONS, device)
-    _write(path, ptx.encode(), log)
+    _keep(path, ptx.encode(), log)
     return ptx
 
 
@@ -105,9 +98,8 @@ def _ptx_path(source: str, device: Path) -> Path:
     return cache_dir() / f"{_key(source, PTX_OPTIONS, device)}.ptx"
 
 
-def cache_dir() -> Path:
-    """Where cubins are kept; `FUSER_CACHE` moves it."""
-    return Path(os.environ.get("FUSER_CACHE") or platformdirs.user_cache_path("fuser"))
+def _keep(path: Path, content: bytes, log: str) -> None:
+    write(path, content, log, most=CACHE_BYTES, among=(".cubin", ".ptx"))
 
 
 @cache
@@ -170,47 +162,3 @@ def _compile(
         return bytes(image), log, ptx.rstrip(b"\0").decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-
-
-def _read(path: Path) -> tuple[bytes, str] | None:
-    try:
-        header, _, image = path.read_bytes().partition(b"\n")
-        meta = json.loads(header)
-    except (OSError, ValueError):
-        return None
-    if hashlib.sha256(image).hexdigest() != meta.get("sha256"):
-        return None  # torn by a kill or a full disk: compile again
-    return image, str(meta["log"])
-
-
-def _write(path: Path, image: bytes, log: str) -> None:
-    """Write beside and rename, so that no reader sees half a file; a full disk loses nothing."""
-    meta = {"sha256": hashlib.sha256(image).hexdigest(), "log": log}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if int(path.stem, 16) % _LOOK == 0:
-            _evict(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
-            file.write(json.dumps(meta).encode() + b"\n" + image)
-        os.replace(file.name, path)
-    except OSError:
-        return
-
-
-def _evict(folder: Path) -> None:
-    """Forget the oldest entries of a cache that holds too much, down to half of it."""
-    entries = sorted((stat.st_mtime, stat.st_size, p) for p, stat in _entries(folder))
-    held = sum(size for _, size, _ in entries)
-    if held <= CACHE_BYTES:
-        return
-    for _, size, path in entries:
-        path.unlink(missing_ok=True)
-        held -= size
-        if held <= CACHE_BYTES // 2:
-            return
-
-
-def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in (*folder.glob("*.cubin"), *folder.glob("*.ptx")):
-        with suppress(FileNotFoundError):  # another process forgets, too
-            yield path, path.stat()

@@ -107,6 +107,13 @@ def default_norm_params(
     without `ring` inputs are loaded directly.  Of rows that no registers hold there are columns for
     a part; the cut leaves them to other kernels.
     """
+    return next(norm_candidates(domain, loops, aligned=aligned, ring=ring))
+
+
+def norm_candidates(
+    domain: Domain, loops: Sequence[int], *, aligned: int = 16, ring: bool = True
+) -> Iterator[NormParams]:
+    """Yield what params are chosen from, the best by the model first; as `default_norm_params`."""
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     full = _whole(domain, (*domain.reads, *domain.writes))
     widest = max((one.tv.dtype.nbytes for one in full), default=4)
@@ -132,11 +139,11 @@ def default_norm_params(
         masked=aligned < 16 and (narrow or bool(weights)),
     )
     if parted and (shared := rows.parted(columns)):
-        return shared
+        yield shared
     many = rows.tiles * cluster > SM_90A.sms
     if ring and aligned == 16 and cluster > 1 and many and (shared := rows.by_clusters(columns)):
-        return shared
-    return max(rows.tried(ring=ring and aligned >= 4), key=rows.rank)
+        yield shared
+    yield from sorted(rows.tried(ring=ring and aligned >= 4), key=rows.rank, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)

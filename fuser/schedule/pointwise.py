@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from fuser.arch import SM_90A
+from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.schedule.domain import (
     Access,
@@ -303,6 +305,50 @@ def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
             vector //= 2
         return replace(params, tile=(1, 128 * vector), vector=vector, flat=flat)
     return replace(params, tile=(1, elements), flat=True) if flat else params
+
+
+PERSISTENT = 8
+"""CTAs of an SM, at most, where CTAs take tiles in turn."""
+BOX, RING = (16, 256), 3
+"""Rows and columns of tiles that the TMA engine copies, and slots of their rings.  Source: of the
+schedules of `fuzz/bench/pointwise.py` those that are often among the fastest."""
+
+
+def pointwise_candidates(default: PointwiseParams) -> Iterator[PointwiseParams]:
+    """Yield neighbours of a default schedule that are valid in themselves.
+
+    More and fewer elements a thread, threads a CTA and neighbours a thread; CTAs that take tiles in
+    turn; rings of tiles by the copy engine, of one axis or two; of what is transposed, the other
+    way to load.
+    """
+    (rows, cols), warps, vector = default.tile, default.warps, default.vector
+    changes: list[dict[str, Any]] = [{"load": "tma" if default.load == "direct" else "direct"}]
+    if not default.transpose:
+        most = max(1, min(PERSISTENT, 2048 // (WARP * warps)))
+        wide = 8 * WARP * vector * 2
+        ring = {"ctas_per_sm": 2, "warps": 8, "stages": RING, "prefetch": RING - 1}
+        changes = [
+            {"tile": (rows, 2 * cols)},
+            {"tile": (rows, 2 * cols), "warps": 2 * warps},
+            {"tile": (rows, cols // 2)},
+            {"ctas_per_sm": most},
+            {"load": "bulk", "tile": (1, wide), **ring},
+            {"load": "tma", "tile": BOX, **ring, "flat": False},
+            {"vector": vector // 2},
+            {"vector": 2 * vector},
+        ]
+    changes += [
+        {"tile": (rows, cols // 2), "warps": warps // 2},
+        {"tile": (rows // 2, cols), "warps": warps // 2},
+        {"warps": 2 * warps},
+        {"warps": warps // 2},
+    ]
+    for change in changes:
+        try:
+            neighbour = replace(default, **change)
+        except ScheduleError:
+            continue
+        yield neighbour
 
 
 def _has_all(access: Access, rank: int) -> bool:

@@ -24,7 +24,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Meet
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import Domain, by_rows
-from fuser.schedule.norm import WIDEST, slide_refusal
+from fuser.schedule.norm import WIDEST, row_refusal, slide_refusal
 from fuser.schedule.params import (
     MAX_REDUCTION_SPLITS,
     NormParams,
@@ -126,17 +126,43 @@ def default_row_params(
     """
     *_, found = _fastest(fusion, domain, loops)
     best: NormParams | None = None
-    for params, work in _whole_rows(domain, loops, aligned):
-        time = work.time_us(1, "last") + (SLIDE_US if params.slide else 0)
+    for params, time in _whole_rows(domain, loops, aligned):
         if time < found * WHOLE:
             found, best = time / WHOLE, params
     return best
 
 
+def reduction_candidates(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], *, aligned: int = 16
+) -> Iterator[PointwiseParams]:
+    """Yield what a kernel with reductions is scheduled from, the fastest by the model first.
+
+    Of schedules that differ in how many CTAs share a tile only the fastest; whole rows at a time
+    where nothing is asked of how CTAs put results together.  `aligned` as `default_row_params` has
+    it.
+    """
+    meet, added = _meet(domain), not_added(domain) is None
+    best: dict[PointwiseParams, tuple[bool, float, PointwiseParams]] = {}
+    for alone, time, _, params, splits in sorted(_parts(fusion, domain, loops), key=_by_time):
+        if splits > 1 and meet == "tma" and not added:
+            continue
+        shares = ReductionParams.sharing(params, splits, meet) if splits > 1 else params
+        best.setdefault(params, (alone, time, shares))
+    found = [*best.values()]
+    rows = by_rows(domain)
+    if rows is not None and row_refusal(rows) is None and meet == "last":
+        every = _whole_rows(rows, loops, aligned)
+        found += [(False, time / WHOLE, params) for params, time in every]
+    yield from (params for *_, params in sorted(found, key=lambda one: one[:2]))
+
+
 def _whole_rows(
     domain: Domain, loops: Sequence[int], aligned: int
-) -> Iterator[tuple[NormParams, _Work]]:
-    """Yield params for whole rows; also by vectors of memory, wherever rows begin between them."""
+) -> Iterator[tuple[NormParams, float]]:
+    """Yield params for whole rows, and how long they take by the model.
+
+    Also by vectors of memory, wherever rows begin between them.
+    """
     leaves = domain.leaves
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
@@ -177,7 +203,7 @@ def _whole_rows(
             (rows, lanes * held), vector, threads // WARP, None, "direct", "direct",
             lanes=lanes, resident=work.resident, cluster=cluster, slide=slide,
         )  # fmt: skip
-        yield params, work
+        yield params, work.time_us(1, "last") + (SLIDE_US if slide else 0)
 
 
 def _meet(domain: Domain) -> Meet:
@@ -190,17 +216,30 @@ def _fastest(
     fusion: Fusion, domain: Domain, loops: Sequence[int]
 ) -> tuple[PointwiseParams, int, float]:
     """Return the params that are fastest, how many CTAs share a tile, and how long it takes."""
+    _, time, _, params, splits = min(_parts(fusion, domain, loops), key=_by_time)
+    return params, splits, time
+
+
+_Parts = tuple[bool, float, int, PointwiseParams, int]
+"""Params for parts of what is reduced, and how many CTAs share a tile; before these whether it is
+one though more were asked for, the time, and a number of their own."""
+
+
+def _by_time(one: _Parts) -> tuple[bool, float, int]:
+    return one[:3]
+
+
+def _parts(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> list[_Parts]:
     plain, along, meet = default_params(fusion), reduces_rows(domain), _meet(domain)
     given = _rows(domain, loops, plain) if along else _columns(domain, loops, plain, meet)
-    found: list[tuple[bool, float, int, PointwiseParams, int]] = []
+    found: list[_Parts] = []
     for params in given:
         chunked = _chunked(params) if meet == "tma" and along else params
         work = _work(domain, loops, chunked)
         for splits in work.counts(1 if meet == "last" else 2):
-            alone = splits == 1 and meet != "last"  # though it was asked for more
+            alone = splits == 1 and meet != "last"
             found.append((alone, work.time_us(splits, meet), len(found), chunked, splits))
-    _, time, _, params, splits = min(found)
-    return params, splits, time
+    return found
 
 
 def _chunked(params: PointwiseParams) -> PointwiseParams:

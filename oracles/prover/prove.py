@@ -47,7 +47,7 @@ from oracles.prover.inductive import check as inductive
 from oracles.prover.inductive import groups
 from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
-from oracles.prover.named.check import Answer
+from oracles.prover.named.check import Answer, Named
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.ctas import SizesError
 from oracles.prover.reachability.rules import Violation
@@ -524,9 +524,7 @@ def _confirmed(
     The named invariants are asked before; without each that has a subject there is no PASS.
     """
     rlimit = answers.rlimit
-    known = named.decide(kernel, policy=policy, rlimit=rlimit)
-    if any(one.answer is not Answer.PROVED for one in known):
-        known = named.decide(plainer(kernel).kernel, policy=policy, rlimit=rlimit)
+    known = _named(kernel, policy, rlimit)
     checked += sum(one.questions for one in known)
     if rest := [one for one in known if one.answer is not Answer.PROVED]:
         reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)
@@ -552,6 +550,25 @@ def _confirmed(
     else:
         reason = f"reachability alone: {first.reason}"
     return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
+
+
+def _named(kernel: kir.Kernel, policy: str, rlimit: int) -> tuple[Named, ...]:
+    """Decide the named invariants of a kernel, or of its plainer form."""
+    known = named.decide(kernel, policy=policy, rlimit=rlimit)
+    if any(one.answer is not Answer.PROVED for one in known):
+        known = named.decide(plainer(kernel).kernel, policy=policy, rlimit=rlimit)
+    return known
+
+
+def named_refusal(kernel: kir.Kernel) -> str | None:
+    """Say why a kernel is not to be run: a named invariant is not proved; None if all are.
+
+    What z3 cannot decide is not proved.  A kernel of which no named invariant speaks is refused by
+    none of them: one without asynchronous copies and wgmma.  All of the order is for `prove`.
+    """
+    known = _named(kernel, "default", RLIMIT)
+    rest = [one for one in known if one.answer is not Answer.PROVED]
+    return "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest) or None
 
 
 def _together(verdicts: list[Verdict]) -> tuple[Confirmation, ...]:

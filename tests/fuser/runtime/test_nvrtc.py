@@ -10,7 +10,7 @@ import torch
 from fuser.errors import CompileError
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuser.runtime import nvrtc
+from fuser.runtime import disk, nvrtc
 from fuser.runtime.executable import Executable
 from fuser.schedule.params import PointwiseParams
 from fuzz.cases.case import Case, compiled
@@ -51,13 +51,13 @@ def test_both_are_of_one_compilation() -> None:
     assert "mul.f32" in ptx
     assert cubin.key != apart.key
     assert cubin.image != apart.image
-    assert not [*nvrtc.cache_dir().glob("*")]
+    assert not [*disk.cache_dir().glob("*")]
 
 
 def test_a_torn_file_is_compiled_again() -> None:
     """A kill between write and rename, or a bad disk, must not load garbage."""
     cubin = nvrtc.compile_cubin(SOURCE)
-    path = nvrtc.cache_dir() / f"{cubin.key}.cubin"
+    path = disk.cache_dir() / f"{cubin.key}.cubin"
     path.write_bytes(path.read_bytes()[:-7])
     again = nvrtc.compile_cubin(SOURCE)
     assert not again.cached
@@ -66,9 +66,9 @@ def test_a_torn_file_is_compiled_again() -> None:
 
 def test_the_cache_is_private_and_forgets_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nights of campaigns must not fill a disk, nor show others what was compiled."""
-    monkeypatch.setattr(nvrtc, "_LOOK", 1)
+    monkeypatch.setattr(disk, "LOOK", 1)
     first = nvrtc.compile_cubin(SOURCE)
-    folder = nvrtc.cache_dir()
+    folder = disk.cache_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / f"{first.key}.cubin").stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr(nvrtc, "CACHE_BYTES", 100)
@@ -109,7 +109,7 @@ def test_ptx_is_cached_and_follows_its_headers(
 def test_the_assembler_leaves_the_ptx_that_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign asks for both, and NVRTC is asked once."""
     alone = nvrtc.compile_ptx(SOURCE)
-    shutil.rmtree(nvrtc.cache_dir())
+    shutil.rmtree(disk.cache_dir())
     nvrtc.compile_cubin(SOURCE)
     monkeypatch.setattr(nvrtc, "_compile", lambda *_: pytest.fail("compiled again"))
     assert nvrtc.compile_ptx(SOURCE) == alone

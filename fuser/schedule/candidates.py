@@ -1,0 +1,50 @@
+"""What a kernel may be scheduled by beside its default: what is worth measuring.
+
+Every one is valid in itself; whether it suits a kernel, its class of shapes and the device the
+runtime and the build find out.  Kernels with scans, and products by threads, have their default
+only, and so has a product for which it is asked how CTAs add up its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from fuser.schedule.domain import by_rows
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.norm_heuristic import norm_candidates, row_alignment
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.pointwise import pointwise_candidates
+from fuser.schedule.products.choose import candidates as product_candidates
+from fuser.schedule.reduction_heuristic import reduction_candidates
+from fuser.schedule.segment import Segment
+from fuser.schedule.shape_class import Params, ShapeClass
+
+VERSION = 1
+"""Of what is yielded; counts up where an answer that was kept may no longer be the best."""
+
+
+def candidates(
+    segment: Segment, default: Params, shapes: ShapeClass, loops: Sequence[int], sms: int
+) -> Iterator[Params]:
+    """Yield schedules worth measuring beside the default, the most promising first.
+
+    `shapes` are those of the kernel by its default schedule, `loops` the extents of its loop axes.
+    The default may be among them; the same one may come twice.
+    """
+    domain = segment.domain
+    if prod(loops) == 0:
+        return
+    if domain.products:
+        asked = any(product.tv.meet is not None for product in domain.products)
+        if isinstance(default, MatmulParams) and not asked:
+            yield from product_candidates(segment.fusion, domain, loops, sms)
+    elif domain.rows:
+        yield from norm_candidates(domain, loops, aligned=row_alignment(domain, shapes))
+    elif domain.scanned is not None:
+        return
+    elif domain.reductions:
+        aligned = row_alignment(by_rows(domain) or domain, shapes)
+        yield from reduction_candidates(segment.fusion, domain, loops, aligned=aligned)
+    elif isinstance(default, PointwiseParams):
+        yield from pointwise_candidates(default)
