@@ -55,12 +55,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         if self.params.load == "bulk":
             self.params.refuse("load", 'reductions take no bulk copies; use load="tma"')
         self._load_all(domain.leaves)
-        sums = [
-            self.math.fragment(
-                f"sum_{self.tiling.domain.name(reduction)}", operand_dtypes(reduction.tv)[0]
-            )
-            for reduction in domain.reductions
-        ]
+        sums = [self._partial(reduction) for reduction in domain.reductions]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
         steps = self._steps()
         loop = kir.ForLoop(
@@ -123,6 +118,18 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
 
     # --- a tile of partial results ----------------------------------------------------------
 
+    def _partial(self, reduction: Reduction) -> kir.Fragment:
+        """Return the tile of partial results: of columns one row for each group of threads.
+
+        So a thread has registers for more rows on their way, not for a result of each.
+        """
+        name, dtype = f"sum_{self.tiling.domain.name(reduction)}", operand_dtypes(reduction.tv)[0]
+        layout = self.math.layout
+        if not self.tiling.along:
+            *outer, _, cols = layout.shape
+            layout = replace(layout, shape=(*outer, groups(self.params), cols))
+        return self.math.fragment(name, dtype, layout)
+
     def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
         """Put the next tile to those before it."""
         value = self.math.value(reduction.source, reduction.walked)
@@ -134,7 +141,15 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             names = ("left", "inside", f"within_{self.tiling.domain.name(reduction)}")
             nothing = identity(reduction.tv, value.dtype)
             value = self.math.bounded(value, nothing, axis, left, names)
-        return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
+        op = COMBINE[reduction.tv.op]
+        if value.layout != acc.layout:
+            if value.dtype is not acc.dtype:
+                value = self.math.promoted(value, acc.dtype)
+            name = f"rows_{self.tiling.domain.name(reduction)}"
+            rows = self.math.fragment(name, acc.dtype, acc.layout)
+            self.math.math.append(kir.Reduce(rows, value, op))
+            value = rows
+        return kir.Compute(acc, op, (acc, value))
 
     # --- results ----------------------------------------------------------------------------
 
