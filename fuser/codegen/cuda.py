@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, spell
+from fuser.codegen.expr import REGISTER, assigned, condition, divisors, fixed_lets, less, spell
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, kept, plan
 from fuser.codegen.roles import SECOND, merged
@@ -40,12 +40,13 @@ def source(kernel: kir.Kernel, registers: Registers | None = None) -> str:
 def parameters(kernel: kir.Kernel) -> list[str]:
     """Names of the kernel's parameters, in order.
 
-    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, memory for tensor maps,
-    tensor maps.
+    Tensors, integers, reciprocals, scalars, semaphores, the ticket where CTAs draw one, memory for
+    tensor maps, tensor maps.
     """
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),
+        *(by.name for by in divisors(kernel).values()),
         *(s.name for s in kernel.scalars),
         *counters(kernel),
         *(m.name for m in kernel.maps),
@@ -65,9 +66,14 @@ def shared_bytes(kernel: kir.Kernel) -> int:
 
 
 def is_wide(kernel: kir.Kernel, param: Var) -> bool:
-    """Tell whether a parameter is a stride (64-bit) rather than an extent (32-bit)."""
+    """Tell whether a parameter has 64 bits: a stride, unless it is one of a tensor that is near.
+
+    A multiple of a stride of 32 bits is one instruction, of 64 bits three.
+    """
     return any(
-        param in (*t.strides, *(cycle.stride for cycle in t.cycles)) and param not in t.extents
+        param in (*t.strides, *(cycle.stride for cycle in t.cycles))
+        and param not in t.extents
+        and not t.near
         for t in kernel.tensors
     )
 
@@ -81,6 +87,7 @@ class _Writer:
     registers: Registers
     changing: frozenset[Var]
     lets: dict[Var, Expr]
+    divisors: dict[Expr, Var]
 
 
 def _lines(kernel: kir.Kernel, registers: Registers) -> Iterator[str]:
@@ -97,7 +104,8 @@ def _lines(kernel: kir.Kernel, registers: Registers) -> Iterator[str]:
     yield f"{kernel.name}("
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"
-    writer = _Writer(kernel, kernel.threads, registers, assigned(kernel), fixed_lets(kernel))
+    changing, lets = assigned(kernel), fixed_lets(kernel)
+    writer = _Writer(kernel, kernel.threads, registers, changing, lets, divisors(kernel))
     yield from _prologue(kernel)
     yield from _body(writer, kernel.body, ())
     yield "}"
@@ -152,6 +160,8 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         yield f"{const}{t.dtype.cuda}*{restrict} {t.name}"
     for p in kernel.params:
         yield f"const {'int64' if is_wide(kernel, p) else 'int'} {p.name}"
+    for by in divisors(kernel).values():
+        yield f"const uint64 {by}"
     for s in kernel.scalars:
         yield f"const {REGISTER[s.dtype]} {s.name}"
     for name in counters(kernel):
@@ -250,7 +260,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}}}"
             case kir.Let(var, value):
                 const = "" if var in writer.changing else "const "
-                yield f"{pad}{const}int {var} = {spell(value)};"
+                yield f"{pad}{const}int {var} = {spell(value, writer.divisors)};"
             case kir.Assign(var, value):
                 yield f"{pad}{var} = {spell(value)};"
             case _:

@@ -1,5 +1,6 @@
 // Tiles: how a thread set holds one in registers, and how it is loaded and stored.
 #pragma once
+#include "math.cuh"
 #include "slot.cuh"
 #include "types.cuh"
 
@@ -171,12 +172,13 @@ template <class T, bool UNIT, bool RAGGED = false, bool KEEP = false> struct Box
 };
 
 // An input that repeats: position p lies p / each % period * stride elements from the base, over N of
-// these together; a period of 0 does not end.
+// these together; a period of 0 does not end.  It is divided by reciprocals of `each` and `period`, but by 1.
 template <class T, int N> struct Cycles {
   T* base;
   int col, col_limit;
   int each[N], period[N];
   int64 stride[N];
+  uint64 by_each[N], by_period[N];
 };
 
 // One memory access.
@@ -452,9 +454,9 @@ __device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cyc
     uint32 at[N], left[N];  // where it is, and for how many elements it stays there
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      at[i] = uint32(first) / uint32(src.each[i]);
+      at[i] = src.each[i] == 1 ? first : math::quotient_by(first, src.by_each[i]);
       left[i] = (at[i] + 1) * uint32(src.each[i]) - uint32(first);
-      if (src.period[i]) at[i] %= uint32(src.period[i]);
+      if (src.period[i]) at[i] = math::modulo_by(at[i], src.period[i], src.by_period[i]);
     }
     typedef typename Word<M, WIDTH>::Raw Raw;
     const Raw* from[kParts];

@@ -113,7 +113,8 @@ class Lowering(Generic[Axes, P]):
         once = all(tiling.varies(access, axis) for axis in range(tiling.rank))
         kept = read and once and strides[-1] == 1 and self._keeps()
         shape = tuple(own), tuple(strides)
-        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles, kept)
+        near = access.name not in self.shapes.far
+        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles, kept, near)
 
     def _keeps(self) -> bool:
         """Whether what is read once is to leave the L2 last."""

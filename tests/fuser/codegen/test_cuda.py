@@ -123,6 +123,15 @@ def test_a_stride_that_is_also_an_extent_is_an_int() -> None:
     assert not any(cuda.is_wide(kernel, param) for param in kernel.params)
 
 
+def test_strides_of_what_is_near_are_ints() -> None:
+    """A multiple of 64 bits takes three instructions."""
+    step, n = Var("s"), Var("n")
+    far = kir.Tensor("T", DType.F32, (n, n), (step, 1))
+    kernel = kir.Kernel("k", (n, step), (far,), (), (), (), 32, ())
+    assert cuda.is_wide(kernel, step)
+    assert not cuda.is_wide(replace(kernel, tensors=(replace(far, near=True),)), step)
+
+
 @pytest.mark.parametrize("family", [*NORM_FAMILIES, *SCAN_FAMILIES])
 def test_kernels_of_whole_rows_assemble_too(family: str) -> None:
     """A device function that lacks what their layouts have is seen by NVRTC alone."""
