@@ -71,8 +71,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         ]
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
         some = tuple(self.extents[axis] >= 1 for axis in self.tiling.reduced)
-        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
-        made = replace(made, requires=some)
+        if self.alone or self.meet:
+            made = self._kernel(tile)
+        else:
+            made = self._walks((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
+        made = replace(made, requires=(*some, *made.requires))
         counts = tuple(self.counts.items())
         if not self.meet:
             return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))
@@ -80,17 +83,22 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         chosen = ((SPLITS, minimum(self.params.splits, steps)),)
         grid = self._tiles() * SPLITS
         numbers = Numbers(self.extents, self._tiles(), grid, chosen, counts)
-        return Lowered(self._shared(made, tile), numbers)
+        return Lowered(self._shared(made), numbers)
 
-    def _shared(self, alone: kir.Kernel, tile: tuple[kir.Stmt, ...]) -> kir.Kernel:
+    @property
+    def alone(self) -> bool:
+        """Whether each tile has one CTA of its own."""
+        return super().alone and not self.meet
+
+    def _shared(self, made: kir.Kernel) -> kir.Kernel:
         """Return the kernel in which several CTAs have each tile, and no CTA several."""
         return replace(
-            alone,
-            params=(*alone.params, SPLITS),
-            tensors=(*alone.tensors, *self.workspaces),
-            body=(kir.Let(SPLIT, kir.BLOCK % SPLITS), *tile),
+            made,
+            params=(*made.params, SPLITS),
+            tensors=(*made.tensors, *self.workspaces),
+            body=(kir.Let(SPLIT, kir.BLOCK % SPLITS), *made.body),
             requires=(
-                *alone.requires,
+                *made.requires,
                 SPLITS >= 1,
                 eq(kir.GRID, self._tiles() * SPLITS),
                 self._steps() >= SPLITS,
@@ -106,8 +114,9 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         return self._tiles(self.tiling.reduced)
 
     def _kept_origins(self) -> list[kir.Stmt]:
-        number = kir.BLOCK // SPLITS if self.meet else kir.BLOCK + TRIP * kir.GRID
-        return self._numbered(TILE, number, self.tiling.walked)
+        if self.meet:
+            return self._numbered(TILE, kir.BLOCK // SPLITS, self.tiling.walked)
+        return self._origins()
 
     def _reduced_origins(self) -> list[kir.Stmt]:
         step: Expr = SPLIT + STEP * SPLITS if self.meet else STEP
