@@ -128,6 +128,15 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, C
   __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
 };
 
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE>
+struct Beside<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>> {
+  typedef Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE> L;
+  static constexpr bool kAffine = true, kBits = false, kBelow = false, kExact = false;
+  static constexpr int kTall = ROWS, kWide = COLS;
+  __device__ static __forceinline__ constexpr int down(int v) { return ROWS == 1 ? 0 : v / L::kPerRow * L::kGroups; }
+  __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
+};
+
 // The accesses of a thread to S: its first vector is found, the others lie beside it.
 template <class L, bool ROWS, class S> struct Walk {
   typedef Beside<L> B;
@@ -203,6 +212,17 @@ template <class T, int WIDTH> struct Word {
 // Whether accesses of so many elements are by `keep`; of narrow ones whole tiles have one test instead.
 template <class S, int WIDTH> constexpr bool kKept = S::kReadOnly && S::kKeep && WIDTH * sizeof(*S::base) >= 8;
 
+// Whether they are by `fetch`: of rows that threads have whole, which are rarely whole tiles.
+template <class L, class S, int WIDTH> constexpr bool kFetched = false;
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE, class T, bool RAGGED, bool KEEP, int WIDTH>
+constexpr bool kFetched<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>, Box<T, true, RAGGED, KEEP>, WIDTH> =
+    types::IsConst<T>::value && WIDTH * sizeof(T) <= 4;
+
+// Whether words of a box are stored by `put`: of such rows.
+template <class L, class D> constexpr bool kPut = false;
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE, class T>
+constexpr bool kPut<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>, Box<T, true>> = true;
+
 // Loads the word OFFSET bytes behind `from` where it is `ok`; what is read leaves the L2 last.  It is one predicated
 // instruction: in branches the assembler orders loads one behind the other.
 // Source: PTX ISA, "ld.global.nc", "createpolicy".
@@ -218,6 +238,35 @@ template <int OFFSET, class Raw> __device__ __forceinline__ void keep(Raw& raw, 
     asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %4, 0;\n\t"
         "@p ld.global.nc.L2::cache_hint.v2.b32 {%0, %1}, [%2 + %5], %3;\n\t}"
         : "+r"(raw.x), "+r"(raw.y) : "l"(from), "l"(last), "r"(int(ok)), "n"(OFFSET));
+}
+
+// The same of a narrow word, without a hint.
+template <int OFFSET, class Raw> __device__ __forceinline__ void fetch(Raw& raw, const void* from, bool ok) {
+  static_assert(sizeof(Raw) <= 4, "wide words have a hint");
+  if constexpr (sizeof(Raw) == 4) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.b32 %0, [%1 + %3];\n\t}"
+        : "+r"(raw) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+  } else if constexpr (sizeof(Raw) == 2) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.b16 %0, [%1 + %3];\n\t}"
+        : "+h"(raw) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+  } else {
+    unsigned short word = raw;
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.u8 %0, [%1 + %3];\n\t}"
+        : "+h"(word) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+    raw = Raw(word);
+  }
+}
+
+// Stores a word OFFSET bytes behind `to` where it is `ok`.  In branches addresses are computed anew for each.
+template <int OFFSET, class Raw> __device__ __forceinline__ void put(void* to, const Raw& raw, bool ok) {
+#define FUSER_PUT(WHAT, ...) \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global." WHAT ";\n\t}" ::"l"(to), "r"(int(ok)), "n"(OFFSET), __VA_ARGS__ : "memory")
+  if constexpr (sizeof(Raw) == 16) FUSER_PUT("v4.b32 [%0 + %2], {%3, %4, %5, %6}", "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w));
+  else if constexpr (sizeof(Raw) == 8) FUSER_PUT("v2.b32 [%0 + %2], {%3, %4}", "r"(raw.x), "r"(raw.y));
+  else if constexpr (sizeof(Raw) == 4) FUSER_PUT("b32 [%0 + %2], %3", "r"(raw));
+  else if constexpr (sizeof(Raw) == 2) FUSER_PUT("b16 [%0 + %2], %3", "h"(raw));
+  else FUSER_PUT("b8 [%0 + %2], %3", "h"((unsigned short)(raw)));
+#undef FUSER_PUT
 }
 
 // Two bf16 in 32 bits: one instruction each.
@@ -382,6 +431,12 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         ok[n] = whole || inside(v, p);
         keep<(kBeside + p * WIDTH) * int(sizeof(T))>(words[n].raw, src.at(walk.row(v), walk.col(v) - kBeside), ok[n]);
       });
+    } else if constexpr (kFetched<L, S, WIDTH>) {
+      each<L::kVectors * kParts>([&](auto number) {
+        constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
+        ok[n] = inside(v, p);
+        fetch<(kBeside + p * WIDTH) * int(sizeof(T))>(words[n].raw, src.at(walk.row(v), walk.col(v) - kBeside), ok[n]);
+      });
     } else if (whole) {
 #pragma unroll
       for (int n = 0; n < L::kVectors * kParts; ++n) {
@@ -541,6 +596,14 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
 #pragma unroll
     for (int n = 0; n < L::kVectors * kParts; ++n)
       *reinterpret_cast<Raw*>(walk.at(n / kParts, n % kParts * WIDTH)) = word_of(n * WIDTH).raw;
+    return;
+  }
+  if constexpr (kPut<L, D>) {
+    each<L::kVectors * kParts>([&](auto number) {
+      constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
+      const bool ok = dst.inside(walk.row(v), walk.col(v) + p * WIDTH);
+      put<(kBeside + p * WIDTH) * int(sizeof(T))>(dst.at(walk.row(v), walk.col(v) - kBeside), word_of(n * WIDTH).raw, ok);
+    });
     return;
   }
 #pragma unroll

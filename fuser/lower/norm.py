@@ -88,6 +88,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         ctas = self.params.cluster
         mine, all_ = kir.BLOCK // ctas, kir.GRID // ctas
         fits: tuple[Expr, ...] = (self.extents[-1] >= 1, self._fits(self.extents[-1]))
+        if self.shapes.close:
+            others = self.params.columns - self.params.lanes * self.params.vector
+            fits = (*fits, self.extents[-1] > others)
         if self.alone:
             origins = self._numbered(TILE, mine, self.tiling.walked)
             made = self._kernel((*origins, *math.math))

@@ -25,8 +25,9 @@ from fuser.schedule.params import ReductionParams
 from fuser.schedule.reduction import ReductionTiling, groups, how_split, lanes_together, suited
 
 STEP = Var("r")
-AT_ONCE = 16
-"""Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
+AT_ONCE, COLUMNS = 16, 32
+"""Results of other CTAs that a thread has on their way at once, at most, of rows and of columns:
+each takes as long."""
 CROWD = 8
 """Other CTAs whose results for columns a CTA loads at once, each by some of its threads.  The
 prover follows launches of a few times as many."""
@@ -341,8 +342,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             left = other * CROWD - SPLITS
             value = math.bounded(more, nothing, len(outer), left, names)
         math.math.append(kir.Compute(whole, op, (whole, value)))
-        trips, at_once = ceildiv(SPLITS, CROWD), max(AT_ONCE // vector, 1)
-        out.append(kir.ForLoop(other, trips, tuple(math.math), unroll=at_once))
+        assert isinstance(self.params, ReductionParams), "only these share tiles"
+        # Beyond the last CTA nothing is read, and nothing changes a result.
+        at_once = min(max(COLUMNS // vector, 1), -(-self.params.splits // CROWD))
+        add, trips = tuple(math.math), ceildiv(SPLITS, CROWD)
+        out.append(kir.ForLoop(other, trips, add, unroll=at_once, beyond=True))
         slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
         return self._of_groups(out, slot, whole, op)
 

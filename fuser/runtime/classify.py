@@ -361,13 +361,22 @@ class _Call:
             if access.tv.name in self.specs
             and any(step > FARTHEST for step in self._steps(tiles, access, extents))
         )
-        return ShapeClass(tuple(aligned.items()), frozenset(tma), full, frozenset(ragged), far)
+        sets = frozenset(tma), full, frozenset(ragged), far
+        return ShapeClass(tuple(aligned.items()), *sets, _close(schedule, extents[-1]))
 
     def _steps(self, tiles: Loops, access: Access, extents: tuple[int, ...]) -> tuple[int, ...]:
         """Return all strides of a tensor that a kernel may be given."""
         spec = self.specs[access.tv.name]
         own = normalised(access.tv, spec)
         return (*own, *strides_of(tiles, access, spec, extents))
+
+
+def _close(schedule: Params, columns: int) -> bool:
+    """Whether rows reach into the last vector of each thread, one of several."""
+    if not isinstance(schedule, NormParams) or schedule.cluster > 1 or schedule.slide:
+        return False
+    others = schedule.columns - schedule.lanes * schedule.vector
+    return 0 < others < columns < schedule.columns
 
 
 def _repeated(tiles: Tiling, access: Access, spec: Spec, loops: list[int]) -> int:

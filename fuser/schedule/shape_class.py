@@ -23,7 +23,8 @@ class ShapeClass:
     of 2^31 elements or more.
     `tma` are those whose address and strides are multiples of 16 bytes; outputs also in the last
     extent, because TMA writes whole chunks of 16 bytes.  `whole`: rows of a kernel that has whole
-    ones at a time fill its tiles.
+    ones at a time fill its tiles; `close`: they end in the last vectors of the threads that share
+    one, so that all others are whole.
     """
 
     aligned: tuple[tuple[str, int], ...]
@@ -31,6 +32,7 @@ class ShapeClass:
     whole: bool = False
     ragged: frozenset[str] = frozenset()
     far: frozenset[str] = frozenset()
+    close: bool = False
 
     def elements(self, name: str) -> int:
         """Alignment of one tensor, in elements."""

@@ -30,7 +30,7 @@ from sample import covering
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import ceildiv, eq, variables
+from fuser.expr import Var, ceildiv, eq, variables
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -135,6 +135,16 @@ def test_what_fills_tiles_is_not_masked() -> None:
         for one in (exact, fewer)
     ]
     assert masked == [False, True]
+
+
+def test_rows_that_nearly_fill_tiles_are_checked_to() -> None:
+    """All vectors of a thread but its last are whole then: a class of its own."""
+    few = replace(WARP_A_ROW, tile=(4, 256), vector=4, lanes=16)
+    for n, close in ((256, False), (252, True), (196, True), (192, False), (4, False)):
+        made = kernel(softmax(), few, n)
+        assert ((Var("n1") > 192) in made.requires) is close
+    made = kernel(softmax(), WARP_A_ROW, 248)
+    assert (Var("n1") > 0) not in made.requires
 
 
 def test_rows_of_a_softmax_end_in_minus_infinity() -> None:
