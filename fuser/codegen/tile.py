@@ -265,9 +265,12 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
                 for c in tensor.cycles
             )
             parts = (", ".join(map(spell, part)) for part in zip(*every, strict=True))
-            kind = f"tile::Cycles<const {tensor.dtype.cuda}, {len(tensor.cycles)}>"
-            ends = f"{tensor.name}, {spell(origin)}, {spell(limit)}"
-            return f"{kind}{{{ends}, {', '.join(f'{{{part}}}' for part in parts)}}}"
+            ones = sum((c.each == 1) << n for n, c in enumerate(tensor.cycles))
+            ends = sum((c.period is not None) << n for n, c in enumerate(tensor.cycles))
+            which = f"{len(tensor.cycles)}, {ones}, {ends}"
+            kind = f"tile::Cycles<const {tensor.dtype.cuda}, {which}>"
+            where = f"{tensor.name}, {spell(origin)}, {spell(limit)}"
+            return f"{kind}{{{where}, {', '.join(f'{{{part}}}' for part in parts)}}}"
         case kir.Box(tensor, origin, _, limit):
             outer = "".join(
                 f" + int64({spell(o)}) * {spell(s)}"

@@ -180,9 +180,9 @@ template <class T, bool UNIT, bool RAGGED = false, bool KEEP = false> struct Box
   }
 };
 
-// An input that repeats: position p lies p / each % period * stride elements from the base, over N of
-// these together; a period of 0 does not end.  It is divided by reciprocals of `each` and `period`, but by 1.
-template <class T, int N> struct Cycles {
+// An input that repeats: position p lies p / each % period * stride elements from the base, over N of these together.
+// Bits of ONES say where `each` is 1, those of ENDS where there is a period; the last two are reciprocals of both.
+template <class T, int N, int ONES, int ENDS> struct Cycles {
   T* base;
   int col, col_limit;
   int each[N], period[N];
@@ -496,9 +496,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
   }
 }
 
-// The divisions are done once a vector.
-template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N>
-__device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
+// No access waits for where another one is, but where several neighbours are one element.
+template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N, int ONES, int ENDS>
+__device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cycles<T, N, ONES, ENDS> src, typename types::Plain<R>::type fill, int tid) {
   using M = typename types::Plain<T>::type;
   constexpr int kParts = L::kVec / WIDTH;
   Word<M, WIDTH> words[L::kVectors * kParts];
@@ -506,43 +506,36 @@ __device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cyc
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int first = src.col + L::col(v, tid);
-    uint32 at[N], left[N];  // where it is, and for how many elements it stays there
+    int at[N], left[N];  // where it is, and for how many elements it stays there
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      at[i] = src.each[i] == 1 ? first : math::quotient_by(first, src.by_each[i]);
-      left[i] = (at[i] + 1) * uint32(src.each[i]) - uint32(first);
-      if (src.period[i]) at[i] = math::modulo_by(at[i], src.period[i], src.by_period[i]);
+      if (ONES >> i & 1) continue;
+      at[i] = math::quotient_by(first, src.by_each[i]);
+      left[i] = (at[i] + 1) * src.each[i] - first;
+      if (ENDS >> i & 1) at[i] = math::modulo_by(at[i], src.period[i], src.by_period[i]);
     }
-    typedef typename Word<M, WIDTH>::Raw Raw;
-    const Raw* from[kParts];
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
+      const int n = v * kParts + p, c = first + p * WIDTH;
       int64 moved = 0;
 #pragma unroll
-      for (int i = 0; i < N; ++i) moved += int64(at[i]) * src.stride[i];
-      from[p] = reinterpret_cast<const Raw*>(src.base + moved);
-#pragma unroll
       for (int i = 0; i < N; ++i) {
-        if (src.each[i] == 1) {
-          at[i] += WIDTH;
-        } else if (--left[i] == 0) {
+        if (ONES >> i & 1) {
+          moved += int64(ENDS >> i & 1 ? math::modulo_by(c, src.period[i], src.by_period[i]) : c) * src.stride[i];
+          continue;
+        }
+        moved += int64(at[i]) * src.stride[i];
+        if (--left[i] == 0) {
           at[i] += 1;
           left[i] = src.each[i];
+          if ((ENDS >> i & 1) && at[i] == src.period[i]) at[i] = 0;
         }
-        if (src.period[i] && at[i] == src.period[i]) at[i] = 0;
       }
-    }
-    const bool whole = L::holds(v, tid) && first + L::kVec <= src.col_limit;
-#pragma unroll
-    for (int p = 0; p < kParts; ++p)
-      ok[v * kParts + p] = whole || (L::holds(v, tid) && first + p * WIDTH < src.col_limit);
-    if (whole) {  // one test for all
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) words[v * kParts + p].raw = __ldg(from[p]);
-    } else {
-#pragma unroll
-      for (int p = 0; p < kParts; ++p)
-        if (ok[v * kParts + p]) words[v * kParts + p].raw = __ldg(from[p]);
+      typedef typename Word<M, WIDTH>::Raw Raw;
+      const Raw* const from = reinterpret_cast<const Raw*>(src.base + moved);
+      ok[n] = L::holds(v, tid) && c < src.col_limit;
+      if constexpr (WIDTH * sizeof(T) <= 4) fetch<0>(words[n].raw, from, ok[n]);
+      else if (ok[n]) words[n].raw = __ldg(from);
     }
   }
 #pragma unroll

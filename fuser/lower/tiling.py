@@ -473,7 +473,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         engine = None if self.params.load == "direct" else kir.Engine(self.params.load)
         moved = self._moved_by_tma(accesses, self.params.load, "load")
         moved |= self._moved_by_bulk(accesses) | self._moved_by_cp_async(accesses)
-        for access in accesses:
+        # What repeats divides before it knows where it is: others do not wait for that.
+        for access in sorted(accesses, key=lambda one: bool(self.tensors[one.name].cycles)):
             self._load(access, engine if access.name in moved else None)
         return engine
 
