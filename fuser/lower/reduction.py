@@ -22,15 +22,20 @@ from fuser.lower.split_k import SPLIT, SPLITS, workspace
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.reduction import ReductionTiling, groups, how_split, lanes_together, suited
+from fuser.schedule.reduction import (
+    CROWD,
+    ReductionTiling,
+    groups,
+    how_split,
+    lanes_together,
+    results_at_once,
+    suited,
+)
 
 STEP = Var("r")
-AT_ONCE, COLUMNS = 16, 32
-"""Results of other CTAs that a thread has on their way at once, at most, of rows and of columns:
-each takes as long."""
-CROWD = 8
-"""Other CTAs whose results for columns a CTA loads at once, each by some of its threads.  The
-prover follows launches of a few times as many."""
+AT_ONCE = 16
+"""Results of other CTAs for a row that a thread has on their way at once, at most: each takes as
+long."""
 
 
 class ReductionLowering(PointwiseLowering[ReductionTiling]):
@@ -344,7 +349,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         math.math.append(kir.Compute(whole, op, (whole, value)))
         assert isinstance(self.params, ReductionParams), "only these share tiles"
         # Beyond the last CTA nothing is read, and nothing changes a result.
-        at_once = min(max(COLUMNS // vector, 1), -(-self.params.splits // CROWD))
+        at_once = -(-min(results_at_once(self.params), self.params.splits) // CROWD)
         add, trips = tuple(math.math), ceildiv(SPLITS, CROWD)
         out.append(kir.ForLoop(other, trips, add, unroll=at_once, beyond=True))
         slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
