@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, spell
+from fuser.codegen.expr import REGISTER, assigned, condition, divisors, fixed_lets, less, spell
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, kept, plan
 from fuser.codegen.roles import SECOND, merged
 from fuser.codegen.sync import last_arriving, sync_line
 from fuser.codegen.tile import slot, tile_line
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, variables
+from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import maps_of
 
@@ -40,12 +40,13 @@ def source(kernel: kir.Kernel, registers: Registers | None = None) -> str:
 def parameters(kernel: kir.Kernel) -> list[str]:
     """Names of the kernel's parameters, in order.
 
-    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, memory for tensor maps,
-    tensor maps.
+    Tensors, integers, reciprocals, scalars, semaphores, the ticket where CTAs draw one, memory for
+    tensor maps, tensor maps.
     """
     return [
         *(t.name for t in kernel.tensors),
         *(p.name for p in kernel.params),
+        *(by.name for by in divisors(kernel).values()),
         *(s.name for s in kernel.scalars),
         *counters(kernel),
         *(m.name for m in kernel.maps),
@@ -65,9 +66,14 @@ def shared_bytes(kernel: kir.Kernel) -> int:
 
 
 def is_wide(kernel: kir.Kernel, param: Var) -> bool:
-    """Tell whether a parameter is a stride (64-bit) rather than an extent (32-bit)."""
+    """Tell whether a parameter has 64 bits: a stride, unless it is one of a tensor that is near.
+
+    A multiple of a stride of 32 bits is one instruction, of 64 bits three.
+    """
     return any(
-        param in (*t.strides, *(cycle.stride for cycle in t.cycles)) and param not in t.extents
+        param in (*t.strides, *(cycle.stride for cycle in t.cycles))
+        and param not in t.extents
+        and not t.near
         for t in kernel.tensors
     )
 
@@ -81,6 +87,7 @@ class _Writer:
     registers: Registers
     changing: frozenset[Var]
     lets: dict[Var, Expr]
+    divisors: dict[Expr, Var]
 
 
 def _lines(kernel: kir.Kernel, registers: Registers) -> Iterator[str]:
@@ -97,7 +104,8 @@ def _lines(kernel: kir.Kernel, registers: Registers) -> Iterator[str]:
     yield f"{kernel.name}("
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"
-    writer = _Writer(kernel, kernel.threads, registers, assigned(kernel), fixed_lets(kernel))
+    changing, lets = assigned(kernel), fixed_lets(kernel)
+    writer = _Writer(kernel, kernel.threads, registers, changing, lets, divisors(kernel))
     yield from _prologue(kernel)
     yield from _body(writer, kernel.body, ())
     yield "}"
@@ -150,8 +158,12 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         # restricted, it would be loaded through the path that is not coherent.
         restrict = "" if written and t.name in read else " __restrict__"
         yield f"{const}{t.dtype.cuda}*{restrict} {t.name}"
+    near = _within(kernel)
     for p in kernel.params:
-        yield f"const {'int64' if is_wide(kernel, p) else 'int'} {p.name}"
+        kind = "int64" if is_wide(kernel, p) else "int"
+        yield f"const {kind} {f'{p.name}_given' if p in near else p.name}"
+    for by in divisors(kernel).values():
+        yield f"const uint64 {by}"
     for s in kernel.scalars:
         yield f"const {REGISTER[s.dtype]} {s.name}"
     for name in counters(kernel):
@@ -160,6 +172,30 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         yield f"TensorMap* {own.name}"
     for m in maps_of(kernel):
         yield f"const __grid_constant__ TensorMap {m.name}"
+
+
+def _within(kernel: kir.Kernel) -> dict[Var, tuple[int, int]]:
+    """Return the parameters that a launch has between two multiples of a power of 2, and these.
+
+    What lies below the first is then known to be less.  Layer norm of rows of 257 to 272 elements,
+    by 16 threads each: 408 instructions for 584, without 16 of 17 comparisons for each access.
+    """
+    above = {
+        one.b: one.a
+        for one in kernel.requires
+        if isinstance(one, Op) and one.kind is Kind.LT and isinstance(one.a, int)
+    }
+    found: dict[Var, tuple[int, int]] = {}
+    for one in kernel.requires:
+        match one:
+            case Op(Kind.LE, Var() as param, int() as most) if param in kernel.params:
+                first = above.get(param, 0)
+                many = most - first
+                if first > 0 and many > 0 and not many & (many - 1) and first % many == 0:
+                    found[param] = first, many
+            case _:
+                pass
+    return found
 
 
 def _prologue(kernel: kir.Kernel) -> Iterator[str]:
@@ -179,6 +215,8 @@ def _prologue(kernel: kir.Kernel) -> Iterator[str]:
         if var in used:
             yield f"  const int {spell(var)} = {value};"
     yield "  const int tid = threadIdx.x;"
+    for param, (first, many) in _within(kernel).items():
+        yield f"  const int {param} = math::within<{first}, {many}>({param}_given);"
     yield from _warpgroup(kernel.body, "  ")
 
 
@@ -215,10 +253,15 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             continue
         match stmt:
             case kir.ForLoop(index, stop, inner):
+                begin, going = "0", less(index, stop, writer.lets)
+                if stmt.beyond:
+                    begin, many = f"{index}_0", stmt.unroll
+                    more = less(Var(begin), stop, writer.lets)
+                    yield f"{pad}for (int {begin} = 0; {more}; {begin} += {many})"
+                    going = f"{index} < {begin} + {many}"
                 if stmt.unroll > 1:
                     yield f"{pad}#pragma unroll {stmt.unroll}"
-                going = less(index, stop, writer.lets)
-                yield f"{pad}for (int {index} = 0; {going}; ++{index}) {{"
+                yield f"{pad}for (int {index} = {begin}; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
             case kir.Loop(index, inner):
@@ -250,7 +293,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}}}"
             case kir.Let(var, value):
                 const = "" if var in writer.changing else "const "
-                yield f"{pad}{const}int {var} = {spell(value)};"
+                yield f"{pad}{const}int {var} = {spell(value, writer.divisors)};"
             case kir.Assign(var, value):
                 yield f"{pad}{var} = {spell(value)};"
             case _:

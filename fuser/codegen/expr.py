@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, variables
@@ -22,25 +24,77 @@ REGISTER = {
 }
 """In what type a register holds an element; 16-bit floats are kept in f32, 8-bit ones as bits."""
 
+NONE: Mapping[Expr, Var] = MappingProxyType({})
+"""No reciprocals."""
+
 BUILTIN = (kir.BLOCK, kir.GRID, kir.RANK)
 """Variables that CUDA has under the same names; ours have an underscore behind."""
 
 
-def spell(expr: Expr) -> str:
-    """Write an integer expression; `//` and `%` as of unsigned numbers, which they are."""
+def spell(expr: Expr, by: Mapping[Expr, Var] = NONE) -> str:
+    """Write an integer expression; `//` and `%` as of unsigned numbers, which they are.
+
+    By what has an entry in `by` it is divided by that variable, its reciprocal.
+    """
     match expr:
+        case Op(Kind.FLOORDIV, a, b) if b in by:
+            return f"math::quotient_by({spell(a, by)}, {by[b]})"
+        case Op(Kind.MOD, a, b) if b in by:
+            return f"math::modulo_by({spell(a, by)}, {spell(b)}, {by[b]})"
         case int():
             return str(expr)
         case Var(name):
             return f"{name}_" if expr in BUILTIN else name
         case Op(Kind.MIN | Kind.MAX as kind, a, b):
-            return f"math::{kind.value}imum({spell(a)}, {spell(b)})"
+            return f"math::{kind.value}imum({spell(a, by)}, {spell(b, by)})"
         case Op(Kind.FLOORDIV, a, b):
-            return f"math::quotient({spell(a)}, {spell(b)})"
+            return f"math::quotient({spell(a, by)}, {spell(b, by)})"
         case Op(Kind.MOD, a, b):
-            return f"math::modulo({spell(a)}, {spell(b)})"
+            return f"math::modulo({spell(a, by)}, {spell(b, by)})"
         case Op(kind, a, b):
-            return f"({spell(a)} {kind.value} {spell(b)})"
+            return f"({spell(a, by)} {kind.value} {spell(b, by)})"
+
+
+def divisors(kernel: kir.Kernel) -> dict[Expr, Var]:
+    """Return the parameters with reciprocals of what a kernel divides numbers of a launch by.
+
+    A division by a number that the compiler does not know takes 20 instructions, each of which
+    waits for the one before, and the first load of a CTA waits for it; by a reciprocal three.
+    """
+    params, found = frozenset(kernel.params), dict[Expr, Var]()
+    values = [stmt.value for stmt in kernel.walk() if isinstance(stmt, kir.Let)]
+    divided = [by for value in values for by in _divisors(value)]
+    divided += [
+        by
+        for tensor in kernel.tensors
+        for cycle in tensor.cycles
+        for by in (cycle.each, cycle.period)
+        if by is not None
+    ]
+    for by in divided:
+        if not isinstance(by, int) and variables(by) <= params:
+            name = by.name if isinstance(by, Var) else len(found)
+            found.setdefault(by, Var(f"by_{name}"))
+    return found
+
+
+def _divisors(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, Op):
+        yield from (*_divisors(expr.a), *_divisors(expr.b))
+        if expr.kind in (Kind.FLOORDIV, Kind.MOD):
+            yield expr.b
+
+
+def reciprocal(divisor: int) -> int:
+    """Return by what `math::quotient_by` divides all `x` below 2^31, by 1 to 2^31 - 1.
+
+    The lower 32 bits are `m = 2^(31 + s) // divisor + 1`, those above `s`, the smallest for which
+    `2^s >= divisor`; `2 x * m >> 32 + s` is `x // divisor`: `m` is too large by at most 1, which
+    adds less than `2^-s <= 1 / divisor` to `x / divisor`, too little to reach the next integer.
+    Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+    """
+    bits = (divisor - 1).bit_length()
+    return bits << 32 | (1 << 31 + bits) // divisor + 1
 
 
 def map_slot(maps: kir.TensorMaps, index: Expr) -> str:

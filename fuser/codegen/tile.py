@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isinf, prod
 
-from fuser.codegen.expr import REGISTER, literal, map_slot, spell
+from fuser.codegen.expr import REGISTER, divisors, literal, map_slot, spell
 from fuser.codegen.neighbours import apart
 from fuser.codegen.registers import Registers
 from fuser.dtype import DType
@@ -133,7 +133,7 @@ def tile_line(
         case kir.Gather(dst, src, index):
             axes = list(zip(index, src.extents, src.strides, strict=True))
             inside = " && ".join(f"tile::inside({names[i]}[i], {spell(n)})" for i, n, _ in axes)
-            at = " + ".join(f"{names[i]}[i] * {spell(s)}" for i, _, s in axes)
+            at = " + ".join(f"int64({names[i]}[i]) * {spell(s)}" for i, _, s in axes)
             verb = "gather_packed" if dst in packed else "gather"
             places = f"[&](int i) {{ return {at}; }}, [&](int i) {{ return {inside}; }}"
             which = f"{dst.layout.vector}, {apart(stmt, registers.steps)}"
@@ -259,19 +259,18 @@ def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
         case kir.Slot(buffer):
             return f"tile::Slot<{buffer.dtype.cuda}, {buffer.shape[-1]}>{{{slot(ref)}}}"
         case kir.Box(tensor, (origin,), _, (limit,)) if tensor.cycles:
-            each, period, stride = (
-                f"{{{', '.join(words)}}}"
-                for words in zip(
-                    *(
-                        (spell(c.each), spell(0 if c.period is None else c.period), spell(c.stride))
-                        for c in tensor.cycles
-                    ),
-                    strict=True,
-                )
+            by = divisors(kernel)
+            every = (
+                (c.each, c.period or 0, c.stride, by.get(c.each, 0), by.get(c.period or 0, 0))
+                for c in tensor.cycles
             )
-            kind = f"tile::Cycles<const {tensor.dtype.cuda}, {len(tensor.cycles)}>"
-            ends = f"{tensor.name}, {spell(origin)}, {spell(limit)}"
-            return f"{kind}{{{ends}, {each}, {period}, {stride}}}"
+            parts = (", ".join(map(spell, part)) for part in zip(*every, strict=True))
+            ones = sum((c.each == 1) << n for n, c in enumerate(tensor.cycles))
+            ends = sum((c.period is not None) << n for n, c in enumerate(tensor.cycles))
+            which = f"{len(tensor.cycles)}, {ones}, {ends}"
+            kind = f"tile::Cycles<const {tensor.dtype.cuda}, {which}>"
+            where = f"{tensor.name}, {spell(origin)}, {spell(limit)}"
+            return f"{kind}{{{where}, {', '.join(f'{{{part}}}' for part in parts)}}}"
         case kir.Box(tensor, origin, _, limit):
             outer = "".join(
                 f" + int64({spell(o)}) * {spell(s)}"

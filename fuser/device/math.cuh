@@ -87,6 +87,12 @@ template <> __device__ __forceinline__ e5m2 round_to_f8e5m2<int>(int x) { return
 // Operands are never negative: a power of two costs one instruction.
 __device__ __forceinline__ int quotient(int a, int b) { return int(uint32(a) / uint32(b)); }
 __device__ __forceinline__ int modulo(int a, int b) { return int(uint32(a) % uint32(b)); }
+// What is from FIRST + 1 to FIRST + MANY, so that the compiler sees which bits it has; MANY is a power of 2 that
+// divides FIRST.
+template <int FIRST, int MANY> __device__ __forceinline__ int within(int n) { return (FIRST | ((n - 1) & (MANY - 1))) + 1; }
+// By a reciprocal (`fuser.codegen.expr.reciprocal`), 0 <= a.
+__device__ __forceinline__ int quotient_by(int a, uint64 by) { return int(__umulhi(2 * uint32(a), uint32(by)) >> uint32(by >> 32)); }
+__device__ __forceinline__ int modulo_by(int a, int b, uint64 by) { return a - quotient_by(a, by) * b; }
 __device__ __forceinline__ int64 quotient(int64 a, int64 b) { return int64(uint64(a) / uint64(b)); }
 __device__ __forceinline__ int64 modulo(int64 a, int64 b) { return int64(uint64(a) % uint64(b)); }
 __device__ __forceinline__ int64 quotient(int64 a, int b) { return quotient(a, int64(b)); }

@@ -1,5 +1,6 @@
 // Tiles: how a thread set holds one in registers, and how it is loaded and stored.
 #pragma once
+#include "math.cuh"
 #include "slot.cuh"
 #include "types.cuh"
 
@@ -127,6 +128,15 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, C
   __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
 };
 
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE>
+struct Beside<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>> {
+  typedef Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE> L;
+  static constexpr bool kAffine = true, kBits = false, kBelow = false, kExact = false;
+  static constexpr int kTall = ROWS, kWide = COLS;
+  __device__ static __forceinline__ constexpr int down(int v) { return ROWS == 1 ? 0 : v / L::kPerRow * L::kGroups; }
+  __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
+};
+
 // The accesses of a thread to S: its first vector is found, the others lie beside it.
 template <class L, bool ROWS, class S> struct Walk {
   typedef Beside<L> B;
@@ -170,13 +180,14 @@ template <class T, bool UNIT, bool RAGGED = false, bool KEEP = false> struct Box
   }
 };
 
-// An input that repeats: position p lies p / each % period * stride elements from the base, over N of
-// these together; a period of 0 does not end.
-template <class T, int N> struct Cycles {
+// An input that repeats: position p lies p / each % period * stride elements from the base, over N of these together.
+// Bits of ONES say where `each` is 1, those of ENDS where there is a period; the last two are reciprocals of both.
+template <class T, int N, int ONES, int ENDS> struct Cycles {
   T* base;
   int col, col_limit;
   int each[N], period[N];
   int64 stride[N];
+  uint64 by_each[N], by_period[N];
 };
 
 // One memory access.
@@ -201,6 +212,17 @@ template <class T, int WIDTH> struct Word {
 // Whether accesses of so many elements are by `keep`; of narrow ones whole tiles have one test instead.
 template <class S, int WIDTH> constexpr bool kKept = S::kReadOnly && S::kKeep && WIDTH * sizeof(*S::base) >= 8;
 
+// Whether they are by `fetch`: of rows that threads have whole, which are rarely whole tiles.
+template <class L, class S, int WIDTH> constexpr bool kFetched = false;
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE, class T, bool RAGGED, bool KEEP, int WIDTH>
+constexpr bool kFetched<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>, Box<T, true, RAGGED, KEEP>, WIDTH> =
+    types::IsConst<T>::value && WIDTH * sizeof(T) <= 4;
+
+// Whether words of a box are stored by `put`: of such rows.
+template <class L, class D> constexpr bool kPut = false;
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE, class T>
+constexpr bool kPut<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>, Box<T, true>> = true;
+
 // Loads the word OFFSET bytes behind `from` where it is `ok`; what is read leaves the L2 last.  It is one predicated
 // instruction: in branches the assembler orders loads one behind the other.
 // Source: PTX ISA, "ld.global.nc", "createpolicy".
@@ -216,6 +238,35 @@ template <int OFFSET, class Raw> __device__ __forceinline__ void keep(Raw& raw, 
     asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %4, 0;\n\t"
         "@p ld.global.nc.L2::cache_hint.v2.b32 {%0, %1}, [%2 + %5], %3;\n\t}"
         : "+r"(raw.x), "+r"(raw.y) : "l"(from), "l"(last), "r"(int(ok)), "n"(OFFSET));
+}
+
+// The same of a narrow word, without a hint.
+template <int OFFSET, class Raw> __device__ __forceinline__ void fetch(Raw& raw, const void* from, bool ok) {
+  static_assert(sizeof(Raw) <= 4, "wide words have a hint");
+  if constexpr (sizeof(Raw) == 4) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.b32 %0, [%1 + %3];\n\t}"
+        : "+r"(raw) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+  } else if constexpr (sizeof(Raw) == 2) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.b16 %0, [%1 + %3];\n\t}"
+        : "+h"(raw) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+  } else {
+    unsigned short word = raw;
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.u8 %0, [%1 + %3];\n\t}"
+        : "+h"(word) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+    raw = Raw(word);
+  }
+}
+
+// Stores a word OFFSET bytes behind `to` where it is `ok`.  In branches addresses are computed anew for each.
+template <int OFFSET, class Raw> __device__ __forceinline__ void put(void* to, const Raw& raw, bool ok) {
+#define FUSER_PUT(WHAT, ...) \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global." WHAT ";\n\t}" ::"l"(to), "r"(int(ok)), "n"(OFFSET), __VA_ARGS__ : "memory")
+  if constexpr (sizeof(Raw) == 16) FUSER_PUT("v4.b32 [%0 + %2], {%3, %4, %5, %6}", "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w));
+  else if constexpr (sizeof(Raw) == 8) FUSER_PUT("v2.b32 [%0 + %2], {%3, %4}", "r"(raw.x), "r"(raw.y));
+  else if constexpr (sizeof(Raw) == 4) FUSER_PUT("b32 [%0 + %2], %3", "r"(raw));
+  else if constexpr (sizeof(Raw) == 2) FUSER_PUT("b16 [%0 + %2], %3", "h"(raw));
+  else FUSER_PUT("b8 [%0 + %2], %3", "h"((unsigned short)(raw)));
+#undef FUSER_PUT
 }
 
 // Two bf16 in 32 bits: one instruction each.
@@ -380,6 +431,12 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         ok[n] = whole || inside(v, p);
         keep<(kBeside + p * WIDTH) * int(sizeof(T))>(words[n].raw, src.at(walk.row(v), walk.col(v) - kBeside), ok[n]);
       });
+    } else if constexpr (kFetched<L, S, WIDTH>) {
+      each<L::kVectors * kParts>([&](auto number) {
+        constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
+        ok[n] = inside(v, p);
+        fetch<(kBeside + p * WIDTH) * int(sizeof(T))>(words[n].raw, src.at(walk.row(v), walk.col(v) - kBeside), ok[n]);
+      });
     } else if (whole) {
 #pragma unroll
       for (int n = 0; n < L::kVectors * kParts; ++n) {
@@ -439,9 +496,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
   }
 }
 
-// The divisions are done once a vector.
-template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N>
-__device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cycles<T, N> src, typename types::Plain<R>::type fill, int tid) {
+// No access waits for where another one is, but where several neighbours are one element.
+template <class L, int WIDTH, bool ROWS, bool COLS, class R, class T, int N, int ONES, int ENDS>
+__device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cycles<T, N, ONES, ENDS> src, typename types::Plain<R>::type fill, int tid) {
   using M = typename types::Plain<T>::type;
   constexpr int kParts = L::kVec / WIDTH;
   Word<M, WIDTH> words[L::kVectors * kParts];
@@ -449,43 +506,36 @@ __device__ __forceinline__ void load_repeated(R (&dst)[L::kRegisters], const Cyc
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int first = src.col + L::col(v, tid);
-    uint32 at[N], left[N];  // where it is, and for how many elements it stays there
+    int at[N], left[N];  // where it is, and for how many elements it stays there
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      at[i] = uint32(first) / uint32(src.each[i]);
-      left[i] = (at[i] + 1) * uint32(src.each[i]) - uint32(first);
-      if (src.period[i]) at[i] %= uint32(src.period[i]);
+      if (ONES >> i & 1) continue;
+      at[i] = math::quotient_by(first, src.by_each[i]);
+      left[i] = (at[i] + 1) * src.each[i] - first;
+      if (ENDS >> i & 1) at[i] = math::modulo_by(at[i], src.period[i], src.by_period[i]);
     }
-    typedef typename Word<M, WIDTH>::Raw Raw;
-    const Raw* from[kParts];
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
+      const int n = v * kParts + p, c = first + p * WIDTH;
       int64 moved = 0;
 #pragma unroll
-      for (int i = 0; i < N; ++i) moved += int64(at[i]) * src.stride[i];
-      from[p] = reinterpret_cast<const Raw*>(src.base + moved);
-#pragma unroll
       for (int i = 0; i < N; ++i) {
-        if (src.each[i] == 1) {
-          at[i] += WIDTH;
-        } else if (--left[i] == 0) {
+        if (ONES >> i & 1) {
+          moved += int64(ENDS >> i & 1 ? math::modulo_by(c, src.period[i], src.by_period[i]) : c) * src.stride[i];
+          continue;
+        }
+        moved += int64(at[i]) * src.stride[i];
+        if (--left[i] == 0) {
           at[i] += 1;
           left[i] = src.each[i];
+          if ((ENDS >> i & 1) && at[i] == src.period[i]) at[i] = 0;
         }
-        if (src.period[i] && at[i] == src.period[i]) at[i] = 0;
       }
-    }
-    const bool whole = L::holds(v, tid) && first + L::kVec <= src.col_limit;
-#pragma unroll
-    for (int p = 0; p < kParts; ++p)
-      ok[v * kParts + p] = whole || (L::holds(v, tid) && first + p * WIDTH < src.col_limit);
-    if (whole) {  // one test for all
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) words[v * kParts + p].raw = __ldg(from[p]);
-    } else {
-#pragma unroll
-      for (int p = 0; p < kParts; ++p)
-        if (ok[v * kParts + p]) words[v * kParts + p].raw = __ldg(from[p]);
+      typedef typename Word<M, WIDTH>::Raw Raw;
+      const Raw* const from = reinterpret_cast<const Raw*>(src.base + moved);
+      ok[n] = L::holds(v, tid) && c < src.col_limit;
+      if constexpr (WIDTH * sizeof(T) <= 4) fetch<0>(words[n].raw, from, ok[n]);
+      else if (ok[n]) words[n].raw = __ldg(from);
     }
   }
 #pragma unroll
@@ -539,6 +589,14 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
 #pragma unroll
     for (int n = 0; n < L::kVectors * kParts; ++n)
       *reinterpret_cast<Raw*>(walk.at(n / kParts, n % kParts * WIDTH)) = word_of(n * WIDTH).raw;
+    return;
+  }
+  if constexpr (kPut<L, D>) {
+    each<L::kVectors * kParts>([&](auto number) {
+      constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
+      const bool ok = dst.inside(walk.row(v), walk.col(v) + p * WIDTH);
+      put<(kBeside + p * WIDTH) * int(sizeof(T))>(dst.at(walk.row(v), walk.col(v) - kBeside), word_of(n * WIDTH).raw, ok);
+    });
     return;
   }
 #pragma unroll

@@ -108,7 +108,9 @@ class ForLoop:
     `stop` has one value throughout: nothing in `body` assigns to what it depends on.
 
     With `unroll` the assembler may have the loads of so many iterations on their way at once, in
-    registers; that changes nothing of what a thread does before what.
+    registers; that changes nothing of what a thread does before what.  Where iterations behind the
+    last do nothing (`beyond`), those up to a multiple of `unroll` may run, too, so that none of so
+    many is tested for.
     """
 
     index: Var
@@ -116,6 +118,7 @@ class ForLoop:
     body: tuple[Stmt, ...]
     circular: CircularBuffer | None = None
     unroll: int = 1
+    beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ def line(stmt: kir.Stmt) -> str:
         case kir.ForLoop(index, stop, _, circular):
             note = f"  # {_request(circular)}" if circular else ""
             note += f"  # unrolled {stmt.unroll} times" if stmt.unroll > 1 else ""
+            note += ", also beyond" if stmt.beyond else ""
             return f"for {index} in 0..{stop}{note}"
         case kir.Loop(index):
             return f"loop {index}"

@@ -88,9 +88,12 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         ctas = self.params.cluster
         mine, all_ = kir.BLOCK // ctas, kir.GRID // ctas
         fits: tuple[Expr, ...] = (self.extents[-1] >= 1, self._fits(self.extents[-1]))
-        if ctas > 1 and self.params.ctas_per_sm is None and not self.copies:
+        if self.shapes.close:
+            others = self.params.columns - self.params.lanes * self.params.vector
+            fits = (*fits, self.extents[-1] > others)
+        if self.alone:
             origins = self._numbered(TILE, mine, self.tiling.walked)
-            made = replace(self._kernel((), self._tiles()), body=(*origins, *math.math))
+            made = self._kernel((*origins, *math.math))
             fits = (*fits, eq(kir.GRID, self._grid()))
         else:
             origins = self._numbered(TILE, mine + TRIP * all_, self.tiling.walked)
@@ -99,7 +102,7 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             ring = request if self.copies else None
             loop = kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring)
             trips = kir.Let(TRIPS, ceildiv(self._tiles() - mine, all_))
-            made = replace(self._kernel((), self._tiles()), body=(trips, *once, loop))
+            made = self._kernel((trips, *once, loop))
         return Lowered(
             replace(made, cluster=ctas, requires=fits, resident=self.params.resident),
             Numbers(self.extents, self._tiles(), self._grid()),

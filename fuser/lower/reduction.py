@@ -22,14 +22,20 @@ from fuser.lower.split_k import SPLIT, SPLITS, workspace
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.reduction import ReductionTiling, groups, how_split, lanes_together, suited
+from fuser.schedule.reduction import (
+    CROWD,
+    ReductionTiling,
+    groups,
+    how_split,
+    lanes_together,
+    results_at_once,
+    suited,
+)
 
 STEP = Var("r")
 AT_ONCE = 16
-"""Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
-CROWD = 8
-"""Other CTAs whose results for columns a CTA loads at once, each by some of its threads.  The
-prover follows launches of a few times as many."""
+"""Results of other CTAs for a row that a thread has on their way at once, at most: each takes as
+long."""
 
 
 class ReductionLowering(PointwiseLowering[ReductionTiling]):
@@ -55,12 +61,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         if self.params.load == "bulk":
             self.params.refuse("load", 'reductions take no bulk copies; use load="tma"')
         self._load_all(domain.leaves)
-        sums = [
-            self.math.fragment(
-                f"sum_{self.tiling.domain.name(reduction)}", operand_dtypes(reduction.tv)[0]
-            )
-            for reduction in domain.reductions
-        ]
+        sums = [self._partial(reduction) for reduction in domain.reductions]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
         steps = self._steps()
         loop = kir.ForLoop(
@@ -76,8 +77,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         ]
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
         some = tuple(self.extents[axis] >= 1 for axis in self.tiling.reduced)
-        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
-        made = replace(made, requires=some)
+        if self.alone or self.meet:
+            made = self._kernel(tile)
+        else:
+            made = self._walks((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
+        made = replace(made, requires=(*some, *made.requires))
         counts = tuple(self.counts.items())
         if not self.meet:
             return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))
@@ -85,17 +89,22 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         chosen = ((SPLITS, minimum(self.params.splits, steps)),)
         grid = self._tiles() * SPLITS
         numbers = Numbers(self.extents, self._tiles(), grid, chosen, counts)
-        return Lowered(self._shared(made, tile), numbers)
+        return Lowered(self._shared(made), numbers)
 
-    def _shared(self, alone: kir.Kernel, tile: tuple[kir.Stmt, ...]) -> kir.Kernel:
+    @property
+    def alone(self) -> bool:
+        """Whether each tile has one CTA of its own."""
+        return super().alone and not self.meet
+
+    def _shared(self, made: kir.Kernel) -> kir.Kernel:
         """Return the kernel in which several CTAs have each tile, and no CTA several."""
         return replace(
-            alone,
-            params=(*alone.params, SPLITS),
-            tensors=(*alone.tensors, *self.workspaces),
-            body=(kir.Let(SPLIT, kir.BLOCK % SPLITS), *tile),
+            made,
+            params=(*made.params, SPLITS),
+            tensors=(*made.tensors, *self.workspaces),
+            body=(kir.Let(SPLIT, kir.BLOCK % SPLITS), *made.body),
             requires=(
-                *alone.requires,
+                *made.requires,
                 SPLITS >= 1,
                 eq(kir.GRID, self._tiles() * SPLITS),
                 self._steps() >= SPLITS,
@@ -111,8 +120,9 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         return self._tiles(self.tiling.reduced)
 
     def _kept_origins(self) -> list[kir.Stmt]:
-        number = kir.BLOCK // SPLITS if self.meet else kir.BLOCK + TRIP * kir.GRID
-        return self._numbered(TILE, number, self.tiling.walked)
+        if self.meet:
+            return self._numbered(TILE, kir.BLOCK // SPLITS, self.tiling.walked)
+        return self._origins()
 
     def _reduced_origins(self) -> list[kir.Stmt]:
         step: Expr = SPLIT + STEP * SPLITS if self.meet else STEP
@@ -122,6 +132,18 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         return self._numbered(Var("step"), step, self.tiling.reduced)
 
     # --- a tile of partial results ----------------------------------------------------------
+
+    def _partial(self, reduction: Reduction) -> kir.Fragment:
+        """Return the tile of partial results: of columns one row for each group of threads.
+
+        So a thread has registers for more rows on their way, not for a result of each.
+        """
+        name, dtype = f"sum_{self.tiling.domain.name(reduction)}", operand_dtypes(reduction.tv)[0]
+        layout = self.math.layout
+        if not self.tiling.along:
+            *outer, _, cols = layout.shape
+            layout = replace(layout, shape=(*outer, groups(self.params), cols))
+        return self.math.fragment(name, dtype, layout)
 
     def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
         """Put the next tile to those before it."""
@@ -134,7 +156,15 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             names = ("left", "inside", f"within_{self.tiling.domain.name(reduction)}")
             nothing = identity(reduction.tv, value.dtype)
             value = self.math.bounded(value, nothing, axis, left, names)
-        return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
+        op = COMBINE[reduction.tv.op]
+        if value.layout != acc.layout:
+            if value.dtype is not acc.dtype:
+                value = self.math.promoted(value, acc.dtype)
+            name = f"rows_{self.tiling.domain.name(reduction)}"
+            rows = self.math.fragment(name, acc.dtype, acc.layout)
+            self.math.math.append(kir.Reduce(rows, value, op))
+            value = rows
+        return kir.Compute(acc, op, (acc, value))
 
     # --- results ----------------------------------------------------------------------------
 
@@ -317,8 +347,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             left = other * CROWD - SPLITS
             value = math.bounded(more, nothing, len(outer), left, names)
         math.math.append(kir.Compute(whole, op, (whole, value)))
-        trips, at_once = ceildiv(SPLITS, CROWD), max(AT_ONCE // vector, 1)
-        out.append(kir.ForLoop(other, trips, tuple(math.math), unroll=at_once))
+        assert isinstance(self.params, ReductionParams), "only these share tiles"
+        # Beyond the last CTA nothing is read, and nothing changes a result.
+        at_once = -(-min(results_at_once(self.params), self.params.splits) // CROWD)
+        add, trips = tuple(math.math), ceildiv(SPLITS, CROWD)
+        out.append(kir.ForLoop(other, trips, add, unroll=at_once, beyond=True))
         slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
         return self._of_groups(out, slot, whole, op)
 

@@ -16,7 +16,7 @@ from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
-from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
+from fuser.lower.tiling import TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.params import ScanParams
 from fuser.schedule.reduction import ReductionTiling
 
@@ -60,9 +60,11 @@ class ScanLowering(PointwiseLowering[ReductionTiling]):
         origin = kir.Let(self.origin(axis), STEP * self.tiling.tile[axis])
         body = (origin, *self.copies, *self.math.math, *stores)
         loop = kir.ForLoop(STEP, self.tiles_along(axis), body, self._request())
-        number = kir.BLOCK + TRIP * kir.GRID
-        tile = (*self._numbered(TILE, number, self.tiling.walked), *self.starts, loop)
-        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
+        tile = (*self._origins(), *self.starts, loop)
+        if self.alone:
+            made = self._kernel(tile)
+        else:
+            made = self._walks((kir.ForLoop(TRIP, TRIPS, tile),), self._tiles())
         made = replace(made, resident=self._resident())
         counts = tuple(self.counts.items())
         return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))

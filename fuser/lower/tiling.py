@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv, minimum
+from fuser.expr import Expr, Var, ceildiv, eq, minimum
 from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.declarations import TMA_SHARED
@@ -113,7 +113,8 @@ class Lowering(Generic[Axes, P]):
         once = all(tiling.varies(access, axis) for axis in range(tiling.rank))
         kept = read and once and strides[-1] == 1 and self._keeps()
         shape = tuple(own), tuple(strides)
-        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles, kept)
+        near = access.name not in self.shapes.far
+        return kir.Tensor(access.name, access.tv.dtype, *shape, aligned, ragged, cycles, kept, near)
 
     def _keeps(self) -> bool:
         """Whether what is read once is to leave the L2 last."""
@@ -213,13 +214,15 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         self.math.math += self.turns
         results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
         stores = self._stores(results)
-        origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
-        body = (*origins, *self.copies, *self.math.math, *stores)
-        loop = kir.ForLoop(TRIP, TRIPS, body, self._request())
-        if self.copies and engine is kir.Engine.BULK:
-            made = self._kernel((loop, *self._rest()), self.extents[0] // tiling.tile[0])
+        body = (*self._origins(), *self.copies, *self.math.math, *stores)
+        if self.alone:
+            made = self._kernel(body)
         else:
-            made = self._kernel((loop,), self._tiles())
+            loop = kir.ForLoop(TRIP, TRIPS, body, self._request())
+            if self.copies and engine is kir.Engine.BULK:
+                made = self._walks((loop, *self._rest()), self.extents[0] // tiling.tile[0])
+            else:
+                made = self._walks((loop,), self._tiles())
         loops = [Var(f"l{axis}") for axis in range(len(tiling.domain.extents))]
         counts = tuple(zip(loops, tiling.domain.extents, strict=True)) if self.sizes else ()
         counts += tuple(self.counts.items())
@@ -294,9 +297,29 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         many = self.params.ctas_per_sm
         return self._tiles() if many is None else minimum(self._tiles(), SMS * many)
 
-    def _kernel(self, body: tuple[kir.Stmt, ...], tiles: Expr) -> kir.Kernel:
-        """Return a kernel that walks so many tiles, one after the other."""
+    @property
+    def alone(self) -> bool:
+        """Whether each tile has a CTA of its own, which then needs no loop over tiles.
+
+        In microseconds on an H100, with and without one: softmax of 120322 x 391 82.7 and 74.0,
+        silu(x + bias) + r of 106 x 14685 5.19 and 4.57, of 666 x 416 1.91 and 1.85.
+        """
+        return self.params.ctas_per_sm is None and not self.copies
+
+    def _origins(self) -> list[kir.Stmt]:
+        """Return the numbers of a CTA's tile."""
+        number = kir.BLOCK if self.alone else kir.BLOCK + TRIP * kir.GRID
+        return self._numbered(TILE, number, self.tiling.walked)
+
+    def _walks(self, body: tuple[kir.Stmt, ...], tiles: Expr) -> kir.Kernel:
+        """Return a kernel whose CTAs walk so many tiles, one after the other."""
+        trips = kir.Let(TRIPS, ceildiv(tiles - kir.BLOCK, kir.GRID))
+        return self._kernel((trips, *body))
+
+    def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
+        """Return the kernel with this body; one that is `alone` is launched once for each tile."""
         tiling = self.tiling
+        grid = (eq(kir.GRID, self._tiles()),) if self.alone else ()
         return kir.Kernel(
             name=self.name,
             params=(*self.extents, *self.strides, *self.sizes, *self.counts),
@@ -305,9 +328,9 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             buffers=tuple(self.buffers),
             barriers=(),
             threads=kir.WARP * self.params.warps,
-            body=(kir.Let(TRIPS, ceildiv(tiles - kir.BLOCK, kir.GRID)), *body),
+            body=body,
             outputs=tuple(access.name for access in tiling.domain.writes),
-            requires=tuple(size >= 1 for size in self.sizes),
+            requires=(*(size >= 1 for size in self.sizes), *grid),
             overlay=self.params.overlay,
         )
 
@@ -450,7 +473,8 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         engine = None if self.params.load == "direct" else kir.Engine(self.params.load)
         moved = self._moved_by_tma(accesses, self.params.load, "load")
         moved |= self._moved_by_bulk(accesses) | self._moved_by_cp_async(accesses)
-        for access in accesses:
+        # What repeats divides before it knows where it is: others do not wait for that.
+        for access in sorted(accesses, key=lambda one: bool(self.tensors[one.name].cycles)):
             self._load(access, engine if access.name in moved else None)
         return engine
 

@@ -14,13 +14,14 @@ from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
 from fuser.lower.hopper import type_refusal
-from fuser.pipeline import chosen, tiled
+from fuser.pipeline import Loops, chosen, tiled
 from fuser.runtime.call import (
     Spec,
     extents_of,
     intermediate_spec,
     kernel_extents,
     loops_of,
+    normalised,
     output_spec,
     strides_of,
     with_parts,
@@ -47,6 +48,8 @@ from fuser.schedule.segment import Segment, begun_by_products, intermediates, se
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed
 
+FARTHEST = 2**31 - 1
+"""The longest stride of a tensor that is near."""
 A_WARP_A_ROW = NormParams((1, 32), 1, 1, None, "direct", "direct")
 """To see how rows lie in memory."""
 
@@ -394,7 +397,28 @@ class _Call:
                 whole = common
             aligned[access.name] = max(1, whole // nbytes)
         full = isinstance(schedule, NormParams) and extents[-1] == schedule.columns
-        return ShapeClass(tuple(aligned.items()), frozenset(tma), full, frozenset(ragged))
+        far = frozenset(
+            access.name
+            for access in domain.accesses
+            if access.tv.name in self.specs
+            and any(step > FARTHEST for step in self._steps(tiles, access, extents))
+        )
+        sets = frozenset(tma), full, frozenset(ragged), far
+        return ShapeClass(tuple(aligned.items()), *sets, _close(schedule, extents[-1]))
+
+    def _steps(self, tiles: Loops, access: Access, extents: tuple[int, ...]) -> tuple[int, ...]:
+        """Return all strides of a tensor that a kernel may be given."""
+        spec = self.specs[access.tv.name]
+        own = normalised(access.tv, spec)
+        return (*own, *strides_of(tiles, access, spec, extents))
+
+
+def _close(schedule: Params, columns: int) -> bool:
+    """Whether rows reach into the last vector of each thread, one of several."""
+    if not isinstance(schedule, NormParams) or schedule.cluster > 1 or schedule.slide:
+        return False
+    others = schedule.columns - schedule.lanes * schedule.vector
+    return 0 < others < columns < schedule.columns
 
 
 def _repeated(tiles: Tiling, access: Access, spec: Spec, loops: list[int]) -> int:

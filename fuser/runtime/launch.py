@@ -21,7 +21,7 @@ from cuda.bindings import driver
 from cupy_backends.cuda.api import driver as launcher
 
 from fuser.codegen import cuda
-from fuser.codegen.expr import REGISTER
+from fuser.codegen.expr import REGISTER, divisors, reciprocal
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
@@ -188,6 +188,8 @@ class BoundKernel:
         for param in kernel.params:
             kind = "i8" if cuda.is_wide(kernel, param) else "i4"
             self.room(param.name, kind)[0] = number(param, values)
+        for divisor, by in divisors(kernel).items():
+            self.room(by.name, "u8")[0] = reciprocal(number(divisor, values))
         self._maps = [
             _WrittenMap(made, shape(made.tensor, values), self.word(made.tensor.name), own[name])
             for name, made in maps.items()

@@ -15,6 +15,10 @@ PARTS = 64
 """Parts of a row in shared memory, at most: a thread puts them together in registers."""
 LANES = 32
 """Lanes of a warp that put what they hold of a row together, at most."""
+CROWD, AT_ONCE = 8, 32
+"""CTAs whose results for columns the last-arriving one loads, each by some of its threads; and the
+results that a thread has on their way at once, at most.  The prover follows launches of a few times
+as many CTAs."""
 TMA_PARTS = 4
 """Parts of a row, or a multiple, that CTAs add up by TMA: 16 bytes of f32, 32 of i64."""
 
@@ -170,6 +174,13 @@ def groups(params: PointwiseParams) -> int:
     """Return how many groups of threads reduce columns, each some of the rows of a tile."""
     _, cols = params.tile
     return max(LANES * params.warps * params.vector // cols, 1)
+
+
+def results_at_once(params: PointwiseParams) -> int:
+    """Return how many CTAs' results for columns the last-arriving one loads at once, at most."""
+    _, cols = params.tile
+    vector = max(CROWD * cols // (LANES * params.warps), 1)
+    return CROWD * max(AT_ONCE // vector, 1)
 
 
 def _sides(domain: Domain) -> tuple[list[Group], list[Group]]:

@@ -5,10 +5,6 @@ sectors, and so many accesses of its warps.  A CTA takes some time however littl
 for each access that its threads have one behind the other; where more CTAs are to run than an SM
 has registers for, they take turns.  Where CTAs share a tile, the last-arriving one puts together
 what all of them have, or each waits for its turn.
-
-The figures are fitted to 1700 measured times of sums of 160 matrices of bf16 on an H200; of some
-dozen schedules of each, those that they choose took 1.02 times as long as the fastest, geometric
-mean.
 """
 
 from __future__ import annotations
@@ -41,40 +37,74 @@ from fuser.schedule.reduction import (
     not_added,
     reduces_rows,
     reduction_tiling,
+    results_at_once,
 )
 
 WARP = 32
 """Lanes of a warp."""
-SECTOR = 10
-"""Bytes that a row of a tile costs beside its own where it begins anywhere: parts of sectors."""
-NARROW, NARROW_US = 64, 1.75
-"""Bytes of rows of a tile that are few, and how much longer theirs take."""
 BYTES_PER_US = 4.4e6
 """What memory gives.  Measured on an H200: sums of rows of 537 MB take 119 us."""
-SM_BYTES_PER_US = 36_000
-"""What an SM takes."""
-ACCESS_US, SHUFFLE_US = 0.0015, 0.0008
-"""What an access of a warp costs its SM, and a shuffle with the addition behind it."""
-BEGIN_US, STEP_US, OWN_US = 1.44, 0.18, 0.015
-"""What a CTA takes, more for each of its steps, and for each access of a thread in these."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """What a kernel takes, in microseconds and bytes.
+
+    An SM takes so many `nbytes` in a microsecond, `narrow` times fewer in rows of a tile of NARROW
+    bytes or less, which where they begin anywhere cost `sector` bytes beside their own: parts of
+    sectors.  An `access` of a warp costs its SM some time, and each `cta`.  A CTA takes `begin`,
+    more for each `step`, and for each access of a thread in it (`own`).  Putting together the parts
+    of warps takes `put` for twice as many of them.  The last-arriving CTA takes `last`, `others`
+    each time that it waits for results of other CTAs, and `arrive` for each of these.  `sharp` is
+    how sharply the longer of two times that overlap tells how long both take.
+    """
+
+    nbytes: int
+    narrow: float
+    sector: float
+    access: float
+    cta: float
+    begin: float
+    step: float
+    own: float
+    put: float
+    last: float
+    others: float
+    arrive: float
+    sharp: float
+
+
+ROWS = _Rates(36_000, 1.75, 10, 0.0015, 0, 1.44, 0.18, 0.015, 0.05, 0.65, 0.02, 0, 1.7)
+LONG_COLUMNS = replace(ROWS, others=0.012)
+"""Fitted to 1700 measured times of sums of 160 matrices of bf16 on an H200: of some dozen schedules
+of each, those that they choose took 1.02 times as long as the fastest, geometric mean."""
+COLUMNS = _Rates(
+    24_900, 1.12, 9.9, 0.0021, 0.246, 0.955, 0.328, 0.0094, 0.084, 0.61, 0.223, 0.0025, 2.3
+)
+"""Fitted to 1400 times of sums of columns of 19 matrices of bf16, from 22 x 1001 to 485 x 34392,
+measured on an H100 when the last-arriving CTA waited for some steps one after the other, less 0.22
+us for each that it no longer waits for and 0.08 us for a division: of those schedules, those that
+they choose are 1.03 times as long as the fastest, at most 1.1."""
+LARGE = 1 << 25
+"""Bytes from which on memory sets the pace of columns, as those on the H200 had it.  What these
+rates choose is, on an H100, within 4 % of the fastest: sums of 2104 x 37096 56.0 us, 55.3; of 5771
+x 16336 68.4, 65.9."""
+NARROW = 64
+"""Bytes of rows of a tile that are few."""
+SHUFFLE_US = 0.0008
+"""What a shuffle with the addition behind it costs the SM of a warp."""
 EDGES, SLIDE_US = 2, 0.3
 """How much more accesses of rows that slide take, and all of them: those of their ends are of
 single elements.  Measured on an H200: sums of 17 x 523 1.8 us, element by element 1.5."""
 WHOLE = 1.04
 """How much longer whole rows may take by the model, which does not see that loads of a next step
 wait for this one.  Measured on an H200: sums of rows of 15312 x 26080 176 us, by parts 182."""
-PUT_US = 0.05
-"""What putting together the parts of warps takes, for twice as many of them."""
-LAST_US, EACH_US, ROW_US = 0.65, 0.012, 0.02
-"""What the last-arriving CTA takes, and for each CTA of its tile; of rows, which it adds up one
-after the other."""
 TURN_US = 1.0
 """A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
-SHARP = 1.7
-"""How sharply the longer of two times that overlap tells how long both take."""
-BASE, MORE, LONE = 26, 5, 1.2
+BASE, MORE, LONE, AT = 26, 5, 1.2, 0.5
 """Registers that a thread takes beside those of its elements, more for each that several reductions
-of whole rows have, and those for an element that is loaded alone.  Source: the assembler's log."""
+of whole rows have, those for an element that is loaded alone, and for the address of an access of
+columns.  Source: the assembler's log."""
 MOST = 200
 """Registers of a thread, at most, where the estimate is rough: beyond 255 it would spill."""
 FILE, THREADS, MAX_CTAS = 65_536, 2048, 32
@@ -84,6 +114,12 @@ LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Threads that share a row."""
 SIDE = (2, 4, 8, 16, 32, 64)
 """Threads that have neighbouring columns."""
+MOST_ROWS = 32
+"""Rows of a tile of columns that a thread has, at most: more have not been measured."""
+WIDE, LONG = 256, 4096
+"""Bytes of a row of a tile of columns, at most, and half as many at least where there are so many
+columns.  Sums of 485 x 34392 on an H100, the fastest with tiles of 128, 256, 512 and 1024 bytes:
+13.4, 13.7, 15.1 and 16.2 us; of 2104 x 37096 55.3, 55.6, 56.6 and 58.5."""
 HELD, ALONE = 64, 40
 """Elements of a row that a thread has, at most, and where it loads each alone."""
 LEAST = 24
@@ -197,7 +233,7 @@ def _whole_rows(
             odd=vector * widest < 4,
             parts=max(lanes / WARP, 1) * cluster,
             shuffles=log2(min(lanes, WARP)),
-            along=True,
+            rates=ROWS,
         )
         params = NormParams(
             (rows, lanes * held), vector, threads // WARP, None, "direct", "direct",
@@ -255,7 +291,8 @@ class _Work:
 
     They have so many `threads`, each with so many `accesses` in a step, and `registers`; `side` are
     the bytes that lie side by side, `odd` if they begin anywhere; a warp takes so many `shuffles`
-    in the end, and puts together so many `parts` of a result.
+    in the end, and puts together so many `parts` of a result; of `at_once` CTAs the last-arriving
+    one loads results at once.
     """
 
     nbytes: int
@@ -268,7 +305,8 @@ class _Work:
     odd: bool
     parts: float
     shuffles: float
-    along: bool
+    rates: _Rates
+    at_once: int = 1
 
     @property
     def resident(self) -> int:
@@ -289,22 +327,24 @@ class _Work:
 
     def time_us(self, splits: int, meet: Meet) -> float:
         """Return about how long it takes where so many CTAs share a tile."""
-        rate = SM_BYTES_PER_US / (NARROW_US if self.side <= NARROW else 1)
-        rate *= self.side / (self.side + SECTOR) if self.odd else 1
+        rates = self.rates
+        rate = rates.nbytes / (rates.narrow if self.side <= NARROW else 1)
+        rate *= self.side / (self.side + rates.sector) if self.odd else 1
         each = ceil(self.tiles * splits / SM_90A.sms)
         steps = ceil(self.steps / splits)
-        one = steps * (STEP_US + self.accesses * OWN_US) + BEGIN_US
+        one = steps * (rates.step + self.accesses * rates.own) + rates.begin
         bytes_us = self.nbytes / (self.tiles * self.steps) / rate
         warps = self.threads / WARP
-        flow = each * steps * max(bytes_us, warps * self.accesses * ACCESS_US)
+        flow = each * (steps * max(bytes_us, warps * self.accesses * rates.access) + rates.cta)
         flow += each * warps * self.shuffles * SHUFFLE_US
         turns = ceil(each / self.resident) * one
-        time = float((flow**SHARP + turns**SHARP) ** (1 / SHARP))
-        time = max(time, self.nbytes / BYTES_PER_US) + PUT_US * log2(self.parts)
+        time = float((flow**rates.sharp + turns**rates.sharp) ** (1 / rates.sharp))
+        time = max(time, self.nbytes / BYTES_PER_US) + rates.put * log2(self.parts)
         if splits == 1:
             return time
         if meet == "last":
-            return time + LAST_US + splits * (ROW_US if self.along else EACH_US)
+            meeting = ceil(splits / self.at_once) * rates.others + splits * rates.arrive
+            return time + rates.last + meeting
         return time + (splits - 1) * TURN_US
 
 
@@ -319,6 +359,9 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     width = [_width(params, tiles, _aligned(extents[-1], n), n) for n in sizes]
     loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
     widest, narrowest = max(sizes, default=1), min(width, default=params.vector)
+    nbytes, at_once = _nbytes(domain, loops), 1
+    rates = ROWS if tiles.along else LONG_COLUMNS
+    registers = BASE + held * (_added(domain) + sum(loaded))
     if tiles.along:
         side = WARP * widest * narrowest
         parts = float(min(max(cols // (params.vector * WARP), 1), PARTS))
@@ -327,18 +370,24 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         shuffles = 0.0
         side = min(cols, max(extents[-1], 1)) * widest
         parts = float(groups(params))
+        if nbytes < LARGE:
+            rates, at_once = COLUMNS, results_at_once(params)
+            loaded = [_loaded(leaf.tv.dtype, params.vector) for leaf in leaves]
+            ends = params.vector * _added(domain) + held / params.vector * len(leaves) * AT
+            registers = BASE + MORE + held * sum(loaded) + ends
     return _Work(
-        nbytes=_nbytes(domain, loops),
+        nbytes=nbytes,
         tiles=prod(counts[axis] for axis in tiles.walked),
         steps=prod(counts[axis] for axis in tiles.reduced),
         threads=threads,
         accesses=sum(held / many for many in width),
-        registers=BASE + held * (_added(domain) + sum(loaded)),
+        registers=registers,
         side=side,
         odd=narrowest * widest < 4,
         parts=parts,
         shuffles=shuffles,
-        along=tiles.along,
+        rates=rates,
+        at_once=at_once,
     )
 
 
@@ -396,6 +445,7 @@ def _columns(
     extents = [max(prod(loops[axis] for axis in group), 1) for group in tiles.groups]
     many, kept = extents[tiles.reduced[-1]], extents[-1]
     even = min((_aligned(kept, n) for n in _sizes(domain)), default=plain.vector)
+    widest = max(_sizes(domain), default=4)
     alone = meet != "last"
     first = True
     for vector in (1, 2, 4, 8):
@@ -407,6 +457,10 @@ def _columns(
                 rows = at_once * held // vector
                 idle = cols >= 2 * max(kept, 16) or (rows >= 2 * many and held > vector)
                 if held < vector or cols < 16 or at_once * vector > PARTS:
+                    continue
+                if held // vector > MOST_ROWS:
+                    continue
+                if cols * widest > WIDE or (kept >= LONG and cols * widest < WIDE // 2):
                     continue
                 if not first and (idle or not _fits(domain, held)):
                     continue

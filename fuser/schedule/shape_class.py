@@ -19,16 +19,20 @@ class ShapeClass:
 
     Of a tensor as read or written that is `aligned`, address, strides other than 1 and the last
     extent of the loops are multiples of so many elements (1, 2, 4, 8 or 16; at most 16 bytes); the
-    last extent of those that are `ragged` is no such multiple.
+    last extent of those that are `ragged` is no such multiple.  Those that are `far` have a stride
+    of 2^31 elements or more.
     `tma` are those whose address and strides are multiples of 16 bytes; outputs also in the last
     extent, because TMA writes whole chunks of 16 bytes.  `whole`: rows of a kernel that has whole
-    ones at a time fill its tiles.
+    ones at a time fill its tiles; `close`: they end in the last vectors of the threads that share
+    one, so that all others are whole.
     """
 
     aligned: tuple[tuple[str, int], ...]
     tma: frozenset[str]
     whole: bool = False
     ragged: frozenset[str] = frozenset()
+    far: frozenset[str] = frozenset()
+    close: bool = False
 
     def elements(self, name: str) -> int:
         """Alignment of one tensor, in elements."""

@@ -23,6 +23,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams, ScanParams
 from fuser.schedule.reduction import ReductionTiling
 from fuzz.cases.case import POISON, Case, Value, output_specs
+from oracles.prover.sites import fixed_grid
 from oracles.simulator.simulate import Launch
 
 Array = npt.NDArray[np.generic]
@@ -75,7 +76,7 @@ def trip_counts(launch: pipeline.Launch) -> list[int]:
     """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring.
 
     What the CTAs of a cluster send each other takes a slot of each in every turn.  A kernel with
-    products is never launched for none, nor one in which CTAs share a tile.
+    products is never launched for none, nor one in which CTAs share a tile or have one each.
     """
     kernel = launch.kernel
     sent = {stmt.dst.buffer.name for stmt in kernel.walk() if isinstance(stmt, kir.StAsync)}
@@ -83,6 +84,7 @@ def trip_counts(launch: pipeline.Launch) -> list[int]:
     stages = max(turns, default=1)
     counts = {0, 1, stages - 1, stages, 2 * stages + 1}
     some = isinstance(launch.tiling, MatmulTiling) or Var("splits") in launch.kernel.params
+    some |= fixed_grid(kernel) is not None and not isinstance(launch.params, ScanParams)
     return sorted(counts - {0} if some else counts)
 
 
@@ -158,8 +160,8 @@ def _with_steps_along(launch: pipeline.Launch, tiles: ReductionTiling, steps: in
     even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
     extents = [max(1, tile - 1) for tile in tiles.tile]
     extents[axis] += max(steps - 1, 0) * tiles.tile[axis]
-    extents[-1] = -(-extents[-1] // even) * even if steps else 0
-    return Launch(1, _counted(kernel, _dense(kernel, extents, {})))
+    extents[-1] = -(-extents[-1] // even) * even if steps or not tiles.along else 0
+    return _of_tiles(kernel, 1, _counted(kernel, _dense(kernel, extents, {})))
 
 
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
@@ -194,14 +196,18 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     if rows_of is not None:  # whole rows fit a tile, or fill it
         fills = eq(Var(f"n{len(tile) - 1}"), rows_of.columns) in kernel.requires
         extents[-1] = rows_of.columns if fills else min(extents[-1], rows_of.columns)
-        if ctas > 1 and not any(isinstance(stmt, kir.ForLoop) for stmt in kernel.body):
-            tiles = -(-extents[-2] // tile[-2]) * (count if len(tile) > 2 else 1)
-            return Launch(tiles * ctas, _dense(kernel, extents, {}))  # a tile each
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         last = range(across * ctas, (across + 1) * ctas)
         return Launch((across + 1) * ctas, params, blocks=tuple(last))
-    return Launch(across * ctas, params)
+    return _of_tiles(kernel, across * ctas, params)
+
+
+def _of_tiles(kernel: kir.Kernel, ctas: int, params: dict[str, int]) -> Launch:
+    """Return a launch of so many CTAs, or of one for each tile where the kernel asks for that."""
+    tiles = fixed_grid(kernel)
+    values = {Var(name): value for name, value in params.items()}
+    return Launch(ctas if tiles is None else number(tiles, values), params)
 
 
 def _counted(kernel: kir.Kernel, params: dict[str, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fuser.codegen import cuda
-from fuser.codegen.expr import REGISTER
+from fuser.codegen.expr import REGISTER, divisors, reciprocal
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import TensorMap as Map
@@ -42,6 +42,8 @@ def launch_of(call: Call, counters: dict[str, Buffer], *, few: bool = False) -> 
     for param in kernel.params:
         kind = "i64" if cuda.is_wide(kernel, param) else "i32"
         arguments[param.name] = Scalar(call.launch.params[param.name], kind)
+    for divisor, by in divisors(kernel).items():
+        arguments[by.name] = Scalar(reciprocal(number(divisor, values)), "i64")
     for scalar in kernel.scalars:
         kind = _SCALAR[REGISTER[scalar.dtype]]
         arguments[scalar.name] = Scalar(call.scalars[scalar.name], kind)

@@ -11,7 +11,7 @@ from fuser.codegen import cuda
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Var
+from fuser.expr import Var, ceildiv
 from fuser.kernel import ir as kir
 from fuser.runtime.nvrtc import compile_cubin
 from fuzz.campaign.mutants import representative
@@ -121,6 +121,48 @@ def test_a_stride_that_is_also_an_extent_is_an_int() -> None:
     """Extents fit 32 bits; remainders of 64 bits are slow."""
     kernel = RECIPES["wgmma_ring"]()
     assert not any(cuda.is_wide(kernel, param) for param in kernel.params)
+
+
+def test_strides_of_what_is_near_are_ints() -> None:
+    """A multiple of 64 bits takes three instructions."""
+    step, n = Var("s"), Var("n")
+    far = kir.Tensor("T", DType.F32, (n, n), (step, 1))
+    kernel = kir.Kernel("k", (n, step), (far,), (), (), (), 32, ())
+    assert cuda.is_wide(kernel, step)
+    assert not cuda.is_wide(replace(kernel, tensors=(replace(far, near=True),)), step)
+
+
+def test_iterations_behind_the_last_are_not_tested_for() -> None:
+    """Where they do nothing; so the loads of all are on their way at once."""
+    n, s = Var("n"), Var("s")
+    loop = kir.ForLoop(s, ceildiv(n, 8), (kir.Let(Var("x"), s),), unroll=7, beyond=True)
+    kernel = kir.Kernel("k", (n,), (), (), (), (), 32, (loop,))
+    text = cuda.source(kernel)
+    assert "for (int s_0 = 0; s_0 < math::quotient((n + 7), 8); s_0 += 7)" in text
+    assert "#pragma unroll 7\n  for (int s = s_0; s < s_0 + 7; ++s) {" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "known"),
+    [(256, 272, True), (240, 256, True), (250, 266, False), (256, 280, False), (0, 16, False)],
+)
+def test_a_number_between_multiples_of_a_power_of_2_has_known_bits(
+    first: int, most: int, known: bool
+) -> None:
+    """What a launch is checked to give; the compiler believes no `assume` of it."""
+    n = Var("n")
+    kernel = kir.Kernel("k", (n,), (), (), (), (), 32, (), requires=(n > first, n <= most))
+    text = cuda.source(kernel)
+    assert (f"const int n = math::within<{first}, {most - first}>(n_given);" in text) is known
+    assert ("const int n_given" in text) is known
+
+
+def test_known_bits_change_no_number() -> None:
+    """Of those between the multiples, all powers of 2 up to a row."""
+    for many in (1 << bits for bits in range(12)):
+        for first in range(many, 5 * many, many):
+            for n in {first + 1, first + many // 2 + 1, first + many}:
+                assert (first | ((n - 1) & (many - 1))) + 1 == n
 
 
 @pytest.mark.parametrize("family", [*NORM_FAMILIES, *SCAN_FAMILIES])

@@ -1,11 +1,19 @@
 """Numbers in CUDA C++: exact literals, cheap divisions, conditions without division."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from fuser.codegen.expr import condition, fixed_lets, less, literal, spell
+from fuser.codegen.expr import condition, divisors, fixed_lets, less, literal, reciprocal, spell
 from fuser.dtype import DType
 from fuser.expr import Var, ceildiv, minimum
 from fuser.kernel import ir as kir
+
+MOST = 2**31 - 1
+NEAR = st.builds(
+    lambda bit, off: min(max((1 << bit) + off, 1), MOST), st.integers(0, 31), st.integers(-3, 3)
+)
+"""Divisors around powers of 2."""
 
 k, n, p, trips = Var("k"), Var("n"), Var("p"), Var("trips")
 
@@ -58,3 +66,51 @@ def test_a_let_that_changes_is_no_quotient_for_ever() -> None:
     )
     kernel = kir.Kernel("k", (n,), (), (), (), (), 32, body)
     assert fixed_lets(kernel) == {k: ceildiv(n, kir.GRID)}
+
+
+def quotient_by(x: int, by: int) -> int:
+    """Divide as `math::quotient_by` does, in 32 bits."""
+    shift, m = by >> 32, by & 0xFFFF_FFFF
+    assert by < 2**63
+    assert shift < 32
+    return ((2 * x & 0xFFFF_FFFF) * m >> 32) >> shift
+
+
+@given(NEAR | st.integers(1, MOST), st.integers(0, MOST), st.integers(0, MOST))
+@example(1, MOST, MOST)
+@example(MOST, MOST, 1)
+@example(2**30 + 1, MOST, 1)
+def test_a_reciprocal_divides_all_that_is_not_negative(divisor: int, x: int, q: int) -> None:
+    """Also next to the multiples of a divisor, where a rounding would be seen first."""
+    by = reciprocal(divisor)
+    near = {divisor * (q % (MOST // divisor + 1)) + off for off in (-1, 0, 1)}
+    for value in {x, 0, MOST, MOST - MOST % divisor, *near}:
+        if 0 <= value <= MOST:
+            assert quotient_by(value, by) == value // divisor
+
+
+@pytest.mark.parametrize("divisor", [*range(1, 70), 127, 128, 129, 65535, 65536, 65537, MOST])
+def test_a_reciprocal_divides_around_each_multiple(divisor: int) -> None:
+    """The last multiples are where what it is too large by counts most."""
+    by, most = reciprocal(divisor), MOST // divisor
+    for q in {*range(min(most, 500) + 1), *range(max(most - 500, 0), most + 1)}:
+        for value in (q * divisor - 1, q * divisor, q * divisor + 1):
+            if 0 <= value <= MOST:
+                assert quotient_by(value, by) == value // divisor
+
+
+def test_what_a_launch_knows_divides_by_its_reciprocal() -> None:
+    """Also where it is computed of parameters; not what changes from CTA to CTA, or a number."""
+    each = ceildiv(n, 16)
+    body = (
+        kir.Let(k, kir.BLOCK // p % each),
+        kir.Let(trips, kir.BLOCK // 4 + p // k + p % kir.GRID),
+    )
+    kernel = kir.Kernel("k", (n, p), (), (), (), (), 32, body)
+    by = divisors(kernel)
+    assert by == {p: Var("by_p"), each: Var("by_1")}
+    quotient = "math::quotient_by(blockIdx_, by_p)"
+    assert spell(body[0].value, by) == (
+        f"math::modulo_by({quotient}, math::quotient((n + 15), 16), by_1)"
+    )
+    assert spell(body[1].value, by) == spell(body[1].value)

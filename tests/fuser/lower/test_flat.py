@@ -10,6 +10,7 @@ import pytest
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion, TensorView
+from fuser.kernel import ir as kir
 from fuser.pipeline import build
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
@@ -93,6 +94,21 @@ def test_a_row_of_whole_vectors_is_read_by_vectors() -> None:
         (tensor,) = (t for t in kernel.tensors if t.cycles)
         widths.append(tensor.aligned)
     assert widths == [8, 1]
+
+
+def test_what_repeats_is_loaded_behind_the_rest() -> None:
+    """A division comes before it, and nobody waits for that."""
+
+    def define(fd: FusionDefinition, y: TensorView, x: TensorView) -> TensorView:
+        return _row(fd, x, y)
+
+    case = Case(fusion(define, ("C",), ("R", "C")), DIRECT, {"R": 5, "C": 293}, "integers", seed=1)
+    shapes = classify(case.fusion, DIRECT, specs(case))
+    (launch,) = build(case.fusion, DIRECT, shapes).launches
+    loads = [stmt.src for stmt in launch.kernel.walk() if isinstance(stmt, kir.Load)]
+    tensors = [src.tensor for src in loads if isinstance(src, kir.Box)]
+    assert [(one.name, bool(one.cycles)) for one in tensors] == [("T1", False), ("T0", True)]
+    assert "tile::Cycles<const bf16, 1, 1, 1>" in launch.source
 
 
 def test_gaps_between_rows_are_refused() -> None:

@@ -30,7 +30,7 @@ from sample import covering
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import eq
+from fuser.expr import Var, ceildiv, eq, variables
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -99,11 +99,22 @@ def test_every_input_crosses_once_and_every_output(idiom: str, params: NormParam
 
 
 def test_reductions_beside_each_other_share_a_barrier() -> None:
-    """Two means of a gradient: one join for both, and one before the next tile's parts."""
-    beside = kernel(layer_norm_dx(), replace(CTA_A_ROW, ctas_per_sm=None))
-    assert sum(isinstance(s, kir.BlockSync) for s in beside.walk()) == 2
-    behind = kernel(layer_norm(), replace(CTA_A_ROW, ctas_per_sm=None))
-    assert sum(isinstance(s, kir.BlockSync) for s in behind.walk()) == 2
+    """Two means of a gradient: one join for both, and one before the next tile's parts, if any."""
+    for ctas, joins in ((2, 2), (None, 1)):
+        beside = kernel(layer_norm_dx(), replace(CTA_A_ROW, ctas_per_sm=ctas))
+        assert sum(isinstance(s, kir.BlockSync) for s in beside.walk()) == joins
+        behind = kernel(layer_norm(), replace(CTA_A_ROW, ctas_per_sm=ctas))
+        assert sum(isinstance(s, kir.BlockSync) for s in behind.walk()) == 2
+
+
+def test_a_tile_a_cta_needs_no_loop() -> None:
+    """The launch is checked to have as many CTAs; one that walks takes every grid."""
+    alone, walks = (kernel(softmax(), replace(WARP_A_ROW, ctas_per_sm=ctas)) for ctas in (None, 2))
+    rows = ceildiv(alone.params[0], WARP_A_ROW.tile[0])
+    assert eq(kir.GRID, rows) in alone.requires
+    assert not any(isinstance(s, kir.ForLoop) for s in alone.walk())
+    assert not any(kir.GRID in variables(one) for one in walks.requires)
+    assert any(isinstance(s, kir.ForLoop) for s in walks.walk())
 
 
 def test_a_row_of_one_warp_joins_nobody() -> None:
@@ -124,6 +135,16 @@ def test_what_fills_tiles_is_not_masked() -> None:
         for one in (exact, fewer)
     ]
     assert masked == [False, True]
+
+
+def test_rows_that_nearly_fill_tiles_are_checked_to() -> None:
+    """All vectors of a thread but its last are whole then: a class of its own."""
+    few = replace(WARP_A_ROW, tile=(4, 256), vector=4, lanes=16)
+    for n, close in ((256, False), (252, True), (196, True), (192, False), (4, False)):
+        made = kernel(softmax(), few, n)
+        assert ((Var("n1") > 192) in made.requires) is close
+    made = kernel(softmax(), WARP_A_ROW, 248)
+    assert (Var("n1") > 0) not in made.requires
 
 
 def test_rows_of_a_softmax_end_in_minus_infinity() -> None:

@@ -97,6 +97,19 @@ def test_alignment_classes(
     assert ("T0" in shapes.ragged) is (aligned > 1 and shape[-1] % aligned > 0)
 
 
+@pytest.mark.parametrize("params", [None, PIPELINED], ids=["flat", "rows"])
+@pytest.mark.parametrize(("step", "far"), [(2**31 - 1, False), (2**31, True)])
+def test_strides_that_fit_no_int_are_far(
+    step: int, far: bool, params: PointwiseParams | None
+) -> None:
+    """Their kernels take strides of 64 bits, all others of 32."""
+    fusion = unary([-1, -1], contiguity=[False, True])
+    spec = Spec((3, 8), (step, 1), 1024, DType.BF16)
+    (shapes,) = classify(fusion, params, {"T0": spec}).kernels
+    assert ("T0" in shapes.far) is far
+    assert "T1" not in shapes.far
+
+
 @pytest.mark.parametrize("shape", [(0, 256), (10, 0)])
 def test_nothing_to_compute_is_no_launch(shape: tuple[int, int]) -> None:
     """Extents of 0 give a grid of 0."""

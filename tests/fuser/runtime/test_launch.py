@@ -16,6 +16,7 @@ from litmus.dependents import copied
 from product_kernels import GROUPS, linear
 from stand_in import SMS, DriverError, Launch, StandIn, stand_in
 
+from fuser.codegen.expr import reciprocal
 from fuser.errors import ScheduleError
 from fuser.runtime.executable import Executable
 from fuser.runtime.launch import BoundKernel
@@ -55,6 +56,7 @@ def test_ctas_that_share_a_tile_get_scratch_memory(monkeypatch: pytest.MonkeyPat
     first, second = (one.words for one in driver.seen)
     assert [one.grid for one in driver.seen] == [36, 36]
     assert first["splits"] & 0xFFFFFFFF == 3
+    assert first["by_splits"] == reciprocal(3)
     assert first["turns"] == second["turns"]
     assert first["ticket"] == second["ticket"]
     addresses = {first[name] for name in ("turns", "ticket", "W_acc", "T0", "T1", "T2")}

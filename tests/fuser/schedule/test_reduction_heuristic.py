@@ -95,6 +95,31 @@ def test_small_columns_have_one_cta_a_tile(shape: tuple[int, int]) -> None:
     assert params.tile[0] * 2 > shape[0]
 
 
+@pytest.mark.parametrize(
+    ("shape", "tile", "splits"),
+    [
+        ((485, 34_392), (128, 64), 1),
+        ((1007, 7336), (256, 64), 1),
+        ((88, 32_797), (128, 128), 1),
+        ((30_903, 67), (256, 32), 121),
+        ((41_516, 40), (1024, 16), 41),
+    ],
+)
+def test_columns_are_as_those_measured(
+    shape: tuple[int, int], tile: tuple[int, int], splits: int
+) -> None:
+    """Few rows have no CTAs that share a tile and a wide part of it; many rows have one step."""
+    params = chosen(shape, (0,))
+    assert (params.tile, getattr(params, "splits", 1)) == (tile, splits)
+
+
+@pytest.mark.parametrize("shape", [(32_768, 8192), (1 << 20, 64), (4096, 4096)])
+def test_large_matrices_keep_what_was_measured_on_an_h200(shape: tuple[int, int]) -> None:
+    """They are those of the bench."""
+    tile = (256, 64) if shape[1] == 64 else (64, 128)
+    assert chosen(shape, (0,)).tile == tile
+
+
 def test_results_asked_for_in_turns_are_of_columns_that_threads_have_whole() -> None:
     """And are shared, whatever that takes."""
     fd = FusionDefinition()
