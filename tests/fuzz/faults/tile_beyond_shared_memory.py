@@ -31,7 +31,13 @@ params = PointwiseParams(
     overlay=False,
 )
 case = Case(
-    fusion, params, extents={"i0": 8, "i1": 8, "i3": 8}, kind="integers", seed=0, gap=0, offset=0
+    fusion,
+    params,
+    extents={"i0": 64, "i1": 2048, "i3": 2048},
+    kind="integers",
+    seed=0,
+    gap=0,
+    offset=0,
 )
 
 

@@ -386,7 +386,7 @@ def test_what_is_tuned_is_right_and_found_again(
     assert 0 < report.us <= report.default_us * 1.1
     assert report.us < 1000
     monkeypatch.setattr(executable, "ColdTimer", lambda _: pytest.fail("measured again"))
-    run = Executable(fd.fusion(), tune=True)
+    run = Executable(fd.fusion(), tune=Tuning(n=5))
     for _ in range(2):
         (got,) = run(*call)
         torch.testing.assert_close(
