@@ -80,14 +80,14 @@ class TileKind:
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(11.3, 1.41, 0.43),
-    ("pipelined", 2, 64): Manner(18.4, 1.67, 2.07),
-    ("cooperative", 1, 64): Manner(24.4, 2.48, 0.62),
-    ("cooperative", 2, 64): Manner(26.8, 2.56, 1.08),
-    ("cooperative", 2, 128): Manner(17.1, 2.92, 0.93),
-    ("cooperative", 3, 64): Manner(27.8, 3.37, 1.73),
-    ("ping_pong", 2, 64): Manner(84.0, 1.52, 1.92),
-    ("ping_pong", 2, 128): Manner(44.9, 1.65, 1.58),
+    ("pipelined", 1, 64): Manner(11.9, 1.43, 0.77),
+    ("pipelined", 2, 64): Manner(16.2, 1.86, 0.89),
+    ("cooperative", 1, 64): Manner(26.4, 2.34, 0.84),
+    ("cooperative", 2, 64): Manner(24.4, 2.54, 1.08),
+    ("cooperative", 2, 128): Manner(17.3, 2.99, 0.76),
+    ("cooperative", 3, 64): Manner(27.0, 3.37, 1.78),
+    ("ping_pong", 2, 64): Manner(57.2, 1.90, 1.09),
+    ("ping_pong", 2, 128): Manner(38.1, 1.95, 1.05),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 
