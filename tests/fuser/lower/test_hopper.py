@@ -16,6 +16,7 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.matmul_params import MatmulParams, Split
+from fuser.schedule.params import Mechanism
 from fuzz.cases.case import Case, compiled, specs
 
 COOPERATIVE = MatmulParams(
@@ -73,6 +74,34 @@ def test_what_tma_cannot_bring_is_loaded_directly() -> None:
         "T0",
         "T1",
     }
+    assert not complaints(of)
+
+
+@pytest.mark.parametrize(
+    ("split", "store", "n", "wide"),
+    [
+        ("cooperative", "tma", 33, 1),
+        ("ping_pong", "tma", 33, 1),
+        ("pipelined", "tma", 34, 2),
+        ("cooperative", "direct", 33, 0),
+        ("ping_pong", "tma", 40, 0),
+    ],
+)
+def test_what_tma_cannot_write_goes_through_shared_memory(
+    split: Split, store: Mechanism, n: int, wide: int
+) -> None:
+    """A warp stores neighbours along a row, pairs where rows begin at pairs; if TMA was asked."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    fd.add_output(fd.ops.linear(x, w))
+    params = replace(PARAMS[split], store=store)
+    of = Case(fd.fusion(), params, {"m": 200, "n": n, "k": 40}, "integers", 0)
+    stored = [
+        s for s in kernel(of).walk() if isinstance(s, kir.Store) and isinstance(s.dst, kir.Box)
+    ]
+    along = {s.width for s in stored if s.src.layout.deal is kir.Deal.ROUND}
+    assert along == ({wide} if wide else set())
+    assert bool(stored) == (n != 40)
     assert not complaints(of)
 
 

@@ -1,9 +1,12 @@
 """Roles: who loads, who computes."""
 
+from dataclasses import replace
+
 from fusions import PIPELINED, SPECIALIZED, compiled
 from product_kernels import COOPERATIVE, PING_PONG, kernel, kinds, loops, roles
 
 from fuser.kernel import ir as kir
+from fuser.passes.effects import moved
 from oracles.prover.prove import prove
 from oracles.verdict import Status
 
@@ -72,3 +75,20 @@ def test_without_the_order_a_role_mistakes_a_phase() -> None:
 def test_other_kernels_have_no_order() -> None:
     """The pass leaves them alone."""
     assert "order" not in {b.name for b in kernel(COOPERATIVE).barriers}
+
+
+def test_what_roles_in_turn_write_is_each_ones_own() -> None:
+    """Results on their way to memory: of one slot for both, each would write over the other's."""
+    made = kernel(PING_PONG, n=33)
+    one, other = (b for b in made.buffers if b.name.endswith(("_0", "_1")))
+    assert one.name[:-2] == other.name[:-2]
+    assert prove(made).status is Status.PASS
+
+    def shared(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if kir.bodies(stmt):
+            return None
+        return [moved(stmt, lambda at: replace(at, buffer=one) if at.buffer == other else at)]
+
+    wrong = prove(replace(made, body=kir.rewrite(made.body, shared)))
+    assert wrong.status is Status.FAIL
+    assert {finding.kind for finding in wrong.findings} & {"WAW", "WAR"}
