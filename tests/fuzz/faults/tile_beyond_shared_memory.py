@@ -33,7 +33,7 @@ params = PointwiseParams(
 case = Case(
     fusion,
     params,
-    extents={"i0": 64, "i1": 2048, "i3": 2048},
+    extents={"i0": 1024, "i1": 4096, "i3": 4096},
     kind="integers",
     seed=0,
     gap=0,
