@@ -4,9 +4,9 @@ The loop of a CTA takes, for every step, what the tensor cores take for its tile
 time for each row and column that is brought, more where more SMs ask the L2; the SM with most CTAs
 is the last.  A ring that is too short for the way from memory takes longer.  What a launch moves
 between memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of
-each where nobody multiplies meanwhile.
+each where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
 
-Constants are fitted to 14,000 timings of 450 shapes (M, N and K drawn on a log scale), H100 SXM,
+Constants are fitted to 14,000 timings of 480 shapes (M, N and K drawn on a log scale), H100 SXM,
 bf16, by `fuzz.bench.sweep`: the logarithm's least squares, and what the schedule that is predicted
 to be the fastest takes more than the fastest one: 3.3 % (geometric mean; of shapes left out 3.5 %).
 They are those of a whole: what a step takes is split between its products and its bytes in one way
@@ -43,9 +43,10 @@ COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
 that it reads.  Measured on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4 us with
 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, EXCHANGED = 1.21, 34.2e3
-"""A grid barrier, and bytes of sums that a CTA stores and loads behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.68, 18.2e3, 0.16
+EXCHANGE_US, PEER_US, EXCHANGED = 1.0, 0.015, 38e3
+"""A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
+behind it in a microsecond."""
+LAST_US, STORED, EACH = 0.6, 19e3, 0.16
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
 EMPTY_HANDED = 0.8
@@ -88,13 +89,15 @@ class Work:
 class Prediction:
     """What a kernel takes, in microseconds, and of what that consists.
 
-    To start and end; the loop of the SM with most CTAs; the epilogues behind it; and memory, beside
-    both.  CTAs run in so many `waves`; `filled` is the share of tiles that results fill.
+    To start and end; the loop of the SM with most CTAs; the epilogues behind it; what CTAs that
+    share tiles store and load of sums; and memory, beside loop and epilogues.  CTAs run in so many
+    `waves`; `filled` is the share of tiles that results fill.
     """
 
     start_us: float
     loop_us: float = 0.0
     behind_us: float = 0.0
+    sums_us: float = 0.0
     memory_us: float = 0.0
     waves: int = 0
     filled: float = 1.0
@@ -103,14 +106,16 @@ class Prediction:
     def us(self) -> float:
         """All of it."""
         busy = self.loop_us + self.behind_us
-        return float(self.start_us + (busy**OVERLAP + self.memory_us**OVERLAP) ** (1 / OVERLAP))
+        beside = (busy**OVERLAP + self.memory_us**OVERLAP) ** (1 / OVERLAP)
+        return float(self.start_us + beside + self.sums_us)
 
     def __str__(self) -> str:
         """Say what it consists of."""
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
         return (
             f"{self.us:.1f} us predicted ({waves}, tiles {self.filled:.0%} full; loop "
-            f"{self.loop_us:.1f}, behind it {self.behind_us:.1f}, memory {self.memory_us:.1f}, "
+            f"{self.loop_us:.1f}, behind it {self.behind_us + self.sums_us:.1f}, memory "
+            f"{self.memory_us:.1f}, "
             f"start {self.start_us:.1f})"
         )
 
@@ -182,9 +187,11 @@ def predicted(
     )
     epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
     epilogues = 1 if kind.split == "ping_pong" else waves
-    behind = epilogue * epilogues + _sums(4 * kind.rows * cols, count, sharing, waves)
+    sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
-    return Prediction(manner.start_us, loop, behind, moved / BYTES_PER_US, waves, filled)
+    return Prediction(
+        manner.start_us, loop, epilogue * epilogues, sums, moved / BYTES_PER_US, waves, filled
+    )
 
 
 def _off(pitch: int, sector: float, line: float) -> float:
@@ -196,7 +203,7 @@ def _off(pitch: int, sector: float, line: float) -> float:
 
 def _sums(nbytes: int, count: int, sharing: Sharing, waves: int) -> float:
     if sharing == "scatter":
-        return EXCHANGE_US + 2 * nbytes * (count - 1) / count / EXCHANGED
+        return EXCHANGE_US + PEER_US * count + 2 * nbytes * (count - 1) / count / EXCHANGED
     if sharing == "last":
         return LAST_US + nbytes / STORED * (1 + EACH * count) * waves
     return 0.0

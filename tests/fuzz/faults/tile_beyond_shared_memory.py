@@ -2,7 +2,7 @@
 
 # python 3.11.7, nvrtc 13.0, torch 2.13.0+cpu, z3-solver 5.4.0.0, hypothesis 6.170.15, numpy 2.4.6, cupy-cuda13x 14.2.0
 #
-# ScheduleError: MatmulParams(tile=(64, 128, 32), stages=8): needs 262288 bytes of shared memory, sm_90a has 232448; use stages=6
+# ScheduleError: MatmulParams(tile=(128, 256, 32), stages=6): needs 360544 bytes of shared memory, sm_90a has 232448; use stages=3
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import PointwiseParams
