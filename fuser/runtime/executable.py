@@ -86,6 +86,7 @@ class Executable:
         Measure some schedules of each kernel on the tensors of the first call of a class, and take
         the fastest from then on; it is remembered on disk, by fusion, class, device and compiler.
         In the background calls run by default until a thread has measured.  No `params` then.
+        Schedules are judged before they run only by a `Tuning` with a `judge`.
 
     Raises
     ------
