@@ -172,7 +172,8 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     along a row, or down the columns of transposed tiles, there are as many CTAs.
     """
     kernel, tile = launch.kernel, launch.tiling.tile
-    even = max((t.aligned for t in kernel.tensors if not t.ragged), default=1)
+    ends = (t for t in kernel.tensors if not t.ragged and t.extents[-1:] != (1,))
+    even = max((t.aligned for t in ends), default=1)
     across = -(-even // tile[-1]) if len(tile) > 1 else lcm(even, tile[-1]) // tile[-1]
     count = max(trips, 1)
     extents = [1] * len(tile)

@@ -181,6 +181,19 @@ def test_a_made_up_launch_of_transposed_tiles_keeps_their_alignment() -> None:
         assert simulate(moves.kernel, with_trips(moves, trips)).status is Status.PASS
 
 
+def test_one_result_a_row_aligns_no_columns() -> None:
+    """Tiles of five columns get four of an input that is read by fours, whatever else is stored."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["m", "n"], dtype="f32")
+    least = fd.ops.min(x, [1])
+    fd.add_output(fd.ops.gt(least, 0))
+    fd.add_output(fd.ops.add(x, fd.ops.broadcast(least, [False, True])))
+    params = NormParams((64, 5), 1, 2, 2, "direct", "direct", lanes=1)
+    (launch,) = compiled(Case(fd.fusion(), params, {"m": 40, "n": 4}, "integers", 0)).launches
+    for trips in (1, 3):
+        assert simulate(launch.kernel, with_trips(launch, trips)).status is Status.PASS
+
+
 def test_trip_counts_follow_the_ring() -> None:
     """0, 1, S - 1, S and 2 S + 1 are where pipelines break."""
     case = representative("tma-specialized/direct")
