@@ -368,7 +368,12 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        return self.params.store == "tma" and not self.split_k.pooled and self.suits_tma(access)
+        return self._asks_for_tma and self.suits_tma(access)
+
+    @property
+    def _asks_for_tma(self) -> bool:
+        """Whether TMA is asked to write results; those that threads add up they store."""
+        return self.params.store == "tma" and not self.split_k.pooled
 
     def staged(self, access: Access) -> bool:
         """Whether a result that TMA cannot write goes through shared memory nevertheless.
@@ -376,9 +381,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         Neighbours in registers lie in eight rows: threads would store four bytes in each.  From
         shared memory a warp stores neighbours along one row.
         """
-        asked = self.params.store == "tma" and not self.split_k.pooled
         row = self._shape(access)[-1] * access.tv.dtype.nbytes
-        return asked and self.tiling.unit(access, self.tiling.cols) and row >= 32
+        return self._asks_for_tma and self.tiling.unit(access, self.tiling.cols) and row >= 32
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""

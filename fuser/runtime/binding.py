@@ -29,6 +29,7 @@ from fuser.runtime.call import (
     with_parts,
     with_views,
 )
+from fuser.schedule.params import largest_divisor
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.views import viewed
 
@@ -125,7 +126,9 @@ def _bind(
         )
     for var, source in numbers.chosen:
         known[var] = (
-            _divisor(source, known) if isinstance(source, Divisor) else number(source, known)
+            largest_divisor(number(source.of, known), source.most)
+            if isinstance(source, Divisor)
+            else number(source, known)
         )
     grid = number(numbers.grid, known)
     if grid > MAX_COORDINATE:
@@ -134,11 +137,6 @@ def _bind(
             f"most {MAX_COORDINATE} are launched: use splits=1"
         )
     return Binding(launch, {p: number(p, known) for p in launch.kernel.params}, grid)
-
-
-def _divisor(source: Divisor, known: Mapping[Var, Expr]) -> int:
-    whole = number(source.of, known)
-    return max((n for n in range(1, source.most + 1) if whole % n == 0), default=1)
 
 
 def _check_promises(tv: TensorView, spec: Spec) -> None:

@@ -462,6 +462,11 @@ class ScanParams(PointwiseParams):
         return replace(self, tile=(rows * have // cols, cols), vector=vector, lanes=threads)
 
 
+def largest_divisor(number: int, most: int) -> int:
+    """Return the largest number of 1..`most` that divides `number`; of 0 that is `most`."""
+    return next(n for n in range(most, 0, -1) if number % n == 0)
+
+
 def check_lanes(params: Checked, lanes: int, warps: int) -> int:
     """Refuse threads of a row that those of a CTA are no multiple of; return the latter."""
     threads = 32 * warps

@@ -268,13 +268,11 @@ class _Enough(KeyboardInterrupt):
     """A family has its cases, or the time is over; Hypothesis lets it pass."""
 
 
-@click.command(cls=Command)
-@click.option("--count", default=500, show_default=True, help="Cases in all.")
-@click.option("--seconds", default=1e9, help="Stop after this time.", show_default="no limit")
-@click.option(
+count_option = click.option("--count", default=500, show_default=True, help="Cases in all.")
+seed_option = click.option(
     "--seed", "seed_", default=0, show_default=True, help="The same seed draws the same cases."
 )
-@click.option(
+families_option = click.option(
     "--family",
     "families",
     type=click.Choice(FAMILIES),
@@ -283,6 +281,13 @@ class _Enough(KeyboardInterrupt):
     show_default="all",
     help="Only this one; may be given several times.",
 )
+
+
+@click.command(cls=Command)
+@count_option
+@click.option("--seconds", default=1e9, help="Stop after this time.", show_default="no limit")
+@seed_option
+@families_option
 @click.option("--shared", is_flag=True, help="Only where several CTAs share a tile.")
 @click.option(
     "--ledger",

@@ -32,7 +32,7 @@ from fuser.runtime.executable import device_present
 from fuzz.bench.drawn import texts
 from fuzz.campaign.child import Lost, Probed
 from fuzz.campaign.environment import machine, versions
-from fuzz.campaign.gpu import PROBE
+from fuzz.campaign.gpu import PROBE, count_option, families_option, seed_option
 from fuzz.cases.case import case_id
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
@@ -206,21 +206,11 @@ def _part(context: click.Context, option: click.Parameter, value: str) -> tuple[
 
 
 @click.command(cls=Command)
-@click.option("--count", default=500, show_default=True, help="Cases in all.")
-@click.option(
-    "--seed", "seed_", default=0, show_default=True, help="The same seed draws the same cases."
-)
+@count_option
+@seed_option
 @click.option("--workers", default=16, show_default=True, help="Cases at a time.")
 @click.option("--seconds", default=1e9, help="Begin none after so long.", show_default="no limit")
-@click.option(
-    "--family",
-    "families",
-    type=click.Choice(FAMILIES),
-    multiple=True,
-    default=FAMILIES,
-    show_default="all",
-    help="Only this one; may be given several times.",
-)
+@families_option
 @click.option(
     "--shard", default="0/1", callback=_part, show_default=True, help="I/N: every N-th case from I."
 )

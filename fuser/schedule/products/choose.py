@@ -94,22 +94,25 @@ def best(
     fusion: Fusion, domain: Domain, loops: Sequence[int], count: int, sms: int = SM_90A.sms
 ) -> tuple[Choice, ...]:
     """Return the choices that are predicted to be the fastest, at most so many; for `explain`."""
-    extents, _ = sizes(domain, loops)
-    ranked_ = ranked(work_of(fusion, domain, loops), _rules(domain, extents), sms)
-    able = (one for one in ranked_ if _params(domain, one, extents, sms) is not None)
-    return tuple(islice(able, count))
+    return tuple(choice for choice, _ in islice(_able(fusion, domain, loops, sms), count))
 
 
 def candidates(
     fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
 ) -> Iterator[MatmulParams]:
     """Yield what params are chosen from, the fastest first as predicted."""
+    yield from (params for _, params in _able(fusion, domain, loops, sms))
+
+
+def _able(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int
+) -> Iterator[tuple[Choice, MatmulParams]]:
+    """Yield the choices that fit, the fastest first, and their params."""
     extents, _ = sizes(domain, loops)
-    work = work_of(fusion, domain, loops)
-    for choice in ranked(work, _rules(domain, extents), sms):
+    for choice in ranked(work_of(fusion, domain, loops), _rules(domain, extents), sms):
         params = _params(domain, choice, extents, sms)
         if params is not None:
-            yield params
+            yield choice, params
 
 
 def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
@@ -157,7 +160,7 @@ def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
     return Rules(min(extents[2], WIDEST) if computed else 0, not alone)
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
 def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     """Return what may be chosen, the fastest first as predicted."""
     every = (one for one in _choices(work, rules, sms) if one.kind.cols >= rules.columns)
@@ -169,14 +172,14 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
         if rules.columns and kind.resident > 1:
             continue
         stages = _stages(work, kind)
-        if stages >= (3 if kind.resident > 1 else 2):
+        if stages:
             yield Choice(predicted(work, kind, stages, sms=sms), kind)
     if not rules.shared:
         return
     for kind in PARTED:
         stages = _stages(work, kind)
         many = tiles(work.around, work.m, work.n, kind.rows, work.wide(kind))
-        if stages < 2 or many == 0:
+        if not stages or many == 0:
             continue
         for count in counts(many, work.steps, sms):
             ways: tuple[Sharing, ...] = ("last",)
@@ -213,12 +216,12 @@ def _shared(
         if alone is None:
             continue
         rows, wide, step = alone.tile
-        tiles = around * ceil(m / rows) * ceil(n / wide)
+        ctas = tiles(around, m, n, rows, wide)
         share = rows * wide * many / (128 * 256) * step / 64
         nbytes = 4 * rows * wide * many
         steps = ceil(min(depths) / step)
         for splits in range(2, min(steps, MAX_SPLITS) + 1):
-            work = ceil(tiles * splits / sms) * ceil(steps / splits) * STEP_US * share / rate
+            work = ceil(ctas * splits / sms) * ceil(steps / splits) * STEP_US * share / rate
             time = work + (splits - 1) * TURN_US * max(nbytes / TURN_NBYTES, 1.0)
             found.append((time, alone, splits))
     if not found:
@@ -262,9 +265,9 @@ def _is_costly(tv: TensorView) -> bool:
 def _params(
     domain: Domain, choice: Choice, extents: tuple[int, int, int], sms: int
 ) -> MatmulParams | None:
-    """Return the params of a choice with as many stages as fit, if two do."""
+    """Return the params of a choice with as many stages as fit, if enough do."""
     kind, many = choice.kind, len(domain.products)
-    wide = max(kind.cols // many // 8 * 8, 8)
+    wide = kind.wide(many)
     depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
     firsts = {leaf for p in domain.products for leaf in p.leaves or (p.a,)}
     seconds = {p.b for p in domain.products} - firsts
@@ -275,7 +278,7 @@ def _params(
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
     stages, columns = kind.stages(wide, per_stage, results)
-    if stages < (3 if kind.resident > 1 else 2):
+    if not stages:
         return None
     around, m, n = extents
     down, across = ceil(m / kind.rows), around * ceil(n / wide)

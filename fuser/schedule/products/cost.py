@@ -20,7 +20,8 @@ from math import ceil
 from typing import Literal
 
 from fuser.arch import SM_90A
-from fuser.schedule.products.tiles import RESIDENT, WHOLE, TileKind, tiles
+from fuser.schedule.params import largest_divisor
+from fuser.schedule.products.tiles import RESIDENT, SPAN, WHOLE, TileKind, tiles
 
 LATENCY_US = 0.86
 """From a request of a step's operands to their arrival."""
@@ -82,7 +83,7 @@ class Work:
 
     def wide(self, kind: TileKind) -> int:
         """Columns of one product in a tile."""
-        return max(kind.cols // self.many // 8 * 8, 8)
+        return kind.wide(self.many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def raster(rows: int, across: int, high: int, wide: int, sms: int = SM_90A.sms) 
         return 8
 
     def brought(most: int) -> float:
-        group = max(d for d in range(1, most + 1) if rows % d == 0)
+        group = largest_divisor(rows, most)
         return group * high + sms / group * wide
 
     least = min(brought(most) for most in (8, 16, 32))
@@ -159,8 +160,7 @@ def predicted(
     # --- the loop
     sides = ((kind.rows, ROW_US), (cols, COL_US))
     bring = sum(
-        many * us * _off(pitch, OFF_SECTOR, OFF_LINE)
-        for (many, us), pitch in zip(sides, work.pitches, strict=True)
+        lines * us * _off(pitch) for (lines, us), pitch in zip(sides, work.pitches, strict=True)
     )
     step = 128e-6 * kind.rows * cols / manner.rate + bring * (ALONE + min(ctas / sms, 1.0))
     step += STEP_US / min(kind.resident, on_sm)
@@ -169,11 +169,10 @@ def predicted(
     late = waves * steps * LATENCY_US / stages
     loop = ((on_sm * steps * step) ** 4 + late**4) ** 0.25
     # --- memory
-    nbytes = 128 * work.steps
+    nbytes = SPAN * work.steps
     once = work.around * nbytes * (work.m + work.n * work.many)
     down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
-    most = raster(down, work.around * across, kind.rows, wide, sms)
-    group = max(d for d in range(1, most + 1) if down % d == 0)
+    group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
     at_once = min(sms * kind.resident, many)
     rows, columns = group * kind.rows, min(ceil(at_once / group), across) * cols
     again = max(nbytes * (rows + columns) * ceil(many / (sms * kind.resident)) - once, 0)
@@ -181,10 +180,7 @@ def predicted(
     moved = once + missed * again + work.around * work.m * work.result_pitch
     # --- behind the loop
     each = kind.rows * cols / (128 * kind.sharers) / 128
-    direct = work.result_pitch % 16 != 0
-    stored = manner.stored_us * (
-        BY_THREADS if direct else _off(work.result_pitch, 0, OFF_RESULT - 1)
-    )
+    stored = manner.stored_us * _as_stored(work.result_pitch)
     epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
     epilogues = 1 if kind.split == "ping_pong" else waves
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
@@ -194,11 +190,18 @@ def predicted(
     )
 
 
-def _off(pitch: int, sector: float, line: float) -> float:
-    """Return by how much rows that are so many bytes apart cost more than those in whole lines."""
+def _off(pitch: int) -> float:
+    """Return what rows of operands cost, so many bytes apart, in times those in whole lines."""
     if pitch % 32 == 16:
-        return 1 + (sector or line)
-    return 1 + (line if pitch % 128 else 0.0)
+        return 1 + OFF_SECTOR
+    return 1 + (OFF_LINE if pitch % 128 else 0.0)
+
+
+def _as_stored(pitch: int) -> float:
+    """Return the same of the rows of a result."""
+    if pitch % 16:
+        return BY_THREADS
+    return OFF_RESULT if pitch % 128 else 1.0
 
 
 def _sums(nbytes: int, count: int, sharing: Sharing, waves: int) -> float:

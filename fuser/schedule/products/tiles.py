@@ -55,8 +55,12 @@ class TileKind:
         """Warpgroups that share its rows."""
         return 1 if self.split == "ping_pong" else self.warpgroups
 
+    def wide(self, many: int) -> int:
+        """Columns of each of so many products, which share the tile."""
+        return max(self.cols // many // 8 * 8, 8)
+
     def stages(self, wide: int, step_nbytes: int, result_nbytes: int) -> tuple[int, int]:
-        """Return how many stages fit, and columns of the epilogue at a time.
+        """Return how many stages fit, 0 if too few, and columns of the epilogue at a time.
 
         `wide` are the columns of one product, `step_nbytes` those of the operands of a step, and
         `result_nbytes` of an element of all results.
@@ -65,18 +69,23 @@ class TileKind:
             columns = next(c for c in COLUMNS if wide % c == 0)
             room = (SM_90A.smem_bytes + RESERVED) // self.resident - RESERVED - BARRIERS
             stages = min(MAX_STAGES, room // step_nbytes)
-            staged = self.rows * columns * result_nbytes * (2 if wide // columns % 2 == 0 else 1)
-            return (stages if staged <= stages * step_nbytes else 0), columns
+            fits = self._staged(wide, columns, result_nbytes) <= stages * step_nbytes
+            return (stages if fits and stages >= 3 else 0), columns
         best = 0, COLUMNS[-1]
         for columns in COLUMNS:
             if wide % columns:
                 continue
-            slots = (2 if self.split == "ping_pong" else 1) * (2 if wide // columns % 2 == 0 else 1)
-            room = SM_90A.smem_bytes - BARRIERS - slots * self.rows * columns * result_nbytes
+            room = SM_90A.smem_bytes - BARRIERS - self._staged(wide, columns, result_nbytes)
             stages = min(MAX_STAGES, room // step_nbytes)
             if best[0] == 0 or (stages > best[0] and self.rows > 128):
                 best = max(stages, 0), columns
-        return best
+        stages, columns = best
+        return (stages if stages >= 2 else 0), columns
+
+    def _staged(self, wide: int, columns: int, result_nbytes: int) -> int:
+        """Return the bytes of what an epilogue stages: a slot or two of each role that has one."""
+        slots = (2 if self.split == "ping_pong" else 1) * (2 if wide // columns % 2 == 0 else 1)
+        return slots * self.rows * columns * result_nbytes
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
