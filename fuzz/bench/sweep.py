@@ -38,6 +38,7 @@ from fuser.schedule.shape_class import Params
 from fuzz.bench.products import Product, plain
 from fuzz.bench.row import L2_BYTES, Tensors, fastest_us, together
 from fuzz.bench.shapes import rows
+from fuzz.campaign.conduct import shard as one_of
 from fuzz.campaign.record import DEFAULT
 from fuzz.exit_code import HARNESS, Command
 
@@ -110,15 +111,17 @@ def worth(
 @click.command(cls=Command)
 @click.option("--random", "count", type=click.IntRange(min=1), default=100, help="Shapes drawn.")
 @click.option("--seed", default=0, help="Seed of the shapes.")
-@click.option("--shard", default="1/1", help="Part of parts: each has other shapes.")
+@click.option(
+    "--shard", default="1/1", callback=one_of, help="Part of parts: each has other shapes."
+)
 @click.option("--workers", default=1, help="Processes that compile before anything is timed.")
 @click.argument("out", type=click.File("w", lazy=False))
-def main(count: int, seed: int, shard: str, workers: int, out: IO[str]) -> None:
+def main(count: int, seed: int, shard: tuple[int, int], workers: int, out: IO[str]) -> None:
     """Time every schedule of products drawn at random; lines of JSON go to OUT."""
     if not device_present():
         click.echo("sweep: no CUDA device; nothing was measured", err=True)
         sys.exit(HARNESS)
-    part, parts = map(int, shard.split("/"))
+    part, parts = shard
     known: dict[Params | None, Executable] = {}
     every = [row for row in rows(count, seed) if isinstance(row, Product)][part - 1 :: parts]
     if workers > 1:

@@ -289,7 +289,8 @@ def _report(ledger: Path, run: str, console: Console) -> bool:
     return not done.returncode
 
 
-def _shard(_: click.Context, __: click.Parameter, value: str) -> tuple[int, int]:
+def shard(_: click.Context, __: click.Parameter, value: str) -> tuple[int, int]:
+    """Read a part of parts, 1/16 to 16/16; click.BadParameter if it is none."""
     try:
         part, parts = map(int, value.split("/"))
     except ValueError:
@@ -346,7 +347,7 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     "--shard",
     default="1/1",
     show_default=True,
-    callback=_shard,
+    callback=shard,
     help="Part of parts: each draws other cases; `python -m fuzz.ledger merge` joins the ledgers.",
 )
 @ledger_option("Where records go; report, scripts and corpus lie beside it.")
