@@ -199,7 +199,7 @@ template <class T, int WIDTH> struct Word {
     uint32 pair[(WIDTH * sizeof(T) + 3) / 4];
   };
   __device__ __forceinline__ Word() : raw() {}
-  // Clears all but the first elements, so many.
+  // Clears all but the first elements, so many, WIDTH at most: of 2^27 the bits would be too many for an int.
   __device__ __forceinline__ void keep(int elements) {
 #pragma unroll
     for (int i = 0; i < int(sizeof(pair) / 4); ++i) {
@@ -325,7 +325,7 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
     if (left[v] > 0) words[v][0].raw = __ldg(from);
-    if (over[v] > 0 && left[v] * kSize > kBytes - over[v]) words[v][1].raw = __ldg(from + 1);
+    if (over[v] > 0 && left[v] > (kBytes - over[v]) / kSize) words[v][1].raw = __ldg(from + 1);
   }
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
@@ -471,9 +471,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         const int v = n / kParts, r = ROWS ? src.row + L::row(v, tid) : 0;
         const int c = src.col + L::col(v, tid) + n % kParts * WIDTH;
         if constexpr (kWords) {
-          const int left = ok[n] ? src.col_limit - c : 0;
-          some[n] = left < WIDTH ? left : WIDTH;
-          ok[n] = left >= WIDTH;
+          const int left = ok[n] ? min(src.col_limit - c, WIDTH) : 0;
+          some[n] = left;
+          ok[n] = left == WIDTH;
           words[n].keep(left);
           continue;
         }
