@@ -55,6 +55,8 @@ def tile_line(
         case kir.Store(kir.Slot() as dst, src, _, True):
             where = f"({_at(stmt, dst, kernel)}, {names[src]}, tid);"
             which = layout(stmt, src.layout)
+            if stmt.transposed:
+                which += ", true"
             if src in packed:
                 _unchanged(stmt, src, dst.buffer.dtype)
                 return f"tile::store_matrix_packed<{which}>{where}"

@@ -6,16 +6,18 @@
 
 namespace tile {
 
-// Four matrices from vector V on, or two.
-template <class L, class S> __device__ __forceinline__ uint32 matrix_row(const S slot, int first, int tid) {
-  const int lane = uint32(tid) % 32;
-  const int v = first + lane / 8;
-  return uint32(__cvta_generic_to_shared(slot.at(L::corner_row(v, tid) + lane % 8, L::corner_col(v))));
+// Four matrices from vector V on, or two.  TRANS: rows and columns of the slot are exchanged.
+template <class L, bool TRANS, class S> __device__ __forceinline__ uint32 row_of_matrix(const S slot, int v, int tid) {
+  const int row = L::corner_row(v, tid), col = L::corner_col(v), more = uint32(tid) % 8;
+  return uint32(__cvta_generic_to_shared(TRANS ? slot.at(col + more, row) : slot.at(row + more, col)));
 }
-template <class L, class S> __device__ __forceinline__ uint32 matrix_row_of_two(const S slot, int first, int tid) {
-  const int lane = uint32(tid) % 32;
-  const int v = first + lane / 8 % 2;
-  return uint32(__cvta_generic_to_shared(slot.at(L::corner_row(v, tid) + lane % 8, L::corner_col(v))));
+template <class L, bool TRANS = false, class S>
+__device__ __forceinline__ uint32 matrix_row(const S slot, int first, int tid) {
+  return row_of_matrix<L, TRANS>(slot, first + uint32(tid) % 32 / 8, tid);
+}
+template <class L, bool TRANS = false, class S>
+__device__ __forceinline__ uint32 matrix_row_of_two(const S slot, int first, int tid) {
+  return row_of_matrix<L, TRANS>(slot, first + uint32(tid) % 16 / 8, tid);
 }
 __device__ __forceinline__ void ldmatrix(uint32 at, uint32& a) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(a) : "r"(at) : "memory");
@@ -27,16 +29,22 @@ __device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b, uint32
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at) : "memory");
 }
-__device__ __forceinline__ void stmatrix(uint32 at, uint32 a) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory");
+#define FUSER_STMATRIX(HOW) \
+  __device__ __forceinline__ void stmatrix(uint32 at, uint32 a) { \
+    asm volatile("stmatrix.sync.aligned.m8n8.x1" HOW ".shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory"); \
+  } \
+  __device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b) { \
+    asm volatile("stmatrix.sync.aligned.m8n8.x2" HOW ".shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory"); \
+  } \
+  __device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b, uint32 c, uint32 d) { \
+    asm volatile("stmatrix.sync.aligned.m8n8.x4" HOW ".shared.b16 [%0], {%1, %2, %3, %4};" \
+                 ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); \
+  }
+FUSER_STMATRIX("")
+namespace trans {
+FUSER_STMATRIX(".trans")
 }
-__device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
-}
-__device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b, uint32 c, uint32 d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-               ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
+#undef FUSER_STMATRIX
 
 // Calls `four(v)`, `two(v)` or `one(v)` for the vectors in turn: as many fours of a strip as fit.
 template <class L, class F4, class F2, class F1>
@@ -71,21 +79,25 @@ __device__ __forceinline__ void load_matrix(float (&dst)[L::kRegisters], const S
     dst[2 * i + 1] = types::Packs<T>::high(packed[i]);
   }
 }
-template <class L, class D>
+template <class L, bool TRANS = false, class D>
 __device__ __forceinline__ void store_matrix_packed(const D dst, const uint32 (&src)[L::kRegisters / 2], int tid) {
+  const auto put = [](auto... given) {
+    if constexpr (TRANS) trans::stmatrix(given...);
+    else stmatrix(given...);
+  };
   each_matrix<L>(
       tid,
-      [&](int v) { stmatrix(matrix_row<L>(dst, v, tid), src[v], src[v + 1], src[v + 2], src[v + 3]); },
-      [&](int v) { stmatrix(matrix_row_of_two<L>(dst, v, tid), src[v], src[v + 1]); },
-      [&](int v) { stmatrix(matrix_row_of_two<L>(dst, v, tid), src[v]); });
+      [&](int v) { put(matrix_row<L, TRANS>(dst, v, tid), src[v], src[v + 1], src[v + 2], src[v + 3]); },
+      [&](int v) { put(matrix_row_of_two<L, TRANS>(dst, v, tid), src[v], src[v + 1]); },
+      [&](int v) { put(matrix_row_of_two<L, TRANS>(dst, v, tid), src[v]); });
 }
-template <class T, class L, class D, class R>
+template <class T, class L, bool TRANS = false, class D, class R>
 __device__ __forceinline__ void store_matrix(const D dst, const R (&src)[L::kRegisters], int tid) {
   uint32 packed[L::kRegisters / 2];
 #pragma unroll
   for (int i = 0; i < L::kRegisters / 2; ++i)
     packed[i] = types::Packs<T>::pack(float(src[2 * i]), float(src[2 * i + 1]));
-  store_matrix_packed<L>(dst, packed, tid);
+  store_matrix_packed<L, TRANS>(dst, packed, tid);
 }
 
 }  // namespace tile

@@ -264,20 +264,22 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             box = self.part(access, first)
             by_tma = self.written_by_tma(access)
             if not by_tma and not self.staged(access):
+                self._check_transposed(access.tv)
                 stores.append(kir.Store(box, frag, self._width(access, layout)))
                 continue
+            held = kir.exchanged(shape) if tiling.transpose else shape
             if access not in self.staging:
-                buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+                buffer = self.buffer(f"S_{access.name}", access.tv.dtype, held)
                 self.staging[access] = buffer
             slot = kir.Slot(self.staging[access], 0)
             matrix = access.tv.dtype.nbytes == 2
-            stores.append(kir.Store(slot, frag, 2, matrix=matrix))
+            stores.append(kir.Store(slot, frag, 2, matrix=matrix, transposed=tiling.transpose))
             if by_tma:
                 copies.append(kir.Copy(box, slot, kir.Engine.TMA))
                 continue
             wide = min(2, self.tensors[access.name].aligned)
             rows = kir.Fragment(
-                f"w_{access.name}", frag.dtype, kir.Layout(shape, wide, self.threads)
+                f"w_{access.name}", frag.dtype, kir.Layout(held, wide, self.threads)
             )
             copies += [kir.Load(rows, slot, wide), kir.Store(box, rows, wide)]
         return [*math.math, *stores, *copies]
@@ -285,6 +287,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
     def _begun(self, math: Arithmetic, access: Access, first: Expr) -> list[kir.Stmt]:
         """Reduce the rows of some columns of a tile; with the last of them store what they give."""
         tiling, tv = self.tiling, access.tv
+        self._check_transposed(tv)
         if self.split_k.parted:
             self.params.refuse(
                 "meet",
@@ -354,9 +357,17 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         axes = self.tiling.axes(access)
         return tuple(tile[a] if self.tiling.varies(access, a) else 1 for a in axes)
 
+    def _check_transposed(self, tv: TensorView) -> None:
+        """Refuse results of transposed tiles that `stmatrix` does not transpose."""
+        if self.tiling.transpose:
+            why = "has not 16 bits, or no neighbours along its columns"
+            if tv.parts:
+                why = "reduces rows, which lie along the columns of a tile"
+            self.params.refuse("transpose", f"{tv} {why}; use transpose=False")
+
     def _dealt(self, shape: tuple[int, ...]) -> kir.Layout:
         """Return how some columns are dealt: as accumulators, or sums from memory, by 16 bytes."""
-        if not self.split_k.pooled:
+        if not self.split_k.pooled or self.tiling.transpose:
             return kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
 
@@ -368,11 +379,14 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        return self._asks_for_tma and self.suits_tma(access)
+        halves = access.tv.dtype.nbytes == 2 or not self.tiling.transpose
+        return self._asks_for_tma and self.suits_tma(access) and halves
 
     @property
     def _asks_for_tma(self) -> bool:
         """Whether TMA is asked to write results; those that threads add up they store."""
+        if self.tiling.transpose:
+            return True
         return self.params.store == "tma" and not self.split_k.pooled
 
     def staged(self, access: Access) -> bool:
@@ -381,14 +395,17 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         Neighbours in registers lie in eight rows: threads would store four bytes in each.  From
         shared memory a warp stores neighbours along one row.
         """
-        row = self._shape(access)[-1] * access.tv.dtype.nbytes
-        return self._asks_for_tma and self.tiling.unit(access, self.tiling.cols) and row >= 32
+        along, nbytes = self.tiling.axes(access)[-1], access.tv.dtype.nbytes
+        if self.tiling.transpose and nbytes != 2:
+            return False
+        row = self._shape(access)[-1] * nbytes
+        return self._asks_for_tma and self.tiling.unit(access, along) and row >= 32
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""
         if access.name not in self.shapes.tma or access.tv.parts:
             return False
-        row = self.params.columns * access.tv.dtype.nbytes
+        row = self._shape(access)[-1] * access.tv.dtype.nbytes
         tile = prod(self._shape(access)) * access.tv.dtype.nbytes
         return self.tiling.tma_refusal(access) is None and row % 16 == 0 and tile % 128 == 0
 

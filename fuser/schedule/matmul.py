@@ -39,7 +39,8 @@ class MatmulTiling:
 
     `groups` are the axes of the domain behind each of them; an empty one has extent 1.  The first
     `outer` are walked one by one; then come rows, columns, sums.  A tile has an extent along every
-    axis.  `operands` are A and B of each product; A has the rows of the tile.
+    axis.  `operands` are A and B of each product; A has the rows of the tile.  Where `transpose`
+    the rows of a tile lie along the columns of the result.
     """
 
     domain: Domain
@@ -48,6 +49,7 @@ class MatmulTiling:
     tile: tuple[int, ...]
     operands: tuple[tuple[Operand, Operand], ...]
     split: bool = False
+    transpose: bool = False
 
     @property
     def rank(self) -> int:
@@ -80,6 +82,8 @@ class MatmulTiling:
         around = tuple(range(self.outer))
         operand = self.operand(access)
         if operand is None:
+            if self.transpose and access in self.domain.writes:
+                return (*around, self.cols, self.rows)
             sums = (axis for axis in range(self.outer + 2, self.rank) if self.walks(access, axis))
             return (*around, self.rows, next(sums, self.cols))
         if operand.transposed:
@@ -150,6 +154,8 @@ def shared(
         return params
     m, n, k = params.tile
     (around, rows, cols), depths = sizes(domain, loops)
+    if _transposes(params):
+        rows, cols = cols, rows
     tiles = 1 if params.persistent else around * ceil(rows / m) * ceil(cols / n)
     steps = [ceil(depth / k) for depth in depths]
     most = params.splits if params.meet == "last" else sms  # nobody waits for the last
@@ -163,10 +169,12 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     """Lay the tile of `params` over the merged axes of a domain.
 
     ScheduleError if the products of a kernel have no common rows and columns, or axes that are
-    summed over do not lie behind each other.
+    summed over do not lie behind each other, or A is no tile in memory where tiles are transposed.
     """
     loops = _loops(domain)
     rows, cols = sides(domain)
+    if transpose := _transposes(params):
+        rows, cols = cols, rows
     if strange := strangers(domain):
         raise ScheduleError(
             f"{', '.join(p.tv.name for p in strange)} and {domain.products[0].tv} have no common "
@@ -188,7 +196,12 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
         pairs.append(_pair(product, (rows, cols), len(outer), at, groups[0]))
     m, n, k = params.tile
     tile = (1,) * len(outer) + (m, n) + (k,) * len(sums)
-    return MatmulTiling(domain, (*outer, rows, cols, *sums), len(outer), tile, tuple(pairs))
+    groups = (*outer, rows, cols, *sums)
+    return MatmulTiling(domain, groups, len(outer), tile, tuple(pairs), transpose=transpose)
+
+
+def _transposes(params: TensorCoreParams) -> bool:
+    return isinstance(params, MatmulParams) and params.transpose
 
 
 def summed(domain: Domain, product: Product) -> list[Group]:
@@ -241,7 +254,7 @@ def _pair(
 ) -> tuple[Operand, Operand]:
     """Return A and B of a product; its operands are exchanged where `a` has the columns."""
     rows, cols = tile
-    turned = _walks(product.a, cols)
+    turned = _walks(product.a, cols) if cols else not _walks(product.a, rows)
     own = tuple(
         _operand(leaf, rows_axis + turned, at, summed)
         for leaf in product.leaves

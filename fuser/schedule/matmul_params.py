@@ -93,6 +93,10 @@ class MatmulParams(TensorCoreParams):
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
+    transpose : bool
+        Tiles are those of the transposed result: their rows lie along its columns, so that few rows
+        of a result, in steps of 8, leave no part of a wgmma empty.  Results have 16 bits, and go
+        through shared memory.  Not with ``inputs="tma"``, nor where ``meet="cluster"``.
     resident : int
         CTAs, 1..4, that an SM is to have registers for at once; with more than one ``registers`` is
         None, as roles that take registers from others ask for all of an SM.
@@ -129,6 +133,7 @@ class MatmulParams(TensorCoreParams):
     partial: Partial = "f32"
     overlay: bool = True
     resident: int = 1
+    transpose: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -171,6 +176,7 @@ class MatmulParams(TensorCoreParams):
             self.refuse("split cluster", why)
         if self.splits > 1:
             self._check_split_k()
+        self._check_transpose()
         self._check_registers()
         self._check_accumulators()
 
@@ -210,6 +216,27 @@ class MatmulParams(TensorCoreParams):
                 "splits meet residency",
                 "the CTAs of a cluster run at once anyway; use "
                 'residency="ticket", or meet="scatter"',
+            )
+
+    def _check_transpose(self) -> None:
+        if not self.transpose:
+            return
+        if self.inputs == "tma":
+            self.refuse(
+                "transpose inputs",
+                "what the epilogue reads lies as the result does, and tiles are transposed; use "
+                'inputs="direct", or transpose=False',
+            )
+        if self.store != "tma":
+            self.refuse(
+                "transpose store",
+                "transposed tiles go through shared memory; use store=\"tma\", or transpose=False",
+            )
+        if self.splits > 1 and self.meet == "cluster":
+            self.refuse(
+                "transpose meet",
+                "CTAs of a cluster store rows of the result from the sums of all; use "
+                'meet="scatter", or transpose=False',
             )
 
     def _check_registers(self) -> None:

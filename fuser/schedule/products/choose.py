@@ -24,8 +24,10 @@ from fuser.schedule.products.tiles import (
     MOST_AT_ONCE,
     PARTED,
     SPAN,
+    TRANSPOSED_PARTED,
     TileKind,
     counts,
+    fitting,
     tiles,
 )
 
@@ -69,6 +71,7 @@ class Choice:
         kind = self.kind
         groups = "1 warpgroup" if kind.warpgroups == 1 else f"{kind.warpgroups} warpgroups"
         says = f"{kind.rows} x {kind.cols} {kind.split}, {groups}"
+        says += ", transposed" if kind.transpose else ""
         says += f", {kind.resident} CTAs an SM" if kind.resident > 1 else ""
         says += f", {self.count} CTAs a tile ({self.sharing})" if self.count > 1 else ""
         return f"{says}: {self.takes}"
@@ -145,10 +148,14 @@ def _pitch(access: Access, loops: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a domain asks of tiles: so many columns at least; and whether CTAs may share one."""
+    """What a domain asks of tiles.
+
+    So many columns at least; and whether CTAs may share one, and one may be transposed.
+    """
 
     columns: int
     shared: bool
+    transposed: bool
 
 
 def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
@@ -157,7 +164,12 @@ def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
     parts = any(access.tv.parts for access in domain.writes)
     alone = len(domain.products) > 1 or computed or parts
     alone = alone or accumulator(domain.products[0].tv) is DType.F16
-    return Rules(min(extents[2], WIDEST) if computed else 0, not alone)
+    # Epilogues read tensors as results lie, which transposed tiles do not.
+    sided = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
+    halves = all(access.tv.dtype.nbytes == 2 for access in domain.writes)
+    plain = len(domain.products) == 1 and not (computed or parts or sided)
+    columns = min(extents[2], WIDEST) if computed else 0
+    return Rules(columns, not alone, plain and halves)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
@@ -168,17 +180,18 @@ def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
-    for kind in whole(work):
+    for kind in whole(work, transposed=rules.transposed):
         if rules.columns and kind.resident > 1:
             continue
-        stages = _stages(work, kind)
+        stages, columns = _stages(work, kind)
         if stages:
-            yield Choice(predicted(work, kind, stages, sms=sms), kind)
+            yield Choice(predicted(work, kind, stages, columns, sms=sms), kind)
     if not rules.shared:
         return
-    for kind in PARTED:
-        stages = _stages(work, kind)
-        many = tiles(work.around, work.m, work.n, kind.rows, work.wide(kind))
+    shared = fitting(work.m, TRANSPOSED_PARTED) if rules.transposed else ()
+    for kind in (*PARTED, *shared):
+        (stages, columns), seen = _stages(work, kind), work.seen_by(kind)
+        many = tiles(work.around, seen.m, seen.n, kind.rows, work.wide(kind))
         if not stages or many == 0:
             continue
         for count in counts(many, work.steps, sms):
@@ -186,14 +199,15 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
             if many * count <= sms and count <= MOST_AT_ONCE:
                 ways = ("scatter", "last")
             for way in ways:
-                takes = predicted(work, kind, stages, count, way, sms)
+                takes = predicted(work, kind, stages, columns, count, way, sms)
                 yield Choice(takes, kind, count, way)
 
 
-def _stages(work: Work, kind: TileKind) -> int:
-    """Return about how many stages fit, of one result of 16 bits."""
+def _stages(work: Work, kind: TileKind) -> tuple[int, int]:
+    """Return about how many stages fit, of one result of 16 bits, and columns of the epilogue."""
     wide = work.wide(kind)
-    return kind.stages(wide, SPAN * (kind.rows + wide * work.many), 2)[0]
+    by_threads = work.result_pitch % 16 != 0
+    return kind.stages(wide, SPAN * (kind.rows + wide * work.many), 2, by_threads=by_threads)
 
 
 def columns_of_share(wide: int, splits: int) -> int:
@@ -271,16 +285,22 @@ def _params(
     depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
     firsts = {leaf for p in domain.products for leaf in p.leaves or (p.a,)}
     seconds = {p.b for p in domain.products} - firsts
+    if kind.transpose:
+        firsts, seconds = seconds, firsts
     per_stage = sum(
         depth * rows * a.tv.dtype.nbytes
         for some, rows in ((firsts, kind.rows), (seconds, wide))
         for a in some
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
-    stages, columns = kind.stages(wide, per_stage, results)
+    pitches = (extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
+    by_threads = any(pitch % 16 for pitch in pitches)
+    stages, columns = kind.stages(wide, per_stage, results, by_threads=by_threads)
     if not stages:
         return None
     around, m, n = extents
+    if kind.transpose:
+        m, n = n, m
     down, across = ceil(m / kind.rows), around * ceil(n / wide)
     params = MatmulParams(
         tile=(kind.rows, wide, depth),
@@ -298,6 +318,7 @@ def _params(
         ),
         stacked=many > 1 and (kind.split == "ping_pong" or wide < STACKED),
         resident=kind.resident,
+        transpose=kind.transpose,
     )
     return _among(params, choice) if choice.count > 1 else params
 

@@ -15,13 +15,22 @@ of several that fit.  A prediction is off by 7 % (median).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
 from fuser.arch import SM_90A
 from fuser.schedule.params import largest_divisor
-from fuser.schedule.products.tiles import RESIDENT, SPAN, WHOLE, TileKind, tiles
+from fuser.schedule.products.tiles import (
+    RESIDENT,
+    SPAN,
+    TRANSPOSED,
+    WHOLE,
+    TileKind,
+    fitting,
+    tiles,
+)
 
 LATENCY_US = 0.86
 """From a request of a step's operands to their arrival."""
@@ -38,6 +47,8 @@ BYTES_PER_US = 3.4e6
 L2_BYTES, AGAIN = 26.8e6, 0.70
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
+TURN_US, TURNED_US = 0.14, 0.046
+"""What it takes for the columns that it takes at a time, of transposed tiles and others."""
 BY_THREADS, OFF_RESULT = 3.4, 1.13
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
@@ -84,6 +95,12 @@ class Work:
     def wide(self, kind: TileKind) -> int:
         """Columns of one product in a tile."""
         return kind.wide(self.many)
+
+    def seen_by(self, kind: TileKind) -> Work:
+        """Return it with the rows and columns that tiles of a kind have."""
+        if not kind.transpose:
+            return self
+        return replace(self, m=self.n, n=self.m, pitches=(self.pitches[1], self.pitches[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +161,17 @@ def predicted(
     work: Work,
     kind: TileKind,
     stages: int,
+    columns: int,
     count: int = 1,
     sharing: Sharing = "",
     sms: int = SM_90A.sms,
 ) -> Prediction:
-    """Return what a kernel takes whose tiles are each computed by `count` CTAs."""
+    """Return what a kernel takes whose tiles are each computed by `count` CTAs.
+
+    An epilogue takes so many of their `columns` at a time.
+    """
+    written = work.around * work.m * work.result_pitch
+    work = work.seen_by(kind)
     manner, wide = kind.manner, work.wide(kind)
     cols = wide * work.many
     many = tiles(work.around, work.m, work.n, kind.rows, wide)
@@ -174,14 +197,17 @@ def predicted(
     down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
     group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
     at_once = min(sms * kind.resident, many)
-    rows, columns = group * kind.rows, min(ceil(at_once / group), across) * cols
+    columns = min(ceil(at_once / group), across) * cols
+    rows = min(group * ceil(at_once / (group * across)), down) * kind.rows
     again = max(nbytes * (rows + columns) * ceil(many / (sms * kind.resident)) - once, 0)
     missed = AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
-    moved = once + missed * again + work.around * work.m * work.result_pitch
+    moved = once + missed * again + written
     # --- behind the loop
     each = kind.rows * cols / (128 * kind.sharers) / 128
     stored = manner.stored_us * _as_stored(work.result_pitch)
     epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
+    if not sharing:
+        epilogue += wide / columns * (TURNED_US if kind.transpose else TURN_US)
     epilogues = 1 if kind.split == "ping_pong" else waves
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
@@ -212,7 +238,10 @@ def _sums(nbytes: int, count: int, sharing: Sharing, waves: int) -> float:
     return 0.0
 
 
-def whole(work: Work) -> tuple[TileKind, ...]:
-    """Return the kinds of tiles that one CTA computes alone; several of an SM if that is plain."""
-    plain = work.many == 1 and not work.parts
-    return (*WHOLE, *RESIDENT) if plain else WHOLE
+def whole(work: Work, *, transposed: bool) -> Iterator[TileKind]:
+    """Yield the kinds of tiles that one CTA computes alone; several of an SM if that is plain."""
+    yield from WHOLE
+    if work.many == 1 and not work.parts:
+        yield from RESIDENT
+    if transposed:
+        yield from fitting(work.m, TRANSPOSED)

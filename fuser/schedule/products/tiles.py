@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from fuser.arch import SM_90A
@@ -19,6 +19,12 @@ SPAN = 128
 """Bytes along K of a step, of which a swizzle is."""
 COLUMNS = (64, 48, 32, 16, 8)
 """Columns of the epilogue at a time."""
+HELD = 208
+"""Registers that sums and columns on their way may take of a thread, where threads store results.
+Measured (NVRTC 13.0): 128 x 192 in ping-pong with 64 columns spills 1,724 bytes, and takes twice as
+long; with 8 of 184 columns, transposed, nothing."""
+STAGED = 36_864
+"""Bytes that an epilogue of transposed tiles stages at a time, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +43,17 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class TileKind:
-    """A kind of tile: how it is split, among how many warpgroups, and CTAs an SM has of it."""
+    """A kind of tile: how it is split, among how many warpgroups, and CTAs an SM has of it.
+
+    Where `transpose`, its rows lie along the columns of the result.
+    """
 
     rows: int
     cols: int
     split: Split
     warpgroups: int
     resident: int = 1
+    transpose: bool = False
 
     @property
     def manner(self) -> Manner:
@@ -59,28 +69,51 @@ class TileKind:
         """Columns of each of so many products, which share the tile."""
         return max(self.cols // many // 8 * 8, 8)
 
-    def stages(self, wide: int, step_nbytes: int, result_nbytes: int) -> tuple[int, int]:
+    def stages(
+        self, wide: int, step_nbytes: int, result_nbytes: int, *, by_threads: bool = False
+    ) -> tuple[int, int]:
         """Return how many stages fit, 0 if too few, and columns of the epilogue at a time.
 
         `wide` are the columns of one product, `step_nbytes` those of the operands of a step, and
-        `result_nbytes` of an element of all results.
+        `result_nbytes` of an element of all results.  Where threads store these, registers hold
+        some columns beside the sums.
         """
+        every = [*self._divisors(wide)]
+        if by_threads:
+            every = [columns for columns in every if self._holds(wide, columns)]
+        if not every:
+            return 0, COLUMNS[-1]
         if self.resident > 1:
-            columns = next(c for c in COLUMNS if wide % c == 0)
+            columns = every[0]
             room = (SM_90A.smem_bytes + RESERVED) // self.resident - RESERVED - BARRIERS
             stages = min(MAX_STAGES, room // step_nbytes)
             fits = self._staged(wide, columns, result_nbytes) <= stages * step_nbytes
             return (stages if fits and stages >= 3 else 0), columns
         best = 0, COLUMNS[-1]
-        for columns in COLUMNS:
-            if wide % columns:
-                continue
+        for columns in every:
             room = SM_90A.smem_bytes - BARRIERS - self._staged(wide, columns, result_nbytes)
             stages = min(MAX_STAGES, room // step_nbytes)
             if best[0] == 0 or (stages > best[0] and self.rows > 128):
                 best = max(stages, 0), columns
         stages, columns = best
         return (stages if stages >= 2 else 0), columns
+
+    def _divisors(self, wide: int) -> Iterator[int]:
+        """Yield columns that the epilogue may take at a time, most first."""
+        if not self.transpose:
+            yield from (columns for columns in COLUMNS if wide % columns == 0)
+            return
+        for columns in range(wide, 0, -8):  # rows of a slot, of which no swizzle asks anything
+            if wide % columns == 0 and 2 * columns * self.rows <= STAGED:
+                yield columns
+
+    def _holds(self, wide: int, columns: int) -> bool:
+        """Whether a thread has registers for some columns, twice, beside its sums.
+
+        Rows of two sectors at least, where they lie along the columns.
+        """
+        each = self.rows / (128 * self.sharers)
+        return wide * each + 2 * columns * each <= HELD and (self.transpose or columns >= 16)
 
     def _staged(self, wide: int, columns: int, result_nbytes: int) -> int:
         """Return the bytes of what an epilogue stages: a slot or two of each role that has one."""
@@ -134,6 +167,28 @@ PARTED = (
     *_kinds("cooperative", 1, 64, (256, 128, 64, 32, 16)),
 )
 """Tiles that CTAs share."""
+TRANSPOSED = (
+    TileKind(128, 256, "cooperative", 2),
+    TileKind(256, 160, "cooperative", 2),
+    TileKind(192, 192, "cooperative", 3),
+    TileKind(128, 192, "ping_pong", 2),
+    TileKind(64, 256, "ping_pong", 2),
+    TileKind(64, 256, "cooperative", 1),
+    TileKind(128, 128, "pipelined", 2, 2),
+    TileKind(64, 128, "pipelined", 1, 2),
+    TileKind(64, 64, "pipelined", 1, 3),
+)
+"""The widest transposed tiles that a CTA computes alone; for fewer rows of a result there are
+narrower ones (`fitting`)."""
+TRANSPOSED_PARTED = (
+    TileKind(256, 128, "cooperative", 2),
+    TileKind(128, 256, "cooperative", 2),
+    TileKind(64, 256, "cooperative", 1),
+)
+"""The same of those that CTAs share."""
+NARROW, FITS = 64, 3
+"""Columns that tiles of several warpgroups have at least, unless that is more than the rows of a
+result; and how many widths are tried, each the least for so many tiles along these rows."""
 COUNTS = (2, 3, 4, 5, 6, 8, 11, 16, 22, 32, 44, 64)
 """How many CTAs share one, beside as many as fill the device once."""
 MOST_AT_ONCE, WAVES = 32, 4
@@ -151,3 +206,15 @@ def counts(tiles: int, steps: int, sms: int) -> Iterator[int]:
 def tiles(around: int, m: int, n: int, rows: int, cols: int) -> int:
     """Return how many tiles of so many rows and columns results have."""
     return around * ceil(m / rows) * ceil(n / cols)
+
+
+def fitting(rows: int, widest: tuple[TileKind, ...]) -> Iterator[TileKind]:
+    """Yield transposed tiles that so many rows of a result fill, as nearly as columns in eights."""
+    eights = ceil(rows / 8) * 8
+    for kind in widest:
+        few = ceil(rows / kind.cols)
+        widths = {ceil(rows / (8 * many)) * 8 for many in range(few, few + FITS)}
+        least = min(NARROW, eights) if kind.warpgroups > 1 else 8
+        for wide in sorted(widths, reverse=True):
+            if least <= wide <= kind.cols:
+                yield replace(kind, cols=wide, transpose=True)
