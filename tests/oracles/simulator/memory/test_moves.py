@@ -21,7 +21,7 @@ from oracles.verdict import Status, Verdict
 def test_lanes_of_a_matrix_access_are_not_told_apart(name: str) -> None:
     """What one lane did before is ordered by a sync of its warp, or a wider one."""
     expected, subject = CASES[name]
-    if name != "one lane":
+    if not name.startswith("one lane"):
         validate(subject, final=True)
     verdict = search(subject, Launch(1, {}), schedules=6)
     assert {f.kind for f in verdict.findings if f.severity == "error"} == {expected} - {""}
