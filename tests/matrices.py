@@ -141,3 +141,40 @@ CASES: dict[str, tuple[str, kir.Kernel]] = {
     "trans, left unawaited and next": ("WAR", kernel(*_GOING, _BLOCK, put())),
 }
 """By name, the kind of error (none: it is right) and the kernel."""
+
+
+_BIG = replace(ACROSS.buffer, shape=(32, 64), swizzle=128)
+_ROUND = replace(TILE, layout=replace(TILE.layout, deal=kir.Deal.ROUND))
+_EACH = replace(AGAIN, layout=replace(TILE.layout, deal=kir.Deal.EACH_WARP))
+_LINE = kir.Fragment("x", DType.BF16, kir.Layout((512,), 8, 64))
+_TENSOR = kir.Tensor("Y", DType.BF16, (16, 32), (32, 1), 8)
+
+
+def _zeroed(move: kir.Store | kir.Load) -> kir.Kernel:
+    """A kernel of a move whose registers hold zeros, should it be a store."""
+    if isinstance(move, kir.Load):
+        return kernel(put(), kir.BlockSync(0, 64), move)
+    return kernel(replace(ZERO, dst=move.src), move)
+
+
+_PUT, _GET = put(), get()
+IMPOSSIBLE: dict[str, kir.Kernel] = {
+    "the shape as it is": _zeroed(replace(_PUT, dst=SLOT)),
+    "another shape": _zeroed(replace(_PUT, dst=kir.Slot(_BIG, 0))),
+    "one axis": _zeroed(
+        replace(_PUT, src=_LINE, dst=kir.Slot(replace(ACROSS.buffer, shape=(512,), swizzle=0), 0))
+    ),
+    "elements of 32 bits": _zeroed(
+        replace(_PUT, dst=kir.Slot(replace(ACROSS.buffer, dtype=DType.F32, swizzle=128), 0))
+    ),
+    "a conversion": _zeroed(replace(_GET, dst=replace(AGAIN, dtype=DType.F32))),
+    "rounds": _zeroed(replace(_PUT, src=_ROUND)),
+    "each warp all": _zeroed(replace(_GET, dst=_EACH)),
+    "single elements": _zeroed(replace(_PUT, width=1)),
+    "another CTA": _zeroed(replace(_PUT, dst=replace(ACROSS, cta=0))),
+    "a limit": _zeroed(replace(_GET, limit=(8, 8))),
+    "a limit of single elements": _zeroed(
+        replace(_GET, dst=replace(_ROUND, name="y"), width=1, matrix=False, limit=(8, 8))
+    ),
+}
+"""Moves that no instruction does: each is refused, and by every judge refuted."""

@@ -566,6 +566,7 @@ class _Unroller:
         exchanged = not isinstance(stmt, kir.AtomicAdd) and stmt.transposed
         if exchanged:
             self.exchanged(place, fragment.layout.shape)
+            self.whole(stmt)
         access = self.access(place, fragment.layout, stores=stores, exchanged=exchanged)
         if access is None:
             return
@@ -596,6 +597,7 @@ class _Unroller:
         if isinstance(place, kir.Box) or place.cta is not None:
             says = "ldmatrix and stmatrix reach the shared memory of their own CTA only"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        self.whole(stmt)
         self.starts(place, MATRIX_ROW)
         if stmt.transposed:
             self.exchanged(place, fragment.layout.shape)
@@ -647,6 +649,12 @@ class _Unroller:
         turned = (*shape[:-2], *reversed(shape[-2:]))
         if isinstance(place, kir.Box) or len(shape) < 2 or turned != tile:
             says = f"a tile of {tile} is not one of {shape} with its last two axes exchanged"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+
+    def whole(self, stmt: kir.Load | kir.Store | kir.AtomicAdd) -> None:
+        """Demand that a tile that is not moved row by row has no limit."""
+        if isinstance(stmt, kir.Load) and stmt.limit is not None:
+            says = "a limit is of rows as they lie, and this load goes otherwise"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
 
     def turned(

@@ -270,11 +270,16 @@ def _matrix(place: Place, frag: kir.Fragment, ref: kir.Box | kir.Slot) -> Iterab
         yield (
             ": ldmatrix and stmatrix move whole tiles of the CTA's own shared memory; drop matrix"
         )
-    elif frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * ref.buffer.dtype.nbytes != 4:
+    elif not _of_tensor_cores(frag.layout) or frag.layout.vector * ref.buffer.dtype.nbytes != 4:
         yield (
             f": ldmatrix and stmatrix move vectors of 4 bytes held by {frag.name} as tensor cores "
             "hold them; drop matrix"
         )
+
+
+def _of_tensor_cores(layout: kir.Layout) -> bool:
+    """Whether lanes hold a tile as `mma` and `wgmma` do."""
+    return layout.deal in (kir.Deal.STRIPS, kir.Deal.EACH_WARP) and layout.folded == 1
 
 
 def _multicast(stmt: kir.TmaLoad, kernel: kir.Kernel) -> Iterable[str]:

@@ -250,9 +250,11 @@ def _wrong(site: Site) -> list[Claim]:
             claims = _exchanged(site.stmt, src.layout, dst, width)
             return [*claims, _held(site, src), *_once(site, src)]
         case kir.Load(dst, src, width):
-            return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
+            own = _as_whole(site.stmt, src)
+            return [*own, *_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
         case kir.Store(dst, src, width):
-            return [*_generic(site, src.layout, dst, width), _held(site, src), *_once(site, src)]
+            own = [*_as_whole(site.stmt, dst), _held(site, src)]
+            return [*own, *_generic(site, src.layout, dst, width), *_once(site, src)]
         case kir.AtomicAdd(dst, src):
             return [*_generic(site, src.layout, dst, 1), _held(site, src), *_once(site, src)]
         case kir.Compute(dst, _, args):
@@ -546,6 +548,20 @@ def _generic(
     return out
 
 
+def _as_whole(stmt: kir.Load | kir.Store, ref: kir.Box | kir.Slot) -> list[Claim]:
+    """Claim that what is moved by matrices, or across, is a whole tile of shared memory."""
+    if not stmt.matrix and not stmt.transposed:
+        return []
+    slot = isinstance(ref, kir.Slot)
+    far = stmt.matrix and isinstance(ref, kir.Slot) and ref.cta is not None
+    limited = isinstance(stmt, kir.Load) and stmt.limit is not None
+    return [
+        _claim("bounds", slot, "global memory is accessed as it lies"),
+        _claim("bounds", not far, "ldmatrix and stmatrix know no slots of other CTAs"),
+        _claim("bounds", not limited, "a limit is of rows as they lie, accessed one by one"),
+    ]
+
+
 def _exchanged(
     stmt: kir.Load | kir.Store, layout: kir.Layout, ref: kir.Slot, width: int
 ) -> list[Claim]:
@@ -553,10 +569,11 @@ def _exchanged(
 
     By single elements, or by matrices, of which a thread has two elements of a row each.
     """
-    shape, rank = ref.buffer.shape, len(layout.shape)
-    fits = rank > 1 and shape == (*layout.shape[:-2], layout.shape[-1], layout.shape[-2])
+    shape = ref.buffer.shape
+    fits = len(shape) > 1 and shape == (*layout.shape[:-2], layout.shape[-1], layout.shape[-2])
     cut = f"rows of {layout.shape[-1]} are no whole vectors of {layout.vector}"
     out = [
+        *_as_whole(stmt, ref),
         _claim("coverage", layout.shape[-1] % layout.vector == 0, cut),
         _claim("coverage", fits, f"a slot of {shape} for a layout of {layout.shape}"),
     ]

@@ -100,6 +100,8 @@ class Memory:
 
     def load(self, agent: Agent, event: Event, stmt: kir.Load) -> None:
         """Fill this thread's part of a fragment."""
+        if stmt.transposed:
+            _check_whole(stmt)
         match stmt.src:
             case kir.Box(tensor) as box:
                 values = nothing(tensor.dtype)
@@ -161,6 +163,8 @@ class Memory:
 
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
         """Write this thread's part of a fragment."""
+        if stmt.transposed:
+            _check_whole(stmt)
         values = _kept(agent, event, stmt.src)
         match stmt.dst:
             case kir.Box() as box:
@@ -189,6 +193,7 @@ class Memory:
         if isinstance(slot, kir.Box) or slot.cta is not None:
             says = "ldmatrix and stmatrix reach the CTA's own shared memory only"
             raise Violation("bounds", says)
+        _check_whole(stmt)
         agent, buffer, crossed = pair[0], slot.buffer, stmt.transposed
         if crossed:
             _check_crossed(buffer, fragment.layout)
@@ -212,7 +217,9 @@ class Memory:
             )
             if isinstance(stmt, kir.Store):
                 memory[flat] = ops.encode(buffer.dtype, register(part, fragment))
+                self._clipped.pop((part.cta, buffer.name, event.index), None)
             else:
+                self._held(part, event, slot, flat)
                 part.registers[fragment.name] = ops.decode(buffer.dtype, memory[flat])
             self.log.append(Step(part.name, part.by, event, atoms, writes))
 
@@ -756,6 +763,15 @@ def _deal(
     """Return how a statement deals its slot to a thread."""
     threads = span(agent, event)
     return Deal(buffer, event.index, layout, *threads, event.team.first, any_lane, crossed)
+
+
+def _check_whole(stmt: kir.Load | kir.Store) -> None:
+    """Refuse to move anything but a whole slot, where elements do not go row by row."""
+    ref = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
+    if isinstance(ref, kir.Box):
+        raise Violation("bounds", f"{ref.tensor.name} is accessed as it lies in memory")
+    if isinstance(stmt, kir.Load) and stmt.limit is not None:
+        raise Violation("bounds", "a limit is of rows as they lie, loaded one by one")
 
 
 def _check_crossed(buffer: kir.Buffer, layout: kir.Layout) -> None:
