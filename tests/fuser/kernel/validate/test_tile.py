@@ -42,6 +42,7 @@ from kernel_parts import (
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
+from fuser.kernel.text import line
 from fuser.kernel.validate.legal import validate
 from oracles.prover.coverage.outputs import covered
 
@@ -49,6 +50,9 @@ TURNED = kir.Fragment("turned", DType.BF16, kir.Layout((16, 64), 8, 128))
 TURNED_STRIPS = replace(TURNED, layout=kir.Layout((16, 64), 2, 32, kir.Deal.STRIPS))
 ROWS_OF_64 = replace(SA, name="R", shape=(16, 64), offset=8192)
 SA32 = replace(SA, name="SA32", dtype=DType.F32, offset=8192)
+COLUMN = replace(SA, name="C", shape=(64, 1), offset=8192)
+BY_ROWS = kir.Layout((64, 16), 2, 128, kir.Deal.ROWS, across=8)
+FOLDED = kir.Layout((64, 1), 2, 128, kir.Deal.STRIPS, folded=16)
 FEWER = replace(TILE, layout=replace(ROUND, threads=64))
 
 
@@ -251,6 +255,17 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "transposed up to a limit": (
         "a limit is of the rows and columns of a slot without a swizzle",
         kernel(role(ldmatrix(limit=(8, 8)))),
+    ),
+    "ldmatrix of shared rows": (
+        "move vectors of 4 bytes held by tile as tensor cores hold them; drop matrix",
+        kernel(role(kir.Load(replace(TILE, layout=BY_ROWS), kir.Slot(SA, 0), 2, matrix=True))),
+    ),
+    "ldmatrix of folded strips": (
+        "move vectors of 4 bytes held by tile as tensor cores hold them; drop matrix",
+        kernel(
+            role(kir.Load(replace(TILE, layout=FOLDED), kir.Slot(COLUMN, 0), 1, matrix=True)),
+            buffers=(SA, SB, SY, COLUMN),
+        ),
     ),
     "transposed strips": (
         "turned is dealt in another way; give it Deal.ROUND, not folded",
@@ -643,6 +658,7 @@ def test_matrices_are_transposed_on_their_way(swizzle: int, dtype: DType) -> Non
     if dtype is DType.F16:
         moves.append(kir.Load(src, slot, 2, matrix=True, transposed=True))
     validate(kernel(role(*body, *moves), buffers=(slot.buffer,)), after="kernel", final=True)
+    assert all(line(move).endswith("width=2, matrix, transposed)") for move in moves)
 
 
 # --- reductions in registers are refused where no thread or warp has what they put together -------
