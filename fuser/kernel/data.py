@@ -259,6 +259,12 @@ class Load:
 
     `transposed`, from a slot: its last two axes are those of the fragment in exchanged order, and
     element (..., i, j) of the fragment is (..., j, i) of the slot.  One element per access.
+
+    `transposed` with `matrix` by `ldmatrix.trans`, which exchanges rows and columns of 8 x 8
+    elements on the way: a row of a matrix is 8 neighbours of the slot, 16 bytes at a multiple of
+    that, and 8 rows of a column of the fragment.
+    Needs then:  elements of 16 bits, of one type in slot and fragment; the fragment in
+                 `Deal.STRIPS` by vectors of 2, not folded, of which `width` is 2; no `limit`.
     """
 
     dst: Fragment
@@ -296,7 +302,9 @@ class Store:
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
     holds it, so lanes of a warp are not distinguished.
 
-    `transposed`, to a slot, as of `Load`: (..., i, j) of the fragment becomes (..., j, i).
+    `transposed`, to a slot, as of `Load`: (..., i, j) of the fragment becomes (..., j, i).  With
+    `matrix` by `stmatrix.trans`, which needs what `ldmatrix.trans` does of the slot and of the
+    fragment's layout; values are rounded to the slot's 16 bits first.
     """
 
     dst: Box | Slot

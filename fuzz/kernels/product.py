@@ -6,8 +6,9 @@ what a judge has to bear in daily work, of another a small template.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import TypeVar
 
 from fuser.cookbook.ring import (
     BULK,
@@ -28,6 +29,8 @@ from fuser.expr import Expr, Var, ceildiv
 from fuser.kernel import ir as kir
 from fuzz.kernels.tile import Start, Template
 
+T = TypeVar("T")
+
 M, N, K, t, tiles = (Var(name) for name in ("M", "N", "K", "t", "tiles"))
 AT_LAUNCH = {1: (128, 24, 216), 2: (168, 24, 240)}
 """Per number of consumer warpgroups: registers per thread at launch, of the loading warpgroup, and
@@ -41,9 +44,10 @@ class Matmul:
     A step is a `tile` of rows, columns and depth, in a ring of `stages` slots, for so many consumer
     warpgroups (`groups`).  `chunk` columns leave at a time: all of them, or an even part; through
     shared memory if `staged`, where `stmatrix` puts them if `matrix`.  `depth` groups of wgmma stay
-    in flight, fewer than `stages`.  Operands are stored along M, or N, if `transposed`; with
-    `batch` everything has an axis of extent 1 in front.  A loading warpgroup gives registers away
-    if `pooled`; else one warp loads.
+    in flight, fewer than `stages`.  Operands are stored along M, or N, if `transposed`, and so is
+    the result, if `d_transposed`: staged by `stmatrix.trans`.
+    With `batch` everything has an axis of extent 1 in front.  A loading warpgroup gives registers
+    away if `pooled`; else one warp loads.
     """
 
     tile: tuple[int, int, int] = (128, 256, 64)
@@ -53,10 +57,15 @@ class Matmul:
     depth: int = 1
     a_transposed: bool = False
     b_transposed: bool = False
+    d_transposed: bool = False
     batch: bool = False
     staged: bool = True
     matrix: bool = True
     pooled: bool = True
+
+    def result(self, rows: T, columns: T) -> tuple[T, T]:
+        """Return rows and columns of the result as they lie in memory."""
+        return (columns, rows) if self.d_transposed else (rows, columns)
 
     def shape(self, *shape: int) -> tuple[int, ...]:
         """Put the axis of the batch before a shape."""
@@ -92,10 +101,10 @@ def matmul(how: Matmul) -> kir.Kernel:
     shape_b = (bk, bn) if how.b_transposed else (bn, bk)
     sa = swizzled("SA", how.shape(*shape_a), how.stages, 0)
     sb = swizzled("SB", how.shape(*shape_b), how.stages, sa.end)
-    sd = swizzled("SD", how.shape(bm, how.chunk), min(2, bn // how.chunk), sb.end)
+    sd = swizzled("SD", how.shape(*how.result(bm, how.chunk)), min(2, bn // how.chunk), sb.end)
     a = how.tensor("A", *((K, M) if how.a_transposed else (M, K)))
     b = how.tensor("B", *((K, N) if how.b_transposed else (N, K)))
-    d = how.tensor("D", M, N)
+    d = how.tensor("D", *how.result(M, N))
     warps, loaders = 4 * how.groups, 4 if how.pooled else 1
     full, empty = ring("full", 1, how.stages), ring("empty", warps, how.stages)
     (row, column), along, slot = how.origin(), k * bk, p % how.stages
@@ -181,13 +190,13 @@ def _staged(how: Matmul, d: kir.Tensor, sd: kir.Buffer) -> tuple[kir.Stmt, ...]:
     leave: list[kir.Stmt] = []
     for i, (c, made) in enumerate(_chunks(how)):
         slot = kir.Slot(sd, i % sd.slots)
-        box = how.box(d, (row, column + c), how.tile[0], how.chunk)
+        box = how.box(d, how.result(row, column + c), *how.result(how.tile[0], how.chunk))
         room = kir.AsyncAwait(BULK, sd.slots - 1, read_only=True)
         leave += [
             *made,
             kir.Elect(ELECT, (room,)),
             kir.BlockSync(1, threads),
-            kir.Store(slot, out, 2, how.matrix),
+            kir.Store(slot, out, 2, how.matrix or how.d_transposed, how.d_transposed),
             kir.FenceAsyncProxy(kir.Space.SHARED),
             kir.BlockSync(2, threads),
             kir.Elect(ELECT, (kir.TmaStore(box, slot), kir.AsyncCommit(BULK))),
@@ -218,6 +227,8 @@ def product(rng: Random) -> Template:
         matrix=rng.random() < 0.5,
         pooled=False,
     )
+    if how.staged and rng.random() < 0.4:
+        how = replace(how, d_transposed=True)
 
     def at(count: int) -> tuple[Start, ...]:
         """One tile, and three, of `count` steps along K; `count` tiles of one step, and of two."""

@@ -406,6 +406,14 @@ def _misread(site: Site) -> Iterator[tuple[str, kir.Stmt]]:
             origin = tuple(_without_distance(expr, k) for expr in stmt.src.origin)
             if origin != stmt.src.origin:
                 yield "no prefetch distance", replace(stmt, src=replace(stmt.src, origin=origin))
+        case kir.Load(tile, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer), tile) if (
+            len(buffer.shape) > 1 and buffer.shape[-1] == buffer.shape[-2]
+        ):
+            # of a square both ways are moves, of single elements or of matrices of 16 bits
+            if stmt.transposed:
+                yield "axes as they lie", replace(stmt, transposed=False)
+            elif _turns(stmt, tile.layout, buffer.dtype):
+                yield "axes exchanged", replace(stmt, transposed=True)
         case kir.Slice(dst, src, column):
             width = dst.layout.shape[-1]
             for beside in (column - width, column + width):
@@ -420,6 +428,16 @@ def _misread(site: Site) -> Iterator[tuple[str, kir.Stmt]]:
                     yield f"added up {words}", replace(stmt, accumulate=other)
         case _:
             pass
+
+
+def _turns(stmt: kir.Load | kir.Store, layout: kir.Layout, dtype: DType) -> bool:
+    """Whether an instruction moves this tile with its axes exchanged."""
+    if layout.folded > 1 or (isinstance(stmt, kir.Load) and stmt.limit is not None):
+        return False
+    if stmt.matrix:
+        pairs = stmt.width == layout.vector == 2 == dtype.nbytes
+        return pairs and layout.deal is kir.Deal.STRIPS
+    return stmt.width == 1 and layout.deal is kir.Deal.ROUND
 
 
 def _without_distance(expr: Expr, k: Var) -> Expr:

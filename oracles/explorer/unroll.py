@@ -566,6 +566,7 @@ class _Unroller:
         exchanged = not isinstance(stmt, kir.AtomicAdd) and stmt.transposed
         if exchanged:
             self.exchanged(place, fragment.layout.shape)
+            self.whole(stmt)
         access = self.access(place, fragment.layout, stores=stores, exchanged=exchanged)
         if access is None:
             return
@@ -596,8 +597,12 @@ class _Unroller:
         if isinstance(place, kir.Box) or place.cta is not None:
             says = "ldmatrix and stmatrix reach the shared memory of their own CTA only"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        self.whole(stmt)
         self.starts(place, MATRIX_ROW)
-        access = self.in_slot(place, fragment.layout, any_lane=True)
+        if stmt.transposed:
+            self.exchanged(place, fragment.layout.shape)
+            self.turned(stmt, place.buffer, fragment)
+        access = self.in_slot(place, fragment.layout, any_lane=True, exchanged=stmt.transposed)
         event = self.event(access)
         access.write = isinstance(stmt, kir.Store)
         self.join(stmt, (access,), JOIN_ACCESS).bit = event
@@ -641,8 +646,36 @@ class _Unroller:
 
     def exchanged(self, place: kir.Box | kir.Slot, tile: Shape) -> None:
         shape = place.shape if isinstance(place, kir.Box) else place.buffer.shape
-        if isinstance(place, kir.Box) or (*shape[:-2], *reversed(shape[-2:])) != tile:
+        turned = (*shape[:-2], *reversed(shape[-2:]))
+        if isinstance(place, kir.Box) or len(shape) < 2 or turned != tile:
             says = f"a tile of {tile} is not one of {shape} with its last two axes exchanged"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+
+    def whole(self, stmt: kir.Load | kir.Store | kir.AtomicAdd) -> None:
+        """Demand that a tile that is not moved row by row has no limit."""
+        if isinstance(stmt, kir.Load) and stmt.limit is not None:
+            says = "a limit is of rows as they lie, and this load goes otherwise"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+
+    def turned(
+        self, stmt: kir.Load | kir.Store, buffer: kir.Buffer, fragment: kir.Fragment
+    ) -> None:
+        """Demand what `.trans` moves: 8 x 8 elements of 16 bits, two of a row in each register.
+
+        Source: PTX ISA, "ldmatrix", "stmatrix" (`.m8n8` with `.trans`, `.b16`).
+        """
+        layout = fragment.layout
+        converts = isinstance(stmt, kir.Load) and fragment.dtype is not buffer.dtype
+        pairs = layout.vector == stmt.width == 2 and layout.folded == 1
+        says = ""
+        if buffer.dtype.nbytes != 2 or converts:
+            says = f"{buffer.dtype} in {buffer.name}, {fragment.dtype} in {fragment.name}; "
+            says += "what is transposed on the way has 16 bits and stays as it is"
+        elif layout.deal is not kir.Deal.STRIPS or not pairs:
+            says = f"{fragment.name} is not dealt as tensor cores deal pairs of sums"
+        elif buffer.shape[-1] % ATOM or buffer.shape[-2] % ATOM:
+            says = f"a tile of {buffer.shape} has no whole matrices of 8 x 8"
+        if says:
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
 
     def starts(self, slot: kir.Slot, unit: int) -> None:

@@ -709,7 +709,7 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
     stores = kir.Store | kir.AtomicAdd | kir.StAsync
     first = layout.deal is kir.Deal.ROWS and isinstance(site.stmt, stores)
     # What does not fit is read as it lies, and refuted as part of the coverage.
-    crossed = crossed and layout.shape == (*shape[:-2], *shape[:-3:-1])
+    crossed = crossed and len(shape) > 1 and layout.shape == (*shape[:-2], *shape[:-3:-1])
     base = site.place.base
     return Spread(name, layout, shape, base, matrix, nbytes=nbytes, first=first, crossed=crossed)
 

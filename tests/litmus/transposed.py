@@ -1,4 +1,7 @@
-"""Tiles that come back from a slot with their axes exchanged: by threads, and filled by TMA."""
+"""Tiles that come back from a slot with their axes exchanged: by threads, and filled by TMA.
+
+Sums in strips go there by `stmatrix.trans`, and leave by TMA.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import replace
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
 from litmus.parts import (
+    BULK,
     PER_WARP,
+    SHARED,
     Litmus,
     broken,
     elect,
@@ -18,6 +23,7 @@ from litmus.parts import (
     legal,
     n,
     said,
+    trips,
     wait,
 )
 
@@ -84,6 +90,47 @@ def by_tma(sentence: str) -> kir.Kernel:
         kir.Role("load", 1, 1, (kir.ForLoop(k, n, (feed,)),)),
     )
     return kernel(body, threads=64, buffers=(buffer,), barriers=(full, empty), tensors=(X, Y))
+
+
+STRIPS = kir.Layout((128, 64), 2, 128, kir.Deal.STRIPS)
+"""Two blocks of 64 rows: each of four warps has two strips of 16."""
+MOVED = "get drained meet put fence join send"
+
+
+def sums(
+    sentence: str = MOVED,
+    *,
+    shape: tuple[int, int] = (64, 128),
+    layout: kir.Layout = STRIPS,
+    dtype: DType = DType.BF16,
+    swizzle: int = 128,
+    width: int = 2,
+) -> kir.Kernel:
+    """Return `z = w.T`, tile by tile: what four warps hold in strips leaves exchanged, by TMA."""
+    rows, cols = layout.shape[-2:]
+    w = kir.Tensor("W", dtype, (n * rows, cols), (cols, 1), 8)
+    z = kir.Tensor("Z", dtype, (shape[0], n * shape[1]), (n * shape[1], 1), 8)
+    slot = kir.Slot(kir.Buffer("D", dtype, shape, 1, 0, swizzle), 0)
+    held = kir.Fragment("w", dtype, layout)
+    words: dict[str, kir.Stmt] = {
+        "get": kir.Load(held, kir.Box(w, (k * rows, 0), (rows, cols), w.extents), 2),
+        "drained": elect(kir.AsyncAwait(BULK, 0, read_only=True)),
+        "meet": kir.BlockSync(0, 128),
+        "put": kir.Store(slot, held, width, matrix=True, transposed=True),
+        "fence": kir.FenceAsyncProxy(SHARED),
+        "join": kir.BlockSync(1, 128),
+        "warp": kir.WarpSync(),
+        "send": elect(
+            kir.TmaStore(kir.Box(z, (0, k * shape[1]), shape, z.extents), slot),
+            kir.AsyncCommit(BULK),
+        ),
+    }
+    body = (
+        kir.ForLoop(k, n, said(sentence, words)),
+        elect(kir.AsyncAwait(BULK, 0, read_only=True)),
+    )
+    made = kernel(body, threads=128, buffers=(slot.buffer,), tensors=(w, z))
+    return replace(made, outputs=("Z",))
 
 
 THROUGH = "get join put meet turn out"
@@ -180,5 +227,104 @@ LITMUS: tuple[Litmus, ...] = (
         "WAR",
         "a_ring_of_tiles_got_across",
         "One lane frees the slot while others read it.",
+    ),
+    legal(
+        "sums_leave_exchanged",
+        "H31 H40",
+        sums(),
+        "Drained, met, stored by matrices, fenced by who stored, joined, sent.",
+    ),
+    legal(
+        "sums_leave_exchanged_without_a_swizzle",
+        "H31 H40",
+        sums(swizzle=0),
+        "Rows of whole matrices lie at multiples of 16 bytes.",
+    ),
+    broken(
+        "sums_leave_exchanged_unfenced",
+        "H31",
+        sums(MOVED.replace(" fence", "")),
+        "proxy",
+        "sums_leave_exchanged",
+        "The engine may read what the slot held before.",
+    ),
+    broken(
+        "sums_leave_exchanged_and_are_fenced_by_others",
+        "H31",
+        sums("get drained meet fence put join send"),
+        "proxy",
+        "sums_leave_exchanged",
+        "A fence covers what its thread has stored before.",
+    ),
+    broken(
+        "sums_leave_exchanged_before_all_are_there",
+        "H31 H70",
+        sums(MOVED.replace("join", "warp")),
+        "RAW WAR",
+        "sums_leave_exchanged",
+        "Columns of the slot are rows of other warps.",
+    ),
+    broken(
+        "sums_leave_exchanged_over_what_leaves",
+        "H40",
+        sums(MOVED.replace("drained ", "")),
+        "WAR",
+        "sums_leave_exchanged",
+        "The engine may still read the tile before.",
+        launches=trips(2, 5),
+    ),
+    broken(
+        "sums_leave_exchanged_though_one_thread_alone_has_waited",
+        "H43 H70",
+        sums(MOVED.replace("meet ", "")),
+        "WAR",
+        "sums_leave_exchanged",
+        "Who has not waited does not know that the engine has read.",
+        launches=trips(2, 5),
+    ),
+    broken(
+        "sums_leave_in_the_shape_that_they_have",
+        "H75",
+        sums(shape=(128, 64)),
+        "bounds coverage",
+        "sums_leave_exchanged",
+        "A slot of the fragment's own shape has no place for its rows as columns.",
+        refused="last two axes exchanged",
+    ),
+    broken(
+        "fewer_sums_leave_in_the_shape_that_they_have",
+        "H75",
+        sums(shape=(64, 128), layout=replace(STRIPS, shape=(64, 128))),
+        "bounds coverage",
+        "sums_leave_exchanged",
+        "Here the columns would reach beyond the slot.",
+        refused="last two axes exchanged",
+    ),
+    broken(
+        "sums_of_32_bits_leave_by_matrices",
+        "H75",
+        sums(dtype=DType.F32),
+        "bounds",
+        "sums_leave_exchanged",
+        "Matrices that are transposed on their way have elements of 16 bits.",
+        refused="16 bits",
+    ),
+    broken(
+        "tiles_in_rounds_leave_by_matrices",
+        "H75",
+        sums(layout=replace(STRIPS, deal=kir.Deal.ROUND)),
+        "bounds coverage",
+        "sums_leave_exchanged",
+        "No lane holds what an 8 x 8 matrix has for it.",
+        refused="dealt in another way",
+    ),
+    broken(
+        "sums_leave_one_by_one_by_matrices",
+        "H75",
+        sums(width=1),
+        "bounds",
+        "sums_leave_exchanged",
+        "A register of a matrix has two elements.",
+        refused="use 2 for both",
     ),
 )

@@ -86,6 +86,7 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _st_async(place, stmt)
         case kir.Load(dst, src, width) if stmt.transposed:
             yield from _transposed(place, stmt, dst, src, width)
+            yield from _part(stmt)
         case kir.Store(dst, src, width) if stmt.transposed:
             yield from _transposed(place, stmt, src, dst, width)
         case kir.Load(dst, src, width):
@@ -225,12 +226,41 @@ def _transposed(
             f"make it {kir.exchanged(wanted)}"
         )
     if stmt.matrix:
-        yield ": ldmatrix and stmatrix move tiles as they are; drop matrix, or transposed"
+        yield from _turned(place, stmt, frag, ref, width)
+        return
     if width != 1:
         yield f": width {width}; neighbours of the fragment lie in rows of their own: use 1"
     deal, folded = frag.layout.deal, frag.layout.folded
     if deal is not kir.Deal.ROUND or folded > 1:
         yield f": {frag.name} is dealt in another way; give it Deal.ROUND, not folded"
+
+
+def _turned(
+    place: Place, stmt: kir.Load | kir.Store, frag: kir.Fragment, ref: kir.Slot, width: int
+) -> Iterable[str]:
+    """Say what no `ldmatrix.trans` or `stmatrix.trans` does; rows are whole where strips are."""
+    if place.elected:
+        yield IN_ELECT
+    if ref.cta is not None:
+        yield ": ldmatrix and stmatrix move tiles of the CTA's own shared memory; drop matrix"
+    dtype, layout = ref.buffer.dtype, frag.layout
+    if dtype.nbytes != 2:
+        yield (
+            f": ldmatrix and stmatrix exchange rows and columns of elements of 16 bits, "
+            f"{ref.buffer.name} holds {dtype.name}; drop matrix"
+        )
+    if isinstance(stmt, kir.Load) and frag.dtype is not dtype:
+        yield f": ldmatrix does not convert {dtype.name} into {frag.dtype.name}; make them the same"
+    if layout.deal is not kir.Deal.STRIPS or layout.folded > 1:
+        yield (
+            f": {frag.name} is dealt in another way than tensor cores deal sums; give it "
+            "Deal.STRIPS, not folded, or drop matrix"
+        )
+    elif layout.vector != 2 or width != 2:
+        yield (
+            f": width {width} of vectors of {layout.vector}; a register has 2 elements of 16 bits: "
+            "use 2 for both"
+        )
 
 
 def _matrix(place: Place, frag: kir.Fragment, ref: kir.Box | kir.Slot) -> Iterable[str]:
@@ -240,11 +270,16 @@ def _matrix(place: Place, frag: kir.Fragment, ref: kir.Box | kir.Slot) -> Iterab
         yield (
             ": ldmatrix and stmatrix move whole tiles of the CTA's own shared memory; drop matrix"
         )
-    elif frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * ref.buffer.dtype.nbytes != 4:
+    elif not _of_tensor_cores(frag.layout) or frag.layout.vector * ref.buffer.dtype.nbytes != 4:
         yield (
             f": ldmatrix and stmatrix move vectors of 4 bytes held by {frag.name} as tensor cores "
             "hold them; drop matrix"
         )
+
+
+def _of_tensor_cores(layout: kir.Layout) -> bool:
+    """Whether lanes hold a tile as `mma` and `wgmma` do."""
+    return layout.deal in (kir.Deal.STRIPS, kir.Deal.EACH_WARP) and layout.folded == 1
 
 
 def _multicast(stmt: kir.TmaLoad, kernel: kir.Kernel) -> Iterable[str]:
@@ -375,7 +410,8 @@ def _slides(stmt: kir.Stmt) -> Iterable[str]:
 def _part(stmt: kir.Load) -> Iterable[str]:
     if stmt.limit is None:
         return
-    plain = isinstance(stmt.src, kir.Slot) and not stmt.src.buffer.swizzle and not stmt.matrix
+    plain = isinstance(stmt.src, kir.Slot) and not stmt.src.buffer.swizzle
+    plain = plain and not stmt.matrix and not stmt.transposed
     if not plain or len(stmt.limit) != len(stmt.dst.layout.shape):
         yield (
             ": a limit is of the rows and columns of a slot without a swizzle, one number an axis; "

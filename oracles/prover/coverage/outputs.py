@@ -185,6 +185,8 @@ ACCESS, CP_ASYNC = (1, 2, 4, 8, 16), (4, 8, 16)
 MATRIX_ROW = 16
 """Bytes of a row of a matrix in shared memory, at a multiple of that; PTX ISA, "ldmatrix",
 "wgmma, shared memory matrix layout"."""
+MATRIX = 8
+"""Rows and columns of a matrix that is transposed on the way; PTX ISA, "stmatrix", `.trans`."""
 Claim = tuple[str, str]
 """Kind of finding, and what is wrong; empty where nothing is."""
 
@@ -241,13 +243,18 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.StAsync(dst, src, _, _, width):
             return [*_generic(site, src.layout, dst, width), _held(site, src)]
         case kir.Load(dst, kir.Slot() as src, width) if site.stmt.transposed:
-            return [*_exchanged(dst.layout, src, width), _held(site, dst)]
+            same = _claim("bounds", dst.dtype is src.buffer.dtype, "ldmatrix does not convert")
+            kept = [same] if site.stmt.matrix else []
+            return [*_exchanged(site.stmt, dst.layout, src, width), *kept, _held(site, dst)]
         case kir.Store(kir.Slot() as dst, src, width) if site.stmt.transposed:
-            return [*_exchanged(src.layout, dst, width), _held(site, src), *_once(site, src)]
+            claims = _exchanged(site.stmt, src.layout, dst, width)
+            return [*claims, _held(site, src), *_once(site, src)]
         case kir.Load(dst, src, width):
-            return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
+            own = _as_whole(site.stmt, src)
+            return [*own, *_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
         case kir.Store(dst, src, width):
-            return [*_generic(site, src.layout, dst, width), _held(site, src), *_once(site, src)]
+            own = [*_as_whole(site.stmt, dst), _held(site, src)]
+            return [*own, *_generic(site, src.layout, dst, width), *_once(site, src)]
         case kir.AtomicAdd(dst, src):
             return [*_generic(site, src.layout, dst, 1), _held(site, src), *_once(site, src)]
         case kir.Compute(dst, _, args):
@@ -541,18 +548,54 @@ def _generic(
     return out
 
 
-def _exchanged(layout: kir.Layout, ref: kir.Slot, width: int) -> list[Claim]:
-    """Claim that a slot has the tile of a layout with its last two axes in the other order."""
-    *outer, rows, cols = (1, 1, *layout.shape)
-    *around, down, across = (1, 1, *ref.buffer.shape)
-    fits = (around, down, across) == (outer, cols, rows)
-    cut = f"rows of {cols} are no whole vectors of {layout.vector}"
-    plain = layout.folded == 1 and layout.deal is kir.Deal.ROUND
+def _as_whole(stmt: kir.Load | kir.Store, ref: kir.Box | kir.Slot) -> list[Claim]:
+    """Claim that what is moved by matrices, or across, is a whole tile of shared memory."""
+    if not stmt.matrix and not stmt.transposed:
+        return []
+    slot = isinstance(ref, kir.Slot)
+    far = stmt.matrix and isinstance(ref, kir.Slot) and ref.cta is not None
+    limited = isinstance(stmt, kir.Load) and stmt.limit is not None
     return [
-        _claim("coverage", cols % layout.vector == 0, cut),
-        _claim("bounds", width == 1, f"{width} neighbours of a transposed tile are not together"),
-        _claim("coverage", fits, f"a slot of {ref.buffer.shape} for a layout of {layout.shape}"),
-        _claim("coverage", plain, "a transposed tile is dealt round"),
+        _claim("bounds", slot, "global memory is accessed as it lies"),
+        _claim("bounds", not far, "ldmatrix and stmatrix know no slots of other CTAs"),
+        _claim("bounds", not limited, "a limit is of rows as they lie, accessed one by one"),
+    ]
+
+
+def _exchanged(
+    stmt: kir.Load | kir.Store, layout: kir.Layout, ref: kir.Slot, width: int
+) -> list[Claim]:
+    """Claim that a slot has the tile of a layout with its last two axes in the other order.
+
+    By single elements, or by matrices, of which a thread has two elements of a row each.
+    """
+    shape = ref.buffer.shape
+    fits = len(shape) > 1 and shape == (*layout.shape[:-2], layout.shape[-1], layout.shape[-2])
+    cut = f"rows of {layout.shape[-1]} are no whole vectors of {layout.vector}"
+    out = [
+        *_as_whole(stmt, ref),
+        _claim("coverage", layout.shape[-1] % layout.vector == 0, cut),
+        _claim("coverage", fits, f"a slot of {shape} for a layout of {layout.shape}"),
+    ]
+    if not stmt.matrix:
+        plain = layout.folded == 1 and layout.deal is kir.Deal.ROUND
+        apart = f"{width} neighbours of a transposed tile are not together"
+        return [
+            *out,
+            _claim("bounds", width == 1, apart),
+            _claim("coverage", plain, "a transposed tile is dealt round"),
+        ]
+    nbytes = ref.buffer.dtype.nbytes
+    strips = layout.folded == 1 and layout.deal is kir.Deal.STRIPS
+    whole = all(extent % MATRIX == 0 for extent in shape[-2:])
+    odd = next((at for at in map(ref.buffer.start, range(ref.buffer.slots)) if at % MATRIX_ROW), 0)
+    return [
+        *out,
+        _claim("bounds", nbytes == 2, f"{nbytes} bytes an element; .trans moves those of 2"),
+        _claim("coverage", strips, "a matrix is dealt as a part of a strip"),
+        _claim("bounds", (layout.vector, width) == (2, 2), f"{width} of {layout.vector}, not 2"),
+        _claim("bounds", whole, f"a slot of {shape} has no whole matrices of {MATRIX} x {MATRIX}"),
+        _claim("bounds", not odd, f"a slot at byte {odd}, no multiple of {MATRIX_ROW}"),
     ]
 
 

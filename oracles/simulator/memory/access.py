@@ -237,7 +237,7 @@ class Fixed:
             for stmt in every
             if isinstance(stmt, _READERS) and isinstance(stmt.src, kir.Box)
         }
-        self._flat: dict[tuple[int, int, int, int], Index] = {}
+        self._flat: dict[tuple[int, int, int, int, bool], Index] = {}
         self._operands: dict[int, kir.Layout] = {}
         self._dealt: dict[int, tuple[kir.Layout, int]] = {}
 
@@ -245,7 +245,7 @@ class Fixed:
         self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int, *, crossed: bool = False
     ) -> Index:
         """Flat positions within a slot of the elements those threads hold (objects of a kernel)."""
-        key = (id(slot), id(layout), lo, hi)
+        key = (id(slot), id(layout), lo, hi, crossed)
         if key not in self._flat:
             shape = slot.buffer.shape
             part, steps = tile(layout, (lo, hi)), row_major(shape)

@@ -42,13 +42,15 @@ from oracles.simulator.memory.maps import Maps
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
-from oracles.simulator.memory.tile import Deal, stored, tile, warp_of
+from oracles.simulator.memory.tile import Deal, stored, tile, turns, warp_of
 from oracles.simulator.sync.clock import Index, Trouble
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
 
 MATRIX_ROW = 16
 """Bytes of a row of `ldmatrix`, and of its address a divisor."""
+MATRIX = 8
+"""Rows and columns of a matrix that is transposed on the way."""
 
 
 class Memory:
@@ -98,6 +100,8 @@ class Memory:
 
     def load(self, agent: Agent, event: Event, stmt: kir.Load) -> None:
         """Fill this thread's part of a fragment."""
+        if stmt.transposed:
+            _check_whole(stmt)
         match stmt.src:
             case kir.Box(tensor) as box:
                 values = nothing(tensor.dtype)
@@ -159,6 +163,8 @@ class Memory:
 
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
         """Write this thread's part of a fragment."""
+        if stmt.transposed:
+            _check_whole(stmt)
         values = _kept(agent, event, stmt.src)
         match stmt.dst:
             case kir.Box() as box:
@@ -177,7 +183,8 @@ class Memory:
         """Move a tile by `ldmatrix` or `stmatrix`: each element by some lane of the warp.
 
         Which lane's address an element is moved through is not the lane that holds it; so the
-        access is ordered with another one only if it would be for every lane.
+        access is ordered with another one only if it would be for every lane.  Transposed, by
+        `.trans`: 8 neighbours of the slot are then 8 rows of a strip, so they are of one warp, too.
         """
         writes = isinstance(stmt, kir.Store)
         slot, fragment = (
@@ -186,9 +193,16 @@ class Memory:
         if isinstance(slot, kir.Box) or slot.cta is not None:
             says = "ldmatrix and stmatrix reach the CTA's own shared memory only"
             raise Violation("bounds", says)
-        agent, buffer = pair[0], slot.buffer
+        _check_whole(stmt)
+        agent, buffer, crossed = pair[0], slot.buffer, stmt.transposed
+        if crossed:
+            _check_crossed(buffer, fragment.layout)
+            _check_turned(stmt, buffer, fragment)
         check_slot(slot, event.index, MATRIX_ROW)
-        deals = [_deal(part, event, buffer, fragment.layout, any_lane=True) for part in pair]
+        deals = [
+            _deal(part, event, buffer, fragment.layout, any_lane=True, crossed=crossed)
+            for part in pair
+        ]
         lo, hi = warp_of(span(agent, event))
         atoms = self._atoms(deals[0]._replace(lo=lo, hi=hi), agent.cta)
         self.checked += 1
@@ -198,10 +212,14 @@ class Memory:
         memory = self.slots[agent.cta][buffer.name][event.index]
         for part, deal in zip(pair, deals, strict=True):
             self._between_lanes(part, deal, atoms, writes=writes)
-            flat = self.geometry.fixed.in_slot(slot, fragment.layout, deal.lo, deal.hi)
+            flat = self.geometry.fixed.in_slot(
+                slot, fragment.layout, deal.lo, deal.hi, crossed=crossed
+            )
             if isinstance(stmt, kir.Store):
                 memory[flat] = ops.encode(buffer.dtype, register(part, fragment))
+                self._clipped.pop((part.cta, buffer.name, event.index), None)
             else:
+                self._held(part, event, slot, flat)
                 part.registers[fragment.name] = ops.decode(buffer.dtype, memory[flat])
             self.log.append(Step(part.name, part.by, event, atoms, writes))
 
@@ -270,9 +288,8 @@ class Memory:
         """Check a thread's access of a slot; return its elements, and which of them it has."""
         layout, width = self.geometry.fixed.dealt(stmt)
         buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
-        if stmt.transposed and (*buffer.shape[:-2], *buffer.shape[:-3:-1]) != layout.shape:
-            says = f"a slot of {buffer.shape} is no transposed tile of {layout.shape}"
-            raise Violation("bounds", says)
+        if stmt.transposed:
+            _check_crossed(buffer, layout)
         deal = _deal(agent, event, buffer, layout, crossed=stmt.transposed)
         flat = self.geometry.fixed.in_slot(slot, layout, deal.lo, deal.hi, crossed=deal.crossed)
         if not flat.size:
@@ -746,6 +763,40 @@ def _deal(
     """Return how a statement deals its slot to a thread."""
     threads = span(agent, event)
     return Deal(buffer, event.index, layout, *threads, event.team.first, any_lane, crossed)
+
+
+def _check_whole(stmt: kir.Load | kir.Store) -> None:
+    """Refuse to move anything but a whole slot, where elements do not go row by row."""
+    ref = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
+    if isinstance(ref, kir.Box):
+        raise Violation("bounds", f"{ref.tensor.name} is accessed as it lies in memory")
+    if isinstance(stmt, kir.Load) and stmt.limit is not None:
+        raise Violation("bounds", "a limit is of rows as they lie, loaded one by one")
+
+
+def _check_crossed(buffer: kir.Buffer, layout: kir.Layout) -> None:
+    """Refuse a slot that has not the tile of a layout with its last two axes exchanged."""
+    if not turns(buffer, layout):
+        says = f"a slot of {buffer.shape} is no transposed tile of {layout.shape}"
+        raise Violation("bounds", says)
+
+
+def _check_turned(stmt: kir.Load | kir.Store, buffer: kir.Buffer, fragment: kir.Fragment) -> None:
+    """Refuse what no `ldmatrix.trans` or `stmatrix.trans` moves.
+
+    Source: PTX ISA, "ldmatrix", "stmatrix": `.trans` of `.m8n8` is of `.b16`, and a thread has two
+    neighbours along the columns of a matrix whose rows lie in memory.
+    """
+    layout = fragment.layout
+    if buffer.dtype.nbytes != 2 or (isinstance(stmt, kir.Load) and fragment.dtype != buffer.dtype):
+        says = f"{fragment.dtype} and {buffer.dtype}; matrices of 16 bits alone are transposed"
+        raise Violation("bounds", says)
+    strips = layout.deal is kir.Deal.STRIPS and layout.folded == 1
+    if not strips or layout.vector != 2 or stmt.width != 2:
+        says = f"{fragment.name} is not held, by pairs of a row, as matrices are: {layout}"
+        raise Violation("bounds", says)
+    if buffer.shape[-1] * buffer.dtype.nbytes % MATRIX_ROW or buffer.shape[-2] % MATRIX:
+        raise Violation("bounds", f"a tile of {buffer.shape} is not made of 8 x 8 elements")
 
 
 def _one_thread(agent: Agent) -> None:

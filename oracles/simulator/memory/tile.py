@@ -292,6 +292,12 @@ def crosses(stmt: kir.Stmt) -> bool:
     return isinstance(stmt, kir.Load | kir.Store) and stmt.transposed
 
 
+def turns(buffer: kir.Buffer, layout: kir.Layout) -> bool:
+    """Whether a slot has the tile of a layout with its last two axes in the other order."""
+    shape = buffer.shape
+    return len(shape) > 1 and (*shape[:-2], shape[-1], shape[-2]) == layout.shape
+
+
 Pattern = tuple[kir.Buffer, kir.Layout, Threads, bool]
 """A buffer, a layout, a range of threads, and whether rows and columns are exchanged."""
 
@@ -316,6 +322,8 @@ def _patterns(kernel: kir.Kernel) -> Iterator[Pattern]:
             case _:
                 continue
         crossed = crosses(stmt)
+        if crossed and not turns(buffer, layout):
+            continue  # refused as soon as it is executed; it may reach beyond shared memory
         for threads in spans:
             if (buffer.name, layout, threads, crossed) not in seen:
                 seen.add((buffer.name, layout, threads, crossed))

@@ -88,6 +88,8 @@ def test_whole_matmuls_are_drawn_with_all_that_they_have() -> None:
     assert any(isinstance(s, kir.Slice) for s in every)
     assert {s.matrix for s in moves} == {s.a_transposed for s in products} == {True, False}
     assert {s.b_transposed for s in products} == {True, False}
+    across = {s.transposed for s in moves if s.matrix}
+    assert across == {True, False}
     assert {len(s.acc.layout.shape) for s in products} == {2, 3}
     assert {buffer.swizzle for kernel in drawn for buffer in kernel.buffers} >= {0, 32, 128}
 

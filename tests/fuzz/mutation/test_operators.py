@@ -15,6 +15,7 @@ from fuser.errors import CompileError, ScheduleError
 from fuser.expr import Var, both, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, text
+from fuser.kernel.validate.legal import validate
 from fuser.pipeline import Program
 from fuzz.campaign.mutants import Searched, conclude, judge_mutants, representative
 from fuzz.cases.case import compiled
@@ -513,6 +514,29 @@ def test_lanes_that_move_a_tile_by_matrix_are_not_the_ones_that_hold_it() -> Non
     by_matrix = [change for change in found if change.startswith("by any lane")]
     assert len(by_matrix) == 2
     assert all("matrix)" in found[change] for change in by_matrix)
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_square_is_stored_the_other_way_round(turned: bool) -> None:
+    """No order is wrong; only values can tell."""
+    how = Matmul((64, 64, 16), 2, 1, 64, 1, pooled=False, d_transposed=turned)
+    kernel = matmul(how)
+    (found,) = [m for m in mutants(kernel, "index") if m.change.startswith("axes ")]
+    assert "axes as they lie" in found.change if turned else "axes exchanged" in found.change
+    validate(found.kernel, final=True)
+    mine, theirs = ([*k.walk()] for k in (kernel, found.kernel))
+    (pair,) = [(a, b) for a, b in zip(mine, theirs, strict=True) if a != b and not kir.bodies(a)]
+    assert [isinstance(s, kir.Store) and s.matrix and s.transposed for s in pair] == [
+        turned,
+        not turned,
+    ]
+
+
+def test_a_tile_that_is_not_square_is_stored_one_way() -> None:
+    """The other one would be refused."""
+    kernel = matmul(Matmul((64, 32, 16), 2, 1, 16, 1, pooled=False, d_transposed=True))
+    validate(kernel, final=True)
+    assert not [m for m in mutants(kernel, "index") if m.change.startswith("axes ")]
 
 
 def test_what_shares_bytes_may_be_swizzled() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from litmus.parts import X1, Y1, box, fragment, load, single, slots, store, tensor
-from matrices import CASES
+from matrices import CASES, IMPOSSIBLE
 
 from fuser.expr import eq
 from fuser.kernel import ir as kir
@@ -101,6 +101,14 @@ def test_a_cta_stays_while_a_peer_reads_its_shared_memory() -> None:
     assert kinds(pair(), 2) == {"exit"}
     assert kinds(pair(*relaxed), 2) == {"exit"}
     assert kinds(pair(kir.ThreadFence(kir.Scope.CLUSTER), *relaxed), 2) == set()
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_no_instruction_moves_is_refuted(name: str) -> None:
+    """In the first run."""
+    verdict = explore(IMPOSSIBLE[name], Launch(1, {}))
+    assert verdict.status is Status.FAIL
+    assert {f.kind for f in verdict.findings} == {"bounds"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,7 +7,7 @@ from math import prod
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.explorer.tiles import band_mask, elements, stored
+from oracles.explorer.tiles import band_mask, elements, slot_masks, stored
 from oracles.prover.sites import Spread, owners
 from oracles.simulator.memory import tile as simulated
 
@@ -30,6 +30,26 @@ def test_an_axis_of_extent_one_changes_no_holder(deal: kir.Deal) -> None:
         plain = elements(kir.Layout((32, 16), 2, 64, deal), thread)
         assert plain == elements(kir.Layout((1, 32, 16), 2, 64, deal), thread)
         assert plain
+
+
+@pytest.mark.parametrize("shape", [(64, 16), (128, 64), (1, 32, 8)])
+def test_all_judges_deal_transposed_strips_alike(shape: tuple[int, ...]) -> None:
+    """Element (j, i) of the slot is of the thread that holds (i, j): said three times."""
+    layout = kir.Layout(shape, 2, 32 * min(shape[-2] // 16, 4), kir.Deal.STRIPS)
+    slot = (*shape[:-2], shape[-1], shape[-2])
+    rows, columns = shape[-2:]
+    holder = {e: t for t in range(layout.threads) for e in elements(layout, t)}
+    wanted = [holder[i * columns + j] for j in range(columns) for i in range(rows)]
+    masks = slot_masks(layout, slot, 0, layout.threads, 1, exchanged=True)
+    assert [next(t for t, m in enumerate(masks) if m >> e & 1) for e in range(rows * columns)] == (
+        wanted
+    )
+    spread = Spread("S", layout, slot, 0, matrix=True, crossed=True)
+    assert owners(spread)[:, 0].tolist() == wanted
+    for thread in range(layout.threads):
+        part = simulated.tile(layout, (thread, thread + 1))
+        flat = simulated.narrowed(part, slot, simulated.row_major(slot), crossed=True)
+        assert {*flat.tolist()} == {e for e, t in enumerate(wanted) if t == thread}
 
 
 SHARED = {

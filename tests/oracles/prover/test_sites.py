@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from litmus.lives import reused
 from litmus.parts import X1, Y1, Body, box, fragment, load, single, slots, store
+from matrices import CASES, IMPOSSIBLE
 
 from fuser.kernel import ir as kir
+from oracles.prover.prove import prove
 from oracles.prover.reachability.fixpoint import judge
 from oracles.prover.sites import Overlap, Overlaps, Spread, Threads, kinds, owners
+from oracles.verdict import Status
 
 BAR = kir.MBarrier("bar", 2, 1)
 S = slots("S")
@@ -131,6 +135,38 @@ def test_a_matrix_access_touches_each_element_once() -> None:
     each = Spread("S", replace(STRIPS, deal=kir.Deal.EACH_WARP), SHAPE, 0, matrix=True)
     alike = (Threads(0, 0, (0, 1, 2, 3), True, ""), Threads(1, 0, (0, 1, 2, 3), False, ""))
     assert Overlaps(alike, 32 * WARPS).collide(each, 1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lanes_of_a_matrix_access_are_not_told_apart(name: str) -> None:
+    """What one lane did before is ordered by a sync of its warp, or a wider one."""
+    expected, subject = CASES[name]
+    verdict = prove(subject)
+    found = {f.kind for f in verdict.findings if f.severity == "error"}
+    assert verdict.status is (Status.FAIL if expected else Status.PASS), str(verdict)
+    if expected == "collective":  # of a layout it asks first who executes it
+        expected = "coverage"
+    assert not expected or expected in found
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_no_instruction_moves_is_refuted(name: str) -> None:
+    """Whether or not a race comes with it."""
+    verdict = prove(IMPOSSIBLE[name])
+    assert verdict.status is Status.FAIL
+    assert {f.kind for f in verdict.findings} & {"bounds", "coverage"}
+
+
+def test_a_tile_that_is_stored_across_is_of_the_warp_that_holds_it() -> None:
+    """Rows of the slot are columns of the fragment: a strip has 16 columns of each."""
+    across = replace(MATRIX, shape=SHAPE[::-1], crossed=True)
+    held = owners(across).reshape(SHAPE[::-1]) // kir.WARP
+    assert (held == np.arange(SHAPE[0]) // 16).all()
+    lines = Spread("S", kir.Layout(SHAPE[::-1], 8, 32 * WARPS), SHAPE[::-1], 0)
+    found = overlaps().between(across, lines)
+    assert Overlap.ANY in found.values()
+    again = overlaps().between(across, across)
+    assert {x // 2 == y // 2 for x, y in again} == {True}
 
 
 def test_other_rows_to_other_warps_overlap_across_warps() -> None:

@@ -205,6 +205,33 @@ def test_matrices_go_to_shared_memory_and_back(trans: str) -> None:
         assert (found.words[64:96] == lane).all()
 
 
+def test_transposed_matrices_lie_column_by_column() -> None:
+    """Lane l holds elements (l / 4, 2 (l % 4)) and the next of row l / 4; row r is at address r.
+
+    Source: PTX ISA, "ldmatrix" and "stmatrix", figures of the fragment, `.trans`.
+    """
+    move = """
+  shl.b32 %r7, %r1, 4;
+  add.u32 %r8, %r5, %r7;
+  shl.b32 %r9, %r1, 1;
+  add.u32 %r10, %r9, 1;
+  shl.b32 %r10, %r10, 16;
+  or.b32 %r9, %r9, %r10;
+  {put}
+  bar.warp.sync 0xffffffff;
+  {get}
+  st.global.u32 [%rd3], %r11;
+"""
+    by_matrix = "stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%r8], {%r9};"
+    back = "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r11}, [%r8];"
+    lies, word = np.arange(64).reshape(8, 8), "shared.u32"
+    for put, get in ((by_matrix, f"ld.{word} %r11, [%r6];"), (f"st.{word} [%r6], %r9;", back)):
+        found = done(move.format(put=put, get=get))
+        assert found.verdict.status is Status.PASS, str(found.verdict)
+        got = found.words[:32].copy().view(np.uint16).reshape(8, 8)
+        assert (got == lies.T).all()
+
+
 def test_matrices_of_others_need_a_barrier() -> None:
     """Ldmatrix reads what the warp's other lanes wrote."""
     body = """

@@ -42,11 +42,17 @@ from kernel_parts import (
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
+from fuser.kernel.text import line
 from fuser.kernel.validate.legal import validate
 from oracles.prover.coverage.outputs import covered
 
 TURNED = kir.Fragment("turned", DType.BF16, kir.Layout((16, 64), 8, 128))
 TURNED_STRIPS = replace(TURNED, layout=kir.Layout((16, 64), 2, 32, kir.Deal.STRIPS))
+ROWS_OF_64 = replace(SA, name="R", shape=(16, 64), offset=8192)
+SA32 = replace(SA, name="SA32", dtype=DType.F32, offset=8192)
+COLUMN = replace(SA, name="C", shape=(64, 1), offset=8192)
+BY_ROWS = kir.Layout((64, 16), 2, 128, kir.Deal.ROWS, across=8)
+FOLDED = kir.Layout((64, 1), 2, 128, kir.Deal.STRIPS, folded=16)
 FEWER = replace(TILE, layout=replace(ROUND, threads=64))
 
 
@@ -57,6 +63,19 @@ def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
     out = replace(SY, offset=right.end)
     multiply = product(a=kir.Slot(left, 0), b=kir.Slot(right, 0), **change)
     return kernel(multiply, buffers=(left, right, out))
+
+
+def stmatrix(
+    dst: kir.Slot | kir.Box | None = None, layout: kir.Layout | None = None, width: int = 2
+) -> kir.Store:
+    """Store a tile with its axes exchanged on the way."""
+    src = replace(TURNED_STRIPS, layout=layout or TURNED_STRIPS.layout)
+    return kir.Store(dst or kir.Slot(SA, 0), src, width, matrix=True, transposed=True)
+
+
+def ldmatrix(dst: kir.Fragment = TURNED_STRIPS, limit: tuple[int, int] | None = None) -> kir.Load:
+    """Load a tile with its axes exchanged on the way."""
+    return kir.Load(dst, kir.Slot(SA, 0), 2, matrix=True, transposed=True, limit=limit)
 
 
 SWIZZLED = replace(SA, swizzle=32)
@@ -193,9 +212,60 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "width 2; neighbours of the fragment lie in rows of their own: use 1",
         kernel(role(kir.Store(kir.Slot(SA, 0), TURNED, 2, transposed=True))),
     ),
-    "transposed by ldmatrix": (
-        "ldmatrix and stmatrix move tiles as they are; drop matrix, or transposed",
+    "transposed by ldmatrix in rounds": (
+        "turned is dealt in another way than tensor cores deal sums; give it Deal.STRIPS, not fold",
         kernel(role(kir.Load(TURNED, kir.Slot(SA, 0), 1, matrix=True, transposed=True))),
+    ),
+    "transposed by stmatrix where each warp has all": (
+        "turned is dealt in another way than tensor cores deal sums; give it Deal.STRIPS, not fold",
+        kernel(role(stmatrix(layout=replace(TURNED_STRIPS.layout, deal=kir.Deal.EACH_WARP)))),
+    ),
+    "transposed by stmatrix into the shape as it is": (
+        r"a slot of \(16, 64\) is not the fragment's \(16, 64\) .*; make it \(64, 16\)",
+        kernel(role(stmatrix(dst=kir.Slot(ROWS_OF_64, 0))), buffers=(SA, SB, SY, ROWS_OF_64)),
+    ),
+    "transposed by stmatrix in f32": (
+        "exchange rows and columns of elements of 16 bits, SA32 holds f32; drop matrix",
+        kernel(role(stmatrix(dst=kir.Slot(SA32, 0))), buffers=(SA, SB, SY, SA32)),
+    ),
+    "transposed by ldmatrix and converted": (
+        "ldmatrix does not convert bf16 into f32; make them the same",
+        kernel(role(ldmatrix(dst=replace(TURNED_STRIPS, dtype=DType.F32)))),
+    ),
+    "transposed by stmatrix, one by one": (
+        "width 1 of vectors of 2; a register has 2 elements of 16 bits: use 2 for both",
+        kernel(role(stmatrix(width=1))),
+    ),
+    "transposed by stmatrix, four by four": (
+        "width 4 of vectors of 4; a register has 2 elements of 16 bits: use 2 for both",
+        kernel(role(stmatrix(layout=replace(TURNED_STRIPS.layout, vector=4), width=4))),
+    ),
+    "transposed by one thread of stmatrix": (
+        "its layout deals to 32 threads, 1 thread execute it",
+        kernel(one(stmatrix())),
+    ),
+    "transposed by stmatrix into a box": (
+        "a box is not transposed; take it through a slot, or drop transposed",
+        kernel(role(stmatrix(dst=Y_BOX))),
+    ),
+    "transposed by stmatrix into another CTA": (
+        "ldmatrix and stmatrix move tiles of the CTA's own shared memory; drop matrix",
+        clustered(role(stmatrix(dst=kir.Slot(SA, 0, 1)))),
+    ),
+    "transposed up to a limit": (
+        "a limit is of the rows and columns of a slot without a swizzle",
+        kernel(role(ldmatrix(limit=(8, 8)))),
+    ),
+    "ldmatrix of shared rows": (
+        "move vectors of 4 bytes held by tile as tensor cores hold them; drop matrix",
+        kernel(role(kir.Load(replace(TILE, layout=BY_ROWS), kir.Slot(SA, 0), 2, matrix=True))),
+    ),
+    "ldmatrix of folded strips": (
+        "move vectors of 4 bytes held by tile as tensor cores hold them; drop matrix",
+        kernel(
+            role(kir.Load(replace(TILE, layout=FOLDED), kir.Slot(COLUMN, 0), 1, matrix=True)),
+            buffers=(SA, SB, SY, COLUMN),
+        ),
     ),
     "transposed strips": (
         "turned is dealt in another way; give it Deal.ROUND, not folded",
@@ -575,6 +645,20 @@ def test_a_mistake_is_refused_with_a_way_out(name: str) -> None:
     """The message comes from this mistake, not from another one beside it, and says what to do."""
     says, wrong = MISTAKES[name]
     refused(wrong, says)
+
+
+@pytest.mark.parametrize("swizzle", [0, 32])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+def test_matrices_are_transposed_on_their_way(swizzle: int, dtype: DType) -> None:
+    """Through slots of 16 bits, swizzled or not; sums of f32 are rounded before."""
+    slot = kir.Slot(replace(SA, swizzle=swizzle, dtype=DType.F16), 0)
+    src = replace(TURNED_STRIPS, dtype=dtype)
+    body = [kir.Compute(src, "cast", (kir.Literal(0.0, DType.F32),))]
+    moves: list[kir.Stmt] = [kir.Store(slot, src, 2, matrix=True, transposed=True)]
+    if dtype is DType.F16:
+        moves.append(kir.Load(src, slot, 2, matrix=True, transposed=True))
+    validate(kernel(role(*body, *moves), buffers=(slot.buffer,)), after="kernel", final=True)
+    assert all(line(move).endswith("width=2, matrix, transposed)") for move in moves)
 
 
 # --- reductions in registers are refused where no thread or warp has what they put together -------

@@ -8,20 +8,32 @@ import kernels
 import numpy as np
 import pytest
 from kernels import NBYTES, T0, T1, WARPS, X, Y, add, box
-from matrices import CASES, SLOT, kernel, write
+from matrices import CASES, IMPOSSIBLE, SLOT, kernel, write
 
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
+from fuser.kernel.swizzle import address
 from fuser.kernel.validate.legal import validate
 from oracles.simulator.simulate import Launch, search, simulate
 from oracles.verdict import Status, Verdict
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_no_instruction_moves_is_refuted(name: str) -> None:
+    """In the first run; and validation refuses it."""
+    with pytest.raises(ScheduleError):
+        validate(IMPOSSIBLE[name], final=True)
+    verdict = search(IMPOSSIBLE[name], Launch(1, {}), schedules=1)
+    assert verdict.status is Status.FAIL
+    assert {f.kind for f in verdict.findings} == {"bounds"}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_lanes_of_a_matrix_access_are_not_told_apart(name: str) -> None:
     """What one lane did before is ordered by a sync of its warp, or a wider one."""
     expected, subject = CASES[name]
-    if name != "one lane":
+    if not name.startswith("one lane"):
         validate(subject, final=True)
     verdict = search(subject, Launch(1, {}), schedules=6)
     assert {f.kind for f in verdict.findings if f.severity == "error"} == {expected} - {""}
@@ -33,6 +45,63 @@ def test_a_matrix_access_stays_in_its_cta() -> None:
     far = kir.Store(kir.Slot(SLOT.buffer, 0, 0), write().src, 2, matrix=True)
     verdict = search(kernel(far), Launch(1, {}), schedules=1)
     assert {f.kind for f in verdict.findings} == {"bounds"}
+
+
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize("shape", [(128, 64), (64, 32), (256, 8)])
+def test_a_matrix_store_may_exchange_rows_and_columns(shape: tuple[int, int], swizzle: int) -> None:
+    """Element (i, j) is put where (j, i) of the swizzled slot lies, and is found there again."""
+    rows, cols = shape
+    slot = kir.Buffer("S", DType.F16, shape[::-1], 1, 0, swizzle)
+    bytes_of = kir.Buffer("R", DType.F16, shape[::-1], 1, 0)
+    x, y, z = (
+        kir.Tensor(name, DType.F16, of, (of[1], 1), 8)
+        for name, of in (("X", shape), ("Y", shape[::-1]), ("Z", shape))
+    )
+    tile = kir.Fragment("x", DType.F16, kir.Layout(shape, 2, 128, kir.Deal.STRIPS))
+    back = replace(tile, name="z")
+    lines = kir.Fragment("y", DType.F16, kir.Layout(shape[::-1], 8, 128))
+    body: list[kir.Stmt] = [
+        kir.Load(tile, kir.Box(x, (0, 0), shape, x.extents), 2),
+        kir.Store(kir.Slot(slot, 0), tile, 2, matrix=True, transposed=True),
+        kir.BlockSync(0, 128),
+        kir.Load(lines, kir.Slot(bytes_of, 0), 8),
+        kir.Load(back, kir.Slot(slot, 0), 2, matrix=True, transposed=True),
+        kir.Store(kir.Box(y, (0, 0), shape[::-1], y.extents), lines, 8),
+        kir.Store(kir.Box(z, (0, 0), shape, z.extents), back, 2),
+    ]
+    made = kir.Kernel(
+        "exchanged", (), (x, y, z), (), (slot, bytes_of), (), 128, tuple(body), ("Y", "Z")
+    )
+    validate(made, final=True)
+    given = np.arange(rows * cols, dtype=np.float32).reshape(shape) % 2048
+    out = {"X": given, "Y": np.zeros(shape[::-1], np.float32), "Z": np.zeros(shape, np.float32)}
+    verdict = simulate(made, Launch(1, {}), out)
+    assert verdict.status is Status.PASS, verdict
+    np.testing.assert_array_equal(out["Z"], given)
+    for j, i in np.ndindex(cols, rows):
+        assert out["Y"].flat[address(slot, (j, i)) // 2] == given[i, j]
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_one_tile_of_a_square_is_told_from_its_transpose(transposed: bool) -> None:
+    """One slot and one layout, gone to across, and come from along or across."""
+    shape = (32, 32)
+    x, y = (kir.Tensor(name, DType.F16, shape, (32, 1), 8) for name in "XY")
+    tile = kir.Fragment("x", DType.F16, kir.Layout(shape, 2, 64, kir.Deal.STRIPS))
+    slot = kir.Slot(kir.Buffer("S", DType.F16, shape, 1, 0, 64), 0)
+    body: tuple[kir.Stmt, ...] = (
+        kir.Load(tile, kir.Box(x, (0, 0), shape, x.extents), 2),
+        kir.Store(slot, tile, 2, matrix=True, transposed=True),
+        kir.BlockSync(0, 64),
+        kir.Load(tile, slot, 2, matrix=True, transposed=transposed),
+        kir.Store(kir.Box(y, (0, 0), shape, y.extents), tile, 2),
+    )
+    made = kir.Kernel("square", (), (x, y), (), (slot.buffer,), (), 64, body, ("Y",))
+    given = np.arange(1024, dtype=np.float32).reshape(shape)
+    out = {"X": given, "Y": np.zeros_like(given)}
+    assert simulate(made, Launch(1, {}), out).status is Status.PASS
+    np.testing.assert_array_equal(out["Y"], given if transposed else given.T)
 
 
 # --- copies by threads and engines: cp.async, atomics, single tries, bytes expected alone ---------
