@@ -34,10 +34,11 @@ def tile_line(
     match stmt:
         case kir.Load(dst, kir.Slot() as src, _, _, True):
             where = f"({names[dst]}, {_at(stmt, src, kernel)}, tid);"
+            which = layout(stmt, dst.layout) + (", true" if stmt.transposed else "")
             if dst in packed:
-                return f"tile::load_matrix_packed<{layout(stmt, dst.layout)}>{where}"
+                return f"tile::load_matrix_packed<{which}>{where}"
             _same(stmt, dst, src)
-            return f"tile::load_matrix<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>{where}"
+            return f"tile::load_matrix<{dst.dtype.cuda}, {which}>{where}"
         case kir.Load(dst, src) if stmt.transposed:
             at = _at(stmt, src, kernel)
             return f"tile::load_transposed<{layout(stmt, dst.layout)}>({names[dst]}, {at}, tid);"
@@ -54,9 +55,7 @@ def tile_line(
             return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {none}, tid);"
         case kir.Store(kir.Slot() as dst, src, _, True):
             where = f"({_at(stmt, dst, kernel)}, {names[src]}, tid);"
-            which = layout(stmt, src.layout)
-            if stmt.transposed:
-                which += ", true"
+            which = layout(stmt, src.layout) + (", true" if stmt.transposed else "")
             if src in packed:
                 _unchanged(stmt, src, dst.buffer.dtype)
                 return f"tile::store_matrix_packed<{which}>{where}"

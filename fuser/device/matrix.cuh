@@ -19,32 +19,32 @@ template <class L, bool TRANS = false, class S>
 __device__ __forceinline__ uint32 matrix_row_of_two(const S slot, int first, int tid) {
   return row_of_matrix<L, TRANS>(slot, first + uint32(tid) % 16 / 8, tid);
 }
-__device__ __forceinline__ void ldmatrix(uint32 at, uint32& a) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(a) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b, uint32& c, uint32& d) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at) : "memory");
-}
-#define FUSER_STMATRIX(HOW) \
-  __device__ __forceinline__ void stmatrix(uint32 at, uint32 a) { \
+// HOW: "" or ".trans", with which rows of a matrix in memory are columns of it in registers.
+#define FUSER_MATRICES(HOW) \
+  static __device__ __forceinline__ void ldmatrix(uint32 at, uint32& a) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1" HOW ".shared.b16 {%0}, [%1];" : "=r"(a) : "r"(at) : "memory"); \
+  } \
+  static __device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2" HOW ".shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory"); \
+  } \
+  static __device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b, uint32& c, uint32& d) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" HOW ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at) : "memory"); \
+  } \
+  static __device__ __forceinline__ void stmatrix(uint32 at, uint32 a) { \
     asm volatile("stmatrix.sync.aligned.m8n8.x1" HOW ".shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory"); \
   } \
-  __device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b) { \
+  static __device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b) { \
     asm volatile("stmatrix.sync.aligned.m8n8.x2" HOW ".shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory"); \
   } \
-  __device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b, uint32 c, uint32 d) { \
+  static __device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b, uint32 c, uint32 d) { \
     asm volatile("stmatrix.sync.aligned.m8n8.x4" HOW ".shared.b16 [%0], {%1, %2, %3, %4};" \
                  ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); \
   }
-FUSER_STMATRIX("")
-namespace trans {
-FUSER_STMATRIX(".trans")
-}
-#undef FUSER_STMATRIX
+template <bool TRANS> struct Matrices;
+template <> struct Matrices<false> { FUSER_MATRICES("") };
+template <> struct Matrices<true> { FUSER_MATRICES(".trans") };
+#undef FUSER_MATRICES
 
 // Calls `four(v)`, `two(v)` or `one(v)` for the vectors in turn: as many fours of a strip as fit.
 template <class L, class F4, class F2, class F1>
@@ -61,18 +61,19 @@ __device__ __forceinline__ void each_matrix(int tid, F4 four, F2 two, F1 one) {
   }
 }
 
-template <class L, class S>
+template <class L, bool TRANS = false, class S>
 __device__ __forceinline__ void load_matrix_packed(uint32 (&dst)[L::kVectors], const S src, int tid) {
+  typedef Matrices<TRANS> M;
   each_matrix<L>(
       tid,
-      [&](int v) { ldmatrix(matrix_row<L>(src, v, tid), dst[v], dst[v + 1], dst[v + 2], dst[v + 3]); },
-      [&](int v) { ldmatrix(matrix_row_of_two<L>(src, v, tid), dst[v], dst[v + 1]); },
-      [&](int v) { ldmatrix(matrix_row_of_two<L>(src, v, tid), dst[v]); });
+      [&](int v) { M::ldmatrix(matrix_row<L, TRANS>(src, v, tid), dst[v], dst[v + 1], dst[v + 2], dst[v + 3]); },
+      [&](int v) { M::ldmatrix(matrix_row_of_two<L, TRANS>(src, v, tid), dst[v], dst[v + 1]); },
+      [&](int v) { M::ldmatrix(matrix_row_of_two<L, TRANS>(src, v, tid), dst[v]); });
 }
-template <class T, class L, class S>
+template <class T, class L, bool TRANS = false, class S>
 __device__ __forceinline__ void load_matrix(float (&dst)[L::kRegisters], const S src, int tid) {
   uint32 packed[L::kRegisters / 2];
-  load_matrix_packed<L>(packed, src, tid);
+  load_matrix_packed<L, TRANS>(packed, src, tid);
 #pragma unroll
   for (int i = 0; i < L::kRegisters / 2; ++i) {
     dst[2 * i] = types::Packs<T>::low(packed[i]);
@@ -81,15 +82,12 @@ __device__ __forceinline__ void load_matrix(float (&dst)[L::kRegisters], const S
 }
 template <class L, bool TRANS = false, class D>
 __device__ __forceinline__ void store_matrix_packed(const D dst, const uint32 (&src)[L::kRegisters / 2], int tid) {
-  const auto put = [](auto... given) {
-    if constexpr (TRANS) trans::stmatrix(given...);
-    else stmatrix(given...);
-  };
+  typedef Matrices<TRANS> M;
   each_matrix<L>(
       tid,
-      [&](int v) { put(matrix_row<L, TRANS>(dst, v, tid), src[v], src[v + 1], src[v + 2], src[v + 3]); },
-      [&](int v) { put(matrix_row_of_two<L, TRANS>(dst, v, tid), src[v], src[v + 1]); },
-      [&](int v) { put(matrix_row_of_two<L, TRANS>(dst, v, tid), src[v]); });
+      [&](int v) { M::stmatrix(matrix_row<L, TRANS>(dst, v, tid), src[v], src[v + 1], src[v + 2], src[v + 3]); },
+      [&](int v) { M::stmatrix(matrix_row_of_two<L, TRANS>(dst, v, tid), src[v], src[v + 1]); },
+      [&](int v) { M::stmatrix(matrix_row_of_two<L, TRANS>(dst, v, tid), src[v]); });
 }
 template <class T, class L, bool TRANS = false, class D, class R>
 __device__ __forceinline__ void store_matrix(const D dst, const R (&src)[L::kRegisters], int tid) {

@@ -32,40 +32,40 @@ from fuser.schedule.products.tiles import (
     tiles,
 )
 
-LATENCY_US = 0.86
+LATENCY_US = 0.99
 """From a request of a step's operands to their arrival."""
-ROW_US, COL_US = 0.64e-3, 0.45e-3
+ROW_US, COL_US = 0.665e-3, 0.397e-3
 """Of a step, for every row of A and of B that it brings, where all SMs do; alone `ALONE` of it."""
-ALONE = 1.07
-STEP_US = 0.001
+ALONE = 1.49
+STEP_US = 0.0008
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
-OFF_SECTOR, OFF_LINE = 1.0, 0.2
+OFF_SECTOR, OFF_LINE = 1.02, 0.18
 """What rows of operands cost more that lie at odd multiples of 16 bytes, across the sectors of the
 L2 (5120 x 2560 x 4104: 240 us, x 4112: 177); and that lie across its lines."""
-BYTES_PER_US = 3.4e6
+BYTES_PER_US = 3.18e6
 """Between memory and the L2."""
-L2_BYTES, AGAIN = 26.8e6, 0.70
+L2_BYTES, AGAIN = 28.5e6, 1.0
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
-TURN_US, TURNED_US = 0.14, 0.046
+TURN_US, TURNED_US = 0.142, 0.064
 """What it takes for the columns that it takes at a time, of transposed tiles and others."""
-BY_THREADS, OFF_RESULT = 3.4, 1.13
+BY_THREADS, OFF_RESULT = 3.4, 1.11
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
 that it reads.  Measured on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4 us with
 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, PEER_US, EXCHANGED = 1.0, 0.015, 38e3
+EXCHANGE_US, PEER_US, EXCHANGED = 1.44, 0.0094, 29.2e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.6, 19e3, 0.16
+LAST_US, STORED, EACH = 0.723, 16.7e3, 0.25
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
 EMPTY_HANDED = 0.8
 """Share of its rate that a ping-pong tile keeps where results are stored by threads, as parts of
 reductions are: no products stay in flight then.  Measured on an H200, row statistics of 4096 x
 14336 x 4096: 814 us against 689 us in the other order."""
-OVERLAP = 1.5
+OVERLAP = 2.2
 """Of what takes a and b, part of one hides behind the other: (a^p + b^p)^(1/p)."""
 
 Sharing = Literal["", "scatter", "last"]
