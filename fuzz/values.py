@@ -20,8 +20,8 @@ from fuzz.campaign.child import at_work
 from fuzz.cases.case import Case, Value
 from fuzz.cases.draft import INEXACT
 from oracles.differential import compare
+from oracles.reference.evaluate import Expected, evaluate
 from oracles.reference.evaluate import bind as sizes_of
-from oracles.reference.evaluate import evaluate
 from oracles.reference.sums import Partials
 from oracles.verdict import Finding, Status, Verdict
 
@@ -39,13 +39,21 @@ def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Ver
     On integers all of them are, unless an operation makes other numbers of them: a case that is
     made smaller may have any.
     """
-    rounded = partials(case.params)
-    whole = not any(tv.op in INEXACT for tv in case.fusion.tensors)
-    exact = case.kind == "integers" and rounded is None and whole
-    at_work("reference")
-    expected = evaluate(case.fusion, given, rounded)
+    wanted = expected(case, given)
     at_work("differential")
-    return compare(expected, list(got), exact=exact)
+    return compare(wanted, list(got), exact=exactly(case))
+
+
+def expected(case: Case, given: list[Value]) -> list[Expected]:
+    """Return what the reference says that a case returns."""
+    at_work("reference")
+    return evaluate(case.fusion, given, partials(case.params))
+
+
+def exactly(case: Case) -> bool:
+    """Tell whether all sums of a case are exact, in any order."""
+    whole = not any(tv.op in INEXACT for tv in case.fusion.tensors)
+    return case.kind == "integers" and partials(case.params) is None and whole
 
 
 def blamed(

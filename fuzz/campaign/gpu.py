@@ -6,8 +6,9 @@ Source: measured on an H200: a missing wait gives right values from the second l
 the bytes of the first one are still in shared memory.
 
 Later launches have company: another stream keeps SMs and memory busy, so that CTAs come in another
-order and copies take longer.  The compiled program is then called at other extents, too.  What
-fails is launched again and again with the same inputs: what fails now and then is flaky.
+order and copies take longer.  The compiled program is then called at other extents, too, and the
+case at much larger ones, on its inputs, repeated (`fuzz.cases.enlarged`).  What fails is launched
+again and again with the same inputs: what fails now and then is flaky.
 """
 
 from __future__ import annotations
@@ -35,15 +36,28 @@ from fuser.runtime.executable import Executable, device_present
 from fuzz.campaign.child import LIMIT_S, Lost, Probed
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.ledger import Ledger
-from fuzz.campaign.record import Record
+from fuzz.campaign.record import ENLARGED, Record
 from fuzz.campaign.recorder import Recorder, blank_record
 from fuzz.cases.calls import named, others
-from fuzz.cases.case import POISON, Case, Value, compiled, from_text, inputs, output_specs, to_text
+from fuzz.cases.case import (
+    POISON,
+    Case,
+    Value,
+    compiled,
+    from_text,
+    inputs,
+    output_specs,
+    shape_of,
+    strides_of,
+    to_text,
+)
+from fuzz.cases.enlarged.call import LEAST, Enlarged, enlarged, parallel
+from fuzz.cases.enlarged.repetition import fill, judged, unchanged
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, CannotWrite, Command
-from fuzz.values import compared
+from fuzz.values import compared, exactly, expected
 from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3
@@ -114,7 +128,10 @@ class Guarded:
 
 
 def judge_case(text: str) -> list[Record]:
-    """Run the case of a text on the device; one record per launch, and one of another schedule."""
+    """Run the case of a text on the device; one record per launch.
+
+    The last ones are of a call at larger extents, and of another schedule.
+    """
     case = from_text(text)
     recorder = Recorder(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
@@ -123,7 +140,12 @@ def judge_case(text: str) -> list[Record]:
         verdict = recorder.ask("gpu", subject, partial(settled, launch))
         if verdict is None or verdict.status is not Status.PASS:
             return recorder.records
-    recorder.ask("gpu", "another schedule", partial(_another, executable, case))
+    large = enlarged(case, compiled(case))
+    subject = ENLARGED if large is None else f"{ENLARGED}: {large}"
+    launch = partial(_enlarged, executable, case, large)
+    verdict = recorder.ask("gpu", subject, partial(settled, launch))
+    if verdict is not None and verdict.status is not Status.FAIL:
+        recorder.ask("gpu", "another schedule", partial(_another, executable, case))
     return recorder.records
 
 
@@ -160,7 +182,7 @@ def _another(executable: Executable, case: Case) -> Verdict:
     Where all add up reals in another order, the reference judges.
     """
     given = inputs(case, turn=0)
-    arguments, _ = _guarded(case, given)
+    arguments, _ = _guarded(Enlarged.of(case, {}), given)
     mine = _outputs(case)
     executable(*arguments, out=[guard.tensor for guard in mine])
     why = "there is none"
@@ -182,6 +204,51 @@ def _another(executable: Executable, case: Case) -> Verdict:
     return Verdict("gpu", Status.UNKNOWN, 0, reason=f"no other schedule was run: {why}")
 
 
+def _enlarged(executable: Executable, case: Case, large: Enlarged | None) -> Verdict:
+    """Run a call at larger extents, if there is one that the device and the schedule can have."""
+    if large is None:
+        why = f"no call of {LEAST} elements is within bounds"
+        if not parallel(case.fusion):
+            why = "no extent may grow: each is pinned, or something is joined along it"
+        return Verdict("gpu", Status.UNKNOWN, 0, reason=why)
+    try:
+        return _repeated(executable, case, large)
+    except (FusionError, ScheduleError) as error:
+        return Verdict("gpu", Status.UNKNOWN, 0, reason=f"refused at this size: {error}")
+    except torch.OutOfMemoryError:
+        return Verdict("gpu", Status.UNKNOWN, 0, reason="the device has no memory for it")
+    finally:
+        torch.cuda.empty_cache()  # other processes share the device
+
+
+def _repeated(executable: Executable, case: Case, large: Enlarged) -> Verdict:
+    """Run a case, and a larger call on its inputs, repeated; compare what they return."""
+    given = inputs(case, turn=0)
+    small, _ = _guarded(Enlarged.of(case, {}), given)
+    mine = _outputs(case)
+    executable(*small, out=[guard.tensor for guard in mine])
+    arguments, guards = _guarded(large, small)
+    outs = _outputs(large.case)
+    executable(*arguments, out=[guard.tensor for guard in outs])
+    torch.cuda.synchronize()
+    read = [
+        unchanged(there, here, large.repeats(tv))
+        for tv, there, here in zip(case.fusion.inputs, arguments, small, strict=True)
+        if isinstance(tv, TensorView)
+        and isinstance(there, torch.Tensor)
+        and isinstance(here, torch.Tensor)
+    ]
+    changed = [guard.overrun() or not same for guard, same in zip(guards, read, strict=True)]
+    findings = _written(outs, changed)
+    reference = partial(expected, case, given)
+    left, right = ([guard.tensor for guard in some] for some in (outs, mine))
+    repeats = [large.repeats(tv) for tv in case.fusion.outputs]
+    verdict = judged(left, right, repeats, reference, exact=exactly(case))
+    if findings:
+        return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
+    return verdict
+
+
 def _outputs(case: Case) -> list[Guarded]:
     specs = output_specs(case)
     return [
@@ -192,27 +259,33 @@ def _outputs(case: Case) -> list[Guarded]:
 
 def _launched(executable: Executable, case: Case, number: int) -> Verdict:
     given = inputs(case, turn=number)
-    arguments, guards = _guarded(case, given)
+    arguments, guards = _guarded(Enlarged.of(case, {}), given)
     outs = _outputs(case)
     before = [guard.bits() for guard in guards]
     if number:
         _company(case.seed + number)
     got = executable(*arguments, out=[guard.tensor for guard in outs])
     torch.cuda.synchronize()
+    changed = [guard.changed(bits) for guard, bits in zip(guards, before, strict=True)]
+    findings = _written(outs, changed)
+    verdict = compared(case, given, [t.cpu() for t in got])
+    if findings:
+        return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
+    return replace(verdict, oracle="gpu")
+
+
+def _written(outs: list[Guarded], changed: list[bool]) -> list[Finding]:
+    """Say what was written that is no output, given which inputs have changed."""
     findings = [
         Finding("guard", f"output {n}", "bytes outside the tensor were written")
         for n, guard in enumerate(outs)
         if guard.overrun()
     ]
-    findings += [
+    return findings + [
         Finding("guard", f"input {n}", "bytes of the input or around it were written")
-        for n, (guard, bits) in enumerate(zip(guards, before, strict=True))
-        if guard.changed(bits)
+        for n, one in enumerate(changed)
+        if one
     ]
-    verdict = compared(case, given, [t.cpu() for t in got])
-    if findings:
-        return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
-    return replace(verdict, oracle="gpu")
 
 
 def _company(seed: int) -> None:
@@ -230,13 +303,15 @@ def _beside() -> tuple[torch.Tensor, torch.cuda.Stream]:
     return torch.empty(COMPANY, device="cuda"), torch.cuda.Stream()
 
 
-def _guarded(case: Case, given: list[Value]) -> tuple[list[Value], list[Guarded]]:
+def _guarded(call: Enlarged, given: list[Value]) -> tuple[list[Value], list[Guarded]]:
+    """Return the inputs of a call, given those that repeat in it."""
     arguments: list[Value] = []
     guards: list[Guarded] = []
-    for arg, value in zip(case.fusion.inputs, given, strict=True):
+    for arg, value in zip(call.case.fusion.inputs, given, strict=True):
         if isinstance(arg, TensorView) and isinstance(value, torch.Tensor):
-            guards.append(Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset))
-            guards[-1].tensor.copy_(value)
+            shape, strides = shape_of(call.case, arg), strides_of(call.case, arg)
+            guards.append(Guarded(shape, strides, arg.dtype, call.case.offset))
+            fill(guards[-1].tensor, value.cuda(), call.repeats(arg))
             value = guards[-1].tensor
         arguments.append(value)
     return arguments, guards
@@ -261,7 +336,11 @@ class Device(Probed[list[Record]]):
 
 
 def _passed(records: list[Record]) -> bool:
-    return all(record.status == "pass" for record in records)
+    """Tell whether the device works; it need not have memory for a large call."""
+    return all(
+        record.status == "pass" or (record.status == "unknown" and record.is_enlarged)
+        for record in records
+    )
 
 
 class _Enough(KeyboardInterrupt):
@@ -311,6 +390,7 @@ def main(
         sys.exit(HARNESS)
     start, seen = time.monotonic(), set[str]()
     statuses: Counter[tuple[str, str]] = Counter()
+    large: Counter[str] = Counter()
     per_family = -(-count // len(families))
     with Ledger(ledger) as book, Device() as device:
         facts = {**versions(), **machine(), "seed": seed_, "gpu": torch.cuda.get_device_name()}
@@ -330,6 +410,8 @@ def main(
                 raise _Enough from error
             worst = next((r for r in records if r.status not in ("pass", "unknown")), records[-1])
             statuses[case.params.family, worst.status] += 1
+            passed = (r.is_enlarged and r.status == "pass" for r in records)
+            large[case.params.family] += any(passed)
             if worst.status not in ("pass", "unknown"):
                 click.echo(f"{worst.status} {worst.kind}: {worst.reason}\n{text}")
 
@@ -351,10 +433,10 @@ def main(
                     raise enough.__cause__ from None
         book.note(run, {"elapsed_s": time.monotonic() - start})
     names = sorted({status for _, status in statuses})
-    table = Table("family", "cases", *names)
+    table = Table("family", "cases", *names, f"pass {ENLARGED}")
     for family in FAMILIES:
         counts = [statuses[family, name] for name in names]
-        table.add_row(family, str(sum(counts)), *map(str, counts))
+        table.add_row(family, str(sum(counts)), *map(str, counts), str(large[family]))
     Console().print(table)
     bad = sum(n for (_, status), n in statuses.items() if status in ("fail", "error"))
     total = sum(statuses.values())

@@ -32,6 +32,10 @@ WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
 FAILED = ("fail", "error")
 """Statuses that are failures."""
 
+ENLARGED = "enlarged"
+"""How subjects begin of calls at larger extents (`fuzz.cases.enlarged`).  One case in three has
+none: that is unknown and counted, but the verdict of the case is that of its other calls."""
+
 ORACLES = (
     "build",
     "prover",
@@ -130,6 +134,11 @@ class Record:
     failure: str = ""
     skeleton: str = ""
     kernel: str = ""
+
+    @property
+    def is_enlarged(self) -> bool:
+        """Whether it is about a call at larger extents."""
+        return self.subject.startswith(ENLARGED)
 
     @property
     def in_full(self) -> bool:

@@ -27,6 +27,17 @@ def test_every_case_is_in_one_bucket_of_each_oracle() -> None:
     assert table.loc["gpu", "note"] == "no device, 0 cases run"
 
 
+def test_a_larger_call_that_there_is_not_leaves_a_case_as_it_is() -> None:
+    """As in the last lines of the campaign; one that is wrong is a failure."""
+    silent = record("a", oracle="gpu", subject="enlarged", status="unknown")
+    rows = [record("a", oracle="gpu"), silent]
+    table = correctness.totals(frame(*rows), RUNS).table.set_index("oracle")
+    assert table.loc[["gpu"], ["pass", "unknown"]].to_numpy().tolist() == [[1, 0]]
+    wrong = replace(silent, subject="enlarged: i0=134217729", status="fail")
+    table = correctness.totals(frame(*rows, wrong), RUNS).table.set_index("oracle")
+    assert table.loc[["gpu"], ["pass", "fail"]].to_numpy().tolist() == [[0, 1]]
+
+
 def test_a_run_that_judged_too_little_is_not_called_good() -> None:
     """The head of the page says what was missing; a failure comes before that."""
     good = frame(record("a", phase="base"), record("b", oracle="build"))

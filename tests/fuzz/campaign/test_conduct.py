@@ -353,6 +353,16 @@ def test_a_case_counts_as_its_worst_record() -> None:
     assert summary.verdicts(rows) == {("a", "prover"): "fail", ("b", "prover"): "pass"}
 
 
+def test_a_larger_call_that_there_is_not_leaves_a_case_as_it_is() -> None:
+    """One case in three has none: a campaign would never be green.  Its reason is still listed."""
+    silent = record("a", oracle="gpu", subject="enlarged", status="unknown", reason="no axis grows")
+    rows = [record("a", oracle="gpu", subject="launch 0"), silent]
+    assert summary.verdicts(rows) == {("a", "gpu"): "pass"}
+    assert "1 x gpu unknown: no axis grows" in "\n".join(summary.lines(rows))
+    wrong = replace(silent, subject="enlarged: i0=134217729", status="fail")
+    assert summary.verdicts([*rows, wrong]) == {("a", "gpu"): "fail"}
+
+
 def test_the_summary_lists_every_open_reason() -> None:
     """What stays unknown must be seen, not averaged."""
     rows: list[Record] = [record("a"), record("b", status="unknown", reason="z3 gave up")]

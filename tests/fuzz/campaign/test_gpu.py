@@ -1,6 +1,7 @@
 """The GPU as an oracle: it says so where there is none, and guards what it judges."""
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from records import record
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.fusion.definition import FusionDefinition
+from fuser.runtime import nvrtc
 from fuser.runtime.executable import device_present
 from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.gpu import (
@@ -18,13 +21,16 @@ from fuzz.campaign.gpu import (
     SHAPES,
     Device,
     Guarded,
+    _passed,
     judge_case,
     main,
     settled,
     splits_of,
 )
 from fuzz.campaign.record import Record
+from fuzz.cases.calls import called
 from fuzz.cases.case import Case, compiled, from_text, to_text
+from fuzz.cases.enlarged.call import enlarged
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import REDUCTIONS
 from fuzz.exit_code import HARNESS, CannotWrite
@@ -120,6 +126,68 @@ def test_a_full_disk_is_no_failure_of_a_case(
     assert done.stderr == "Error: the ledger: cannot be written\n"
 
 
+def ragged() -> Case:
+    """Flat relu(x) + bias, whose larger call has an odd number of elements above 2^27."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["m", "n"], dtype="bf16")
+    bias = fd.ops.broadcast(fd.define_tensor(shape=["n"], dtype="bf16"), [True, False])
+    fd.add_output(fd.ops.add(fd.ops.relu(x), bias))
+    flat = PointwiseParams((1, 2048), 8, 8, None, "direct", "direct", flat=True)
+    return Case(fd.fusion(), flat, {"m": 5, "n": 7}, "integers", 22)
+
+
+def test_a_larger_call_has_words_of_its_own() -> None:
+    """They name no other call: what fails is the case, whose script makes the larger call again."""
+    case = ragged()
+    large = enlarged(case, compiled(case))
+    assert large is not None
+    assert str(large) == "m=126025, n=3059"
+    assert prod(large.case.extents.values()) % 2
+    assert prod(large.case.extents.values()) > 1 << 27
+    assert called(case, f"enlarged: {large}") is None
+    assert record("a", subject=f"enlarged: {large}").is_enlarged
+    assert not record("a", subject="another schedule").is_enlarged
+
+
+def test_a_device_without_memory_for_large_calls_still_works() -> None:
+    """Others share it; a probe that fails would end the campaign."""
+    rows = [record("a", oracle="gpu", subject="launch 0")]
+    silent = record("a", oracle="gpu", subject="enlarged: i0=1", status="unknown")
+    assert _passed([*rows, silent])
+    assert not _passed([*rows, replace(silent, status="fail")])
+    assert not _passed([*rows, replace(silent, subject="another schedule")])
+
+
+@pytest.mark.gpu
+def test_a_large_odd_tensor_is_right() -> None:
+    """A kernel of 2^27 elements once read zeros, and no case was as large."""
+    *_, large, other = judge_case(to_text(ragged()))
+    assert (large.subject, large.status) == ("enlarged: m=126025, n=3059", "pass"), large.reason
+    assert large.checked == 126025 * 3059
+    assert (other.subject, other.status) == ("another schedule", "pass")
+
+
+@pytest.mark.gpu
+def test_bits_counted_in_an_int_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake that it had: 16 bits of each of the elements that are left."""
+    headers = dict(nvrtc._headers(nvrtc.DEVICE))
+    text = headers[b"tile.cuh"]
+    for good, bad in (
+        (b"min(src.col_limit - c, WIDTH)", b"src.col_limit - c"),
+        (b"some[n] = left;", b"some[n] = left < WIDTH ? left : WIDTH;"),
+        (b"ok[n] = left == WIDTH;", b"ok[n] = left >= WIDTH;"),
+    ):
+        assert text.count(good) == 1
+        text = text.replace(good, bad)
+    planted = tuple((headers | {b"tile.cuh": text}).items())
+    monkeypatch.setattr(nvrtc, "_headers", lambda _: planted)
+    *small, large = judge_case(to_text(ragged()))
+    assert {one.status for one in small} == {"pass"}
+    assert (large.subject, large.status) == ("enlarged: m=126025, n=3059", "fail")
+    assert large.kind == "enlarged"
+    assert "first at [0, " in large.reason
+
+
 @pytest.mark.gpu
 def test_a_write_past_the_end_is_noticed() -> None:
     """One element too many must not hide in an allocator's slack."""
@@ -134,5 +202,6 @@ def test_the_probe_passes_in_every_launch() -> None:
     """A device that fails it must not be blamed on the next case.  Another schedule agrees."""
     with Device() as device:
         records = device.judge(from_text(PROBE), PROBE)
-    assert [r.status for r in records] == ["pass"] * (LAUNCHES + SHAPES + 1)
+    assert [r.status for r in records] == ["pass"] * (LAUNCHES + SHAPES + 2)
+    assert records[-2].subject.startswith("enlarged: i0=")
     assert records[-1].subject == "another schedule"
