@@ -196,8 +196,8 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
         pairs.append(_pair(product, (rows, cols), len(outer), at, groups[0]))
     m, n, k = params.tile
     tile = (1,) * len(outer) + (m, n) + (k,) * len(sums)
-    groups = (*outer, rows, cols, *sums)
-    return MatmulTiling(domain, groups, len(outer), tile, tuple(pairs), transpose=transpose)
+    every = (*outer, rows, cols, *sums)
+    return MatmulTiling(domain, every, len(outer), tile, tuple(pairs), transpose=transpose)
 
 
 def _transposes(params: TensorCoreParams) -> bool:

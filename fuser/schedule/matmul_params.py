@@ -230,7 +230,7 @@ class MatmulParams(TensorCoreParams):
         if self.store != "tma":
             self.refuse(
                 "transpose store",
-                "transposed tiles go through shared memory; use store=\"tma\", or transpose=False",
+                'transposed tiles go through shared memory; use store="tma", or transpose=False',
             )
         if self.splits > 1 and self.meet == "cluster":
             self.refuse(

@@ -93,6 +93,10 @@ Wanted = tuple[TensorView, str]
 """What a kernel reads that another has to store, and why it does not compute it itself."""
 
 
+OPERAND = "_operand"
+"""Ends the name of what is stored for a product that multiplies it."""
+
+
 class _Cutting:
     """One way through a fusion; `asked` is what it stores for kernels, by name."""
 
@@ -195,7 +199,7 @@ class _Cutting:
                 if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.held in self.choices.copied)
                     why = f"{product} multiplies it, and reads its operands from memory"
-                    word = f"_operand{place.word}"
+                    word = f"{OPERAND}{place.word}"
                     given[arg] = self._stored(arg, arg.dtype, word, place, why)
         for product in _products(outputs, self.choices.empty, known):
             if product.name in self.choices.apart:
@@ -253,7 +257,10 @@ class _Cutting:
     def _waits(self, tv: TensorView, target: TensorView) -> bool:
         """Tell whether one result of a kernel needs another from memory, or what it begins."""
         if target.name in self.asked:
-            return tv.name != target.name
+            (source,) = tensor_args(target)
+            read = (arg for one in ancestry(tv) if one.op == "mma" for arg in one.args)
+            is_operand = target.name.startswith(f"{source.name}{OPERAND}")
+            return tv.name != target.name and (not is_operand or source in read)
 
         def inside(one: TensorView) -> tuple[TensorView, ...]:
             seen = self.views.get(one.name)

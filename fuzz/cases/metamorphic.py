@@ -172,6 +172,9 @@ def _changes(case: Case) -> Iterator[_Change]:
     if isinstance(params, MatmulParams | AmpereParams) and whole and not rounds:
         yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": rng.random() < 0.3}
         yield lambda rng: _tile(rng, params)
+        if isinstance(params, MatmulParams):
+            turned = {"transpose": not params.transpose, "store": "tma", "inputs": "direct"}
+            yield lambda rng: turned
         yield lambda rng: _other_engine(params, rng)
     if _any_order(case):
         yield lambda rng: rng.choice(OTHERS)

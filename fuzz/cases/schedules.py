@@ -77,7 +77,8 @@ class Footprint:
     outputs together, `narrow` and `wide` those of the smallest and the largest, `in_bytes` those of
     all that an epilogue reads.  `whole`: columns are those that integers take, too; `half`:
     something is added up in f16, by one CTA only; `parts`: rows of a product are reduced beside it,
-    by who has all of their columns.
+    by who has all of their columns.  `halves`: all results have 16 bits, so that tiles may be
+    transposed.
     """
 
     products: int = 1
@@ -90,6 +91,7 @@ class Footprint:
     in_bytes: int = 0
     half: bool = False
     parts: bool = False
+    halves: bool = False
 
     def fits(
         self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
@@ -173,6 +175,11 @@ def footprint(fusion: Fusion) -> Footprint:
         nbytes(lambda d: d.inputs if d.products else ()),
         any(tv.op == "mma" and accumulator(tv) is DType.F16 for tv in fusion.tensors),
         any(access.tv.parts for domain in domains for access in domain.writes),
+        all(
+            access.tv.dtype.nbytes == 2 and not access.tv.parts
+            for domain in domains
+            for access in (domain.writes if domain.products else ())
+        ),
     )
 
 
@@ -253,7 +260,11 @@ def _hopper(
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
-    return _shared(draw, need, params, way, alone=alone)
+    made = _shared(draw, need, params, way, alone=alone)
+    suits = need.halves and (made.store, made.inputs) == ("tma", "direct")
+    if suits and (made.splits == 1 or made.meet != "cluster"):
+        made = replace(made, transpose=draw(st.booleans()))
+    return made
 
 
 def _ampere(

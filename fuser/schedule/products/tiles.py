@@ -210,6 +210,7 @@ def tiles(around: int, m: int, n: int, rows: int, cols: int) -> int:
 
 def fitting(rows: int, widest: tuple[TileKind, ...]) -> Iterator[TileKind]:
     """Yield transposed tiles that so many rows of a result fill, as nearly as columns in eights."""
+    rows = max(rows, 1)  # of no results there are no tiles, but a schedule
     eights = ceil(rows / 8) * 8
     for kind in widest:
         few = ceil(rows / kind.cols)

@@ -143,6 +143,22 @@ def test_a_computed_operand_is_stored_as_the_schedule_reads_it() -> None:
     assert any(r.oracle == "differential" for r in records)
 
 
+def test_an_output_that_is_an_operand_too_is_no_reason_to_multiply_twice() -> None:
+    """Once for what another product reads, again for the outputs: found by the property below."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor(["m", "k"], "f16"), fd.define_tensor(["n", "k"], "f16")
+    product = fd.ops.linear(x, fd.ops.neg(y))
+    difference = fd.ops.sub(product, fd.ops.relu(product))
+    square = fd.define_tensor(["m", "m"], "f16", stride_order=[0, 1])
+    for one in (product, difference, fd.ops.matmul(square, difference)):
+        fd.add_output(one)
+    params = MatmulParams((128, 16, 32), 2, "cooperative", 2, 1, persistent=True, columns=8)
+    drawn = Case(fd.fusion(), params, {"m": 64, "k": 64, "n": 40}, "integers", 0)
+    cut = segments(drawn.fusion, classify(drawn.fusion, drawn.params, specs(drawn)).choices)
+    made = Counter(tv.held for one in cut for tv in one.fusion.tensors if tv.op == "mma")
+    assert all(many == 1 for many in made.values()), made
+
+
 @pytest.mark.parametrize("drawn", [product_cases(), default_cases()], ids=["asked", "default"])
 def test_no_product_is_computed_by_two_kernels(drawn: SearchStrategy[Case]) -> None:
     """Whatever is computed from products, and whoever chose the schedule."""

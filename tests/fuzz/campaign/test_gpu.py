@@ -185,7 +185,7 @@ def test_bits_counted_in_an_int_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert {one.status for one in small} == {"pass"}
     assert (large.subject, large.status) == ("enlarged: m=126025, n=3059", "fail")
     assert large.kind == "enlarged"
-    assert "first at [0, " in large.reason
+    assert "first at [" in large.reason
 
 
 @pytest.mark.gpu

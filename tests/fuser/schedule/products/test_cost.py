@@ -27,10 +27,10 @@ def work(m: int, n: int, k: int, **other: Any) -> Work:
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from((*WHOLE, *RESIDENT)))
 def test_more_to_compute_takes_no_less(m: int, n: int, k: int, kind: TileKind) -> None:
     """Twice the results, or sums twice as long."""
-    once = predicted(work(m, n, k), kind, 4)
+    once = predicted(work(m, n, k), kind, 4, 64)
     assert 0 < once.filled <= 1
-    assert predicted(work(2 * m, n, k), kind, 4).loop_us >= once.loop_us
-    assert predicted(work(m, n, 2 * k, pitches=(2 * k, 2 * k)), kind, 4).us >= once.us
+    assert predicted(work(2 * m, n, k), kind, 4, 64).loop_us >= once.loop_us
+    assert predicted(work(m, n, 2 * k, pitches=(2 * k, 2 * k)), kind, 4, 64).us >= once.us
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_more_to_compute_takes_no_less(m: int, n: int, k: int, kind: TileKind) -
 )
 def test_a_prediction_is_near(shape: Shape, kind: TileKind, stages: int, us: float) -> None:
     """By a quarter."""
-    assert predicted(work(*shape), kind, stages).us == pytest.approx(us, rel=0.25)
+    assert predicted(work(*shape), kind, stages, 64).us == pytest.approx(us, rel=0.25)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_a_prediction_is_near(shape: Shape, kind: TileKind, stages: int, us: flo
 def test_what_costs_time(change: dict[str, Any], kind: TileKind) -> None:
     """Beside a plain product whose rows are whole lines."""
     plain = work(4096, 4096, 4096)
-    assert predicted(replace(plain, **change), kind, 4).us > predicted(plain, kind, 4).us
+    assert predicted(replace(plain, **change), kind, 4, 64).us > predicted(plain, kind, 4, 64).us
 
 
 def test_an_epilogue_is_hidden_behind_the_other_tile() -> None:
     """Two warpgroups in turn show that of the last tile only."""
     shapes = (work(8192, 8192, 512), work(8192, 8192, 512, costly=2))
-    plain, costly = (predicted(of, PING_PONG, 4).behind_us for of in shapes)
+    plain, costly = (predicted(of, PING_PONG, 4, 64).behind_us for of in shapes)
     assert costly - plain < 10
-    plain, costly = (predicted(of, COOPERATIVE, 4).behind_us for of in shapes)
+    plain, costly = (predicted(of, COOPERATIVE, 4, 64).behind_us for of in shapes)
     assert costly - plain > 50
 
 
@@ -79,8 +79,8 @@ def test_sharing_pays_where_few_tiles_have_long_sums(sharing: Sharing) -> None:
     """And nowhere else."""
     kind = TileKind(128, 128, "cooperative", 2)
     for shape, pays in (((512, 512, 16384), True), ((4096, 4096, 512), False)):
-        alone = predicted(work(*shape), kind, 6).us
-        assert (predicted(work(*shape), kind, 6, 8, sharing).us < alone) == pays
+        alone = predicted(work(*shape), kind, 6, 64).us
+        assert (predicted(work(*shape), kind, 6, 64, 8, sharing).us < alone) == pays
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,25 @@ def test_rows_of_tiles_are_walked_in_groups(rows: int, across: int, group: int) 
 
 def test_an_sm_has_several_ctas_of_plain_products_only() -> None:
     """Parts of reductions and several products are computed by one."""
-    assert {*RESIDENT} < {*whole(work(64, 64, 64))}
-    assert not {*RESIDENT} & {
-        *whole(work(64, 64, 64, many=2)),
-        *whole(work(64, 64, 64, parts=True)),
-    }
+    plain = work(64, 64, 64)
+    assert {*RESIDENT} < {*whole(plain, transposed=False)}
+    for change in ({"many": 2}, {"parts": True}):
+        assert not {*RESIDENT} & {*whole(replace(plain, **change), transposed=False)}
+
+
+def test_transposed_tiles_see_rows_as_columns() -> None:
+    """272 rows fill two tiles of 136 columns, and three of 128 rows not: less is multiplied."""
+    few = work(272, 7552, 5760)
+    wide = TileKind(128, 136, "ping_pong", 2, transpose=True)
+    assert wide in {*whole(few, transposed=True)} - {*whole(few, transposed=False)}
+    across, along = predicted(few, wide, 4, 136), predicted(few, PING_PONG, 4, 64)
+    assert across.filled == 1
+    assert along.filled < 0.75
+    assert across.us < along.us
+    assert predicted(replace(few, m=7552, n=272), wide, 4, 136).filled < 1
 
 
 def test_nothing_takes_no_longer_than_a_launch() -> None:
     """Of no results."""
     for kind in (*WHOLE, *RESIDENT, *PARTED):
-        assert predicted(work(0, 64, 64), kind, 4).us == kind.manner.start_us
+        assert predicted(work(0, 64, 64), kind, 4, 64).us == kind.manner.start_us

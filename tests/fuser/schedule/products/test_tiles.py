@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fuser.arch import SM_90A
 from fuser.schedule.products.tiles import (
@@ -12,10 +14,13 @@ from fuser.schedule.products.tiles import (
     PARTED,
     RESIDENT,
     SPAN,
+    TRANSPOSED,
+    TRANSPOSED_PARTED,
     WAVES,
     WHOLE,
     TileKind,
     counts,
+    fitting,
     tiles,
 )
 
@@ -37,6 +42,29 @@ def test_tall_tiles_store_fewer_columns_at_a_time() -> None:
     """A stage more is worth that: 256 x 160 has four."""
     assert TileKind(256, 160, "cooperative", 2).stages(160, SPAN * 416, 2) == (4, 32)
     assert TileKind(128, 256, "cooperative", 2).stages(256, SPAN * 384, 2) == (4, 64)
+
+
+@given(st.integers(0, 20_000))
+def test_transposed_tiles_fit_the_rows_of_a_result(rows: int) -> None:
+    """Less than eight columns too many for each tile, and shared memory for two stages."""
+    for kind in (*fitting(rows, TRANSPOSED), *fitting(rows, TRANSPOSED_PARTED)):
+        assert kind.manner in MANNERS.values()
+        assert kind.transpose
+        many = -(-rows // kind.cols)
+        assert many * kind.cols - rows < 8 * max(many, 1)
+        stages, columns = kind.stages(kind.cols, SPAN * (kind.rows + kind.cols), 2)
+        assert stages >= 2
+        assert kind.cols % columns == 0
+    assert any(kind.warpgroups == 2 for kind in fitting(rows, TRANSPOSED))
+
+
+def test_threads_that_store_results_hold_few_columns() -> None:
+    """Beside 192 sums 8, which rows of the result fill only where tiles are transposed."""
+    tall = TileKind(128, 192, "ping_pong", 2)
+    assert tall.stages(192, SPAN * 320, 2)[1] == 64
+    assert tall.stages(192, SPAN * 320, 2, by_threads=True)[0] == 0
+    across = TileKind(128, 192, "ping_pong", 2, transpose=True)
+    assert across.stages(192, SPAN * 320, 2, by_threads=True)[1] == 8
 
 
 def test_what_does_not_fit_has_no_stages() -> None:
