@@ -9,6 +9,9 @@ each where nobody multiplies meanwhile; and what CTAs that share a tile exchange
 Constants are fitted to 14,000 timings of 480 shapes (M, N and K drawn on a log scale), H100 SXM,
 bf16, by `fuzz.bench.sweep`: the logarithm's least squares, and what the schedule that is predicted
 to be the fastest takes more than the fastest one: 3.3 % (geometric mean; of shapes left out 3.5 %).
+Fitted to 1,000 shapes, transposed tiles among them, that would be 2.8 % in place of 3.8; but then
+large products, which the power limit slows down, get 256 x 160 for 128 x 192 in ping-pong, which is
+4 to 20 % slower there (H200): no constant knows of power.
 They are those of a whole: what a step takes is split between its products and its bytes in one way
 of several that fit.  A prediction is off by 7 % (median).
 """
@@ -32,33 +35,34 @@ from fuser.schedule.products.tiles import (
     tiles,
 )
 
-LATENCY_US = 0.99
+LATENCY_US = 0.86
 """From a request of a step's operands to their arrival."""
-ROW_US, COL_US = 0.665e-3, 0.397e-3
+ROW_US, COL_US = 0.64e-3, 0.45e-3
 """Of a step, for every row of A and of B that it brings, where all SMs do; alone `ALONE` of it."""
-ALONE = 1.49
-STEP_US = 0.0008
+ALONE = 1.07
+STEP_US = 0.001
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
-OFF_SECTOR, OFF_LINE = 1.02, 0.18
+OFF_SECTOR, OFF_LINE = 1.0, 0.2
 """What rows of operands cost more that lie at odd multiples of 16 bytes, across the sectors of the
 L2 (5120 x 2560 x 4104: 240 us, x 4112: 177); and that lie across its lines."""
-BYTES_PER_US = 3.18e6
+BYTES_PER_US = 3.4e6
 """Between memory and the L2."""
-L2_BYTES, AGAIN = 28.5e6, 1.0
+L2_BYTES, AGAIN = 26.8e6, 0.70
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
-TURN_US, TURNED_US = 0.142, 0.064
-"""What it takes for the columns that it takes at a time, of transposed tiles and others."""
-BY_THREADS, OFF_RESULT = 3.4, 1.11
+PART_US = 0.14
+"""What an epilogue takes for each part of its columns: 31 parts of 8 columns made four waves of
+128 x 248 half as slow again (H200)."""
+BY_THREADS, OFF_RESULT = 3.4, 1.13
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
 that it reads.  Measured on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4 us with
 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, PEER_US, EXCHANGED = 1.44, 0.0094, 29.2e3
+EXCHANGE_US, PEER_US, EXCHANGED = 1.0, 0.015, 38e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.723, 16.7e3, 0.25
+LAST_US, STORED, EACH = 0.6, 19e3, 0.16
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
 EMPTY_HANDED = 0.8
@@ -68,7 +72,7 @@ reductions are: no products stay in flight then.  Measured on an H200, row stati
 TOGETHER = 0.97
 """What a step of ping-pong takes where one wgmma has the columns of several products, in times one
 of as many columns.  Measured on an H200, gated layers: 1 to 3 % less."""
-OVERLAP = 2.2
+OVERLAP = 1.5
 """Of what takes a and b, part of one hides behind the other: (a^p + b^p)^(1/p)."""
 
 Sharing = Literal["", "scatter", "last"]
@@ -200,9 +204,9 @@ def predicted(
     down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
     group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
     at_once = min(sms * kind.resident, many)
-    columns = min(ceil(at_once / group), across) * cols
-    rows = min(group * ceil(at_once / (group * across)), down) * kind.rows
-    again = max(nbytes * (rows + columns) * ceil(many / (sms * kind.resident)) - once, 0)
+    along = min(ceil(at_once / group), across) * cols
+    down = min(group * ceil(at_once / (group * across)), down) * kind.rows
+    again = max(nbytes * (down + along) * ceil(many / (sms * kind.resident)) - once, 0)
     missed = AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
     moved = once + missed * again + written
     # --- behind the loop
@@ -210,13 +214,13 @@ def predicted(
     stored = manner.stored_us * _as_stored(work.result_pitch)
     epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
     if not sharing:
-        epilogue += wide / columns * (TURNED_US if kind.transpose else TURN_US)
-    epilogues = 1 if kind.split == "ping_pong" else waves
+        epilogue += wide / columns * PART_US
+    behind = epilogue * waves
+    if kind.split == "ping_pong":  # the other tile's loop hides an epilogue that is no longer
+        behind = epilogue + max(epilogue - loop / waves, 0.0) / 2 * (waves - 1)
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
-    return Prediction(
-        manner.start_us, loop, epilogue * epilogues, sums, moved / BYTES_PER_US, waves, filled
-    )
+    return Prediction(manner.start_us, loop, behind, sums, moved / BYTES_PER_US, waves, filled)
 
 
 def _off(pitch: int) -> float:

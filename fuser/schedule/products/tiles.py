@@ -122,14 +122,14 @@ class TileKind:
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(5.04, 1.19, 0.56),
-    ("pipelined", 2, 64): Manner(15.2, 1.58, 1.23),
-    ("cooperative", 1, 64): Manner(37.8, 1.82, 1.13),
-    ("cooperative", 2, 64): Manner(29.3, 2.44, 0.57),
-    ("cooperative", 2, 128): Manner(29.8, 2.66, 1.35),
-    ("cooperative", 3, 64): Manner(32.2, 2.41, 2.04),
-    ("ping_pong", 2, 64): Manner(69.9, 1.78, 1.19),
-    ("ping_pong", 2, 128): Manner(53.0, 1.69, 1.64),
+    ("pipelined", 1, 64): Manner(11.9, 1.43, 0.77),
+    ("pipelined", 2, 64): Manner(16.2, 1.86, 0.89),
+    ("cooperative", 1, 64): Manner(26.4, 2.34, 0.84),
+    ("cooperative", 2, 64): Manner(24.4, 2.54, 1.08),
+    ("cooperative", 2, 128): Manner(17.3, 2.99, 0.76),
+    ("cooperative", 3, 64): Manner(27.0, 3.37, 1.78),
+    ("ping_pong", 2, 64): Manner(57.2, 1.90, 1.09),
+    ("ping_pong", 2, 128): Manner(38.1, 1.95, 1.05),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 

@@ -61,8 +61,9 @@ def test_params_shrink_to_the_plainest_schedule() -> None:
 
 def test_a_footprint_counts_what_a_kernel_holds_at_once() -> None:
     """Products that share an operand have one tile of it, and an accumulator each."""
-    assert footprint(product()) == Footprint(products=1, operands=2, out_bytes=2)
-    assert footprint(product(gated=True)) == Footprint(products=2, operands=3, out_bytes=2)
+    one, two = footprint(product()), footprint(product(gated=True))
+    assert one == Footprint(products=1, operands=2, out_bytes=2, halves=True)
+    assert two == Footprint(products=2, operands=3, out_bytes=2, halves=True)
     assert Footprint(1, 2, 2).fits((128, 128, 64), threads=128, stages=6)
     assert not Footprint(1, 2, 2).fits((128, 128, 64), threads=128, stages=8)
     assert not Footprint(2, 3, 2).fits((128, 128, 64), threads=128)

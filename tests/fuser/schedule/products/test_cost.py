@@ -66,11 +66,14 @@ def test_what_costs_time(change: dict[str, Any], kind: TileKind) -> None:
 
 
 def test_an_epilogue_is_hidden_behind_the_other_tile() -> None:
-    """Two warpgroups in turn show that of the last tile only."""
-    shapes = (work(8192, 8192, 512), work(8192, 8192, 512, costly=2))
+    """Two warpgroups in turn show that of the last tile only, where loops are as long."""
+    shapes = (work(8192, 8192, 4096), work(8192, 8192, 4096, costly=2))
     plain, costly = (predicted(of, PING_PONG, 4, 64).behind_us for of in shapes)
     assert costly - plain < 10
     plain, costly = (predicted(of, COOPERATIVE, 4, 64).behind_us for of in shapes)
+    assert costly - plain > 50
+    short = (work(8192, 8192, 128), work(8192, 8192, 128, costly=2))
+    plain, costly = (predicted(of, PING_PONG, 4, 64).behind_us for of in short)
     assert costly - plain > 50
 
 
