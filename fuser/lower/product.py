@@ -379,14 +379,15 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        halves = access.tv.dtype.nbytes == 2 or not self.tiling.transpose
-        return self._asks_for_tma and self.suits_tma(access) and halves
+        return self._leaves_by_shared(access) and self.suits_tma(access)
 
-    @property
-    def _asks_for_tma(self) -> bool:
-        """Whether TMA is asked to write results; those that threads add up they store."""
+    def _leaves_by_shared(self, access: Access) -> bool:
+        """Whether a result is to go through shared memory; those that threads add up they store.
+
+        Transposed tiles go no other way, and `stmatrix` transposes 16 bits.
+        """
         if self.tiling.transpose:
-            return True
+            return access.tv.dtype.nbytes == 2
         return self.params.store == "tma" and not self.split_k.pooled
 
     def staged(self, access: Access) -> bool:
@@ -395,11 +396,9 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         Neighbours in registers lie in eight rows: threads would store four bytes in each.  From
         shared memory a warp stores neighbours along one row.
         """
-        along, nbytes = self.tiling.axes(access)[-1], access.tv.dtype.nbytes
-        if self.tiling.transpose and nbytes != 2:
-            return False
-        row = self._shape(access)[-1] * nbytes
-        return self._asks_for_tma and self.tiling.unit(access, along) and row >= 32
+        along = self.tiling.axes(access)[-1]
+        row = self._shape(access)[-1] * access.tv.dtype.nbytes
+        return self._leaves_by_shared(access) and self.tiling.unit(access, along) and row >= 32
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""

@@ -152,10 +152,8 @@ def shared(
     """
     if params.splits == 1 or params.meet not in COUNTED:
         return params
-    m, n, k = params.tile
+    m, n, k = params.covers
     (around, rows, cols), depths = sizes(domain, loops)
-    if _transposes(params):
-        rows, cols = cols, rows
     tiles = 1 if params.persistent else around * ceil(rows / m) * ceil(cols / n)
     steps = [ceil(depth / k) for depth in depths]
     most = params.splits if params.meet == "last" else sms  # nobody waits for the last
@@ -173,7 +171,7 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     """
     loops = _loops(domain)
     rows, cols = sides(domain)
-    if transpose := _transposes(params):
+    if params.transpose:
         rows, cols = cols, rows
     if strange := strangers(domain):
         raise ScheduleError(
@@ -197,11 +195,7 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     m, n, k = params.tile
     tile = (1,) * len(outer) + (m, n) + (k,) * len(sums)
     every = (*outer, rows, cols, *sums)
-    return MatmulTiling(domain, every, len(outer), tile, tuple(pairs), transpose=transpose)
-
-
-def _transposes(params: TensorCoreParams) -> bool:
-    return isinstance(params, MatmulParams) and params.transpose
+    return MatmulTiling(domain, every, len(outer), tile, tuple(pairs), transpose=params.transpose)
 
 
 def summed(domain: Domain, product: Product) -> list[Group]:

@@ -504,6 +504,17 @@ class TensorCoreParams(Checked):
     partial: Partial
 
     @property
+    def transpose(self) -> bool:
+        """Whether rows of a tile lie along the columns of the result."""
+        return False
+
+    @property
+    def covers(self) -> tuple[int, int, int]:
+        """Rows and columns of a result that a tile has, and its depth."""
+        rows, columns, depth = self.tile
+        return (columns, rows, depth) if self.transpose else self.tile
+
+    @property
     def store(self) -> Mechanism:
         """Mechanism of the outputs."""
         return "direct"

@@ -243,10 +243,7 @@ def _repeated(executable: Executable, case: Case, large: Enlarged) -> Verdict:
     reference = partial(expected, case, given)
     left, right = ([guard.tensor for guard in some] for some in (outs, mine))
     repeats = [large.repeats(tv) for tv in case.fusion.outputs]
-    verdict = judged(left, right, repeats, reference, exact=exactly(case))
-    if findings:
-        return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
-    return verdict
+    return _with(findings, judged(left, right, repeats, reference, exact=exactly(case)))
 
 
 def _outputs(case: Case) -> list[Guarded]:
@@ -268,10 +265,14 @@ def _launched(executable: Executable, case: Case, number: int) -> Verdict:
     torch.cuda.synchronize()
     changed = [guard.changed(bits) for guard, bits in zip(guards, before, strict=True)]
     findings = _written(outs, changed)
-    verdict = compared(case, given, [t.cpu() for t in got])
+    return _with(findings, replace(compared(case, given, [t.cpu() for t in got]), oracle="gpu"))
+
+
+def _with(findings: list[Finding], verdict: Verdict) -> Verdict:
+    """Return a verdict on values, or the failure of what was written beside them."""
     if findings:
         return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
-    return replace(verdict, oracle="gpu")
+    return verdict
 
 
 def _written(outs: list[Guarded], changed: list[bool]) -> list[Finding]:

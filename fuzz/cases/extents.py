@@ -35,7 +35,7 @@ def matmul_extents(
     `exact` bounds what products sum over.  Shrinks towards 8 for every symbol; two tiles of what is
     summed over, where CTAs share it.
     """
-    m, n, k = _tile(params)
+    m, n, k = params.covers
     turns = [k * params.stages, k * (2 * params.stages + 1)]
     edges = {
         AxisRole.BATCH: [1, 2, 3],
@@ -111,7 +111,7 @@ def _is_short(
             return False
         # The last axis of each kind is tiled; those before it may be walked one by one.
         tiles = prod(by_role[AxisRole.BATCH])
-        for role, tile in zip((AxisRole.M, AxisRole.N), _tile(params)[:2], strict=True):
+        for role, tile in zip((AxisRole.M, AxisRole.N), params.covers[:2], strict=True):
             *outer, last = by_role[role] or [1]
             tiles *= prod(outer) * -(-last // tile)
         # All CTAs of a cluster take as many steps, if only of zeros.
@@ -121,12 +121,6 @@ def _is_short(
         if long and (steps, tiles) != (each, 1):  # a step of a large tile is as short as it gets
             return False
     return True
-
-
-def _tile(params: MatmulParams | AmpereParams) -> tuple[int, int, int]:
-    """Return the rows and columns of a result, and the depth, that a tile has."""
-    m, n, k = params.tile
-    return (n, m, k) if isinstance(params, MatmulParams) and params.transpose else (m, n, k)
 
 
 def _is_summed(fusion: Fusion, symbol: str) -> bool:

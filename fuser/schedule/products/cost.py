@@ -198,17 +198,6 @@ def predicted(
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if work.parts else 1.0)
     late = waves * steps * LATENCY_US / stages
     loop = ((on_sm * steps * step) ** 4 + late**4) ** 0.25
-    # --- memory
-    nbytes = SPAN * work.steps
-    once = work.around * nbytes * (work.m + work.n * work.many)
-    down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
-    group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
-    at_once = min(sms * kind.resident, many)
-    along = min(ceil(at_once / group), across) * cols
-    down = min(group * ceil(at_once / (group * across)), down) * kind.rows
-    again = max(nbytes * (down + along) * ceil(many / (sms * kind.resident)) - once, 0)
-    missed = AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
-    moved = once + missed * again + written
     # --- behind the loop
     each = kind.rows * cols / (128 * kind.sharers) / 128
     stored = manner.stored_us * _as_stored(work.result_pitch)
@@ -220,7 +209,21 @@ def predicted(
         behind = epilogue + max(epilogue - loop / waves, 0.0) / 2 * (waves - 1)
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
-    return Prediction(manner.start_us, loop, behind, sums, moved / BYTES_PER_US, waves, filled)
+    memory = (_read(work, kind, many, sms) + written) / BYTES_PER_US
+    return Prediction(manner.start_us, loop, behind, sums, memory, waves, filled)
+
+
+def _read(work: Work, kind: TileKind, many: int, sms: int) -> float:
+    """Return the bytes of operands that come from memory, as so many tiles see them."""
+    nbytes, wide, ctas = SPAN * work.steps, work.wide(kind), sms * kind.resident
+    once = work.around * nbytes * (work.m + work.n * work.many)
+    down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
+    group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
+    at_once = min(ctas, many)
+    columns = min(ceil(at_once / group), across) * wide * work.many
+    rows = min(group * ceil(at_once / (group * across)), down) * kind.rows
+    again = max(nbytes * (rows + columns) * ceil(many / ctas) - once, 0)
+    return once + again * AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
 
 
 def _off(pitch: int) -> float:

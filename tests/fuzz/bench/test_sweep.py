@@ -25,10 +25,7 @@ def test_schedules_differ_and_suit_the_shape(shape: tuple[int, int, int]) -> Non
     for params in found:
         assert params.splits <= -(-shape[2] // 64)
         if params.meet == "scatter":
-            m, n = shape[:2]
-            if isinstance(params, MatmulParams) and params.transpose:
-                m, n = n, m
-            tiles = -(-m // params.tile[0]) * -(-n // params.tile[1])
+            tiles = -(-shape[0] // params.covers[0]) * -(-shape[1] // params.covers[1])
             assert tiles * params.splits <= 132
 
 
