@@ -82,6 +82,10 @@ class Executable:
         How; kernels of another kind take the default heuristics, and all do if left out.
     poison : bool
         Compile kernels that fill their shared memory with NaNs first (for fuzzing).
+    fused : bool
+        Let the compiler make one fma of a product and a sum, as it does by default.  Which it takes
+        differs between schedules, in the last bit; without, what adds up nothing along an axis has
+        the same bits under each.
     tune : bool, "background" or Tuning
         Measure some schedules of each kernel on the tensors of the first call of a class, and take
         the fastest from then on; it is remembered on disk, by fusion, class, device and compiler.
@@ -117,6 +121,7 @@ class Executable:
         params: Params | None = None,
         *,
         poison: bool = False,
+        fused: bool = True,
         tune: Tune = False,
     ) -> None:
         asked("Executable", fusion, params)
@@ -124,7 +129,8 @@ class Executable:
         self.fusion = fusion
         self.params = params
         self._tuner = None if how is None else Tuner(fusion, how)
-        self._defines = ("FUSER_POISON_SMEM",) if poison else ()
+        defines = ("FUSER_POISON_SMEM",) if poison else ()
+        self._compile = partial(compile_cubin, defines=defines, fused=fused)
         self._programs: dict[CallClass, Program] = {}
         self._plans: dict[object, Plan] = {}
         self._last: Plan | None = None
@@ -367,7 +373,7 @@ class Executable:
     ) -> tuple[Binding, cupy.cuda.function.Function]:
         """Return a launch as it suits the device, with the function to launch."""
         launch = binding.launch
-        cubin = compile_cubin(launch.source, defines=self._defines)
+        cubin = self._compile(launch.source)
         function = load_function(cubin, launch.kernel, device.index or 0)
         persistent = isinstance(launch.params, NormParams) and launch.params.ctas_per_sm is not None
         if launch.kernel.cluster > 1 and persistent:

@@ -31,6 +31,10 @@ from kernels): 7 ms less, the same machine code."""
 PTX_OPTIONS = ("--gpu-architecture=compute_90a", *OPTIONS[1:4], "--no-cache")
 """For the text alone: the assembler, more than half of the time, is left out."""
 
+APART = "--fmad=false"
+"""Which of two products of a sum goes into an fma depends on what stands around it; with this
+option none does.  Source: NVRTC documentation, "--fmad"."""
+
 REFUSED = "refused by NVRTC"
 """Kind of the `CompileError` here."""
 
@@ -50,13 +54,14 @@ class Cubin:
     cached: bool
 
 
-def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
+def compile_cubin(source: str, *, defines: tuple[str, ...] = (), fused: bool = True) -> Cubin:
     """Compile CUDA C++ that includes `fuser/device/*.cuh` to a cubin.
 
-    Macros to define are such as ``FUSER_POISON_SMEM``.  CompileError with source and log, where
-    NVRTC refuses the text; that is ours to fix.
+    Macros to define are such as ``FUSER_POISON_SMEM``.  Unless `fused` the compiler makes no fma of
+    what the text multiplies and adds apart.  CompileError with source and log, where NVRTC refuses
+    the text; that is ours to fix.
     """
-    options = (*OPTIONS, *(f"-D{name}" for name in defines))
+    options = (*OPTIONS, *(f"-D{name}" for name in defines), *(() if fused else (APART,)))
     key = _key(source, options)
     path = cache_dir() / f"{key}.cubin"
     found = read(path)
@@ -64,7 +69,7 @@ def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
         return Cubin(found[0], found[1], key, cached=True)
     image, log, ptx = _compile(source, options)
     _keep(path, image, log)
-    if not defines:  # the same text as of `compile_ptx`, which need not compile again
+    if fused and not defines:  # the same text as of `compile_ptx`, which need not compile again
         _keep(_ptx_path(source, DEVICE), ptx.encode(), "")
     return Cubin(image, log, key, cached=False)
 

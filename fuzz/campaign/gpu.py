@@ -179,29 +179,41 @@ def settled(launch: Callable[[], Verdict]) -> Verdict:
 def _another(executable: Executable, case: Case) -> Verdict:
     """Run the first other schedule that the case can have, and compare bit by bit.
 
-    Where all add up reals in another order, the reference judges.
+    Where all add up reals in another order, the reference judges.  Where bits differ, both are
+    compiled again without fma, which compilers choose by what stands around.
     """
     given = inputs(case, turn=0)
-    arguments, _ = _guarded(Enlarged.of(case, {}), given)
-    mine = _outputs(case)
-    executable(*arguments, out=[guard.tensor for guard in mine])
+    mine = _results(executable, case, given)
     why = "there is none"
     for other, _, alike in rescheduled(case, compiled(case)):
-        outs = _outputs(case)
         try:
             second = Executable(case.fusion, other.params, poison=True)
-            second(*arguments, out=[guard.tensor for guard in outs])
+            its = _results(second, case, given)
         except (FusionError, ScheduleError) as error:
             why = f"under {other.params}: {error}"
             continue
-        torch.cuda.synchronize()
-        left, right = ([one.tensor for one in guards] for guards in (mine, outs))
-        if alike:
-            return agree(left, right, case.params, other.params)
-        verdict = compared(other, given, [t.cpu() for t in right])
-        reason = f"{verdict.reason} under {other.params}".strip()
-        return replace(verdict, oracle="gpu", reason=reason)
+        if not alike:
+            verdict = compared(other, given, [t.cpu() for t in its])
+            reason = f"{verdict.reason} under {other.params}".strip()
+            return replace(verdict, oracle="gpu", reason=reason)
+        verdict = agree(mine, its, case.params, other.params)
+        if verdict.status is not Status.FAIL:
+            return verdict
+        mine, its = (
+            _results(Executable(case.fusion, params, poison=True, fused=False), case, given)
+            for params in (case.params, other.params)
+        )
+        return agree(mine, its, case.params, other.params)
     return Verdict("gpu", Status.UNKNOWN, 0, reason=f"no other schedule was run: {why}")
+
+
+def _results(executable: Executable, case: Case, given: list[Value]) -> list[torch.Tensor]:
+    """Return what an executable makes of inputs, in outputs that were poison."""
+    arguments, _ = _guarded(Enlarged.of(case, {}), given)
+    outs = _outputs(case)
+    executable(*arguments, out=[guard.tensor for guard in outs])
+    torch.cuda.synchronize()
+    return [guard.tensor for guard in outs]
 
 
 def _enlarged(executable: Executable, case: Case, large: Enlarged | None) -> Verdict:

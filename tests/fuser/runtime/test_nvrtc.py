@@ -36,6 +36,19 @@ def test_options_and_headers_are_part_of_the_key() -> None:
     assert nvrtc.compile_cubin(SOURCE).key != nvrtc.compile_cubin(SOURCE, defines=("X",)).key
 
 
+def test_products_may_stay_apart_from_sums() -> None:
+    """Then the text names a rounding for each, and the assembler makes no fma either."""
+    sum_of_products = "float* y = (float*)x; y[0] = y[1] * y[2] + y[3] * y[4];"
+    source = SOURCE.replace("x[threadIdx.x] = 1;", sum_of_products)
+    fused, apart = nvrtc.compile_cubin(source), nvrtc.compile_cubin(source, fused=False)
+    assert fused.key != apart.key
+    assert fused.image != apart.image
+    ptx = nvrtc._compile(source, (*nvrtc.PTX_OPTIONS, nvrtc.APART))[2]
+    assert ptx.count("mul.rn.f32") == 2
+    assert "fma" not in ptx
+    assert "mul.rn" not in nvrtc.compile_ptx(source)
+
+
 def test_both_are_of_one_compilation() -> None:
     """Of which nothing is kept; the assembler may be told to leave products and sums apart."""
     source = SOURCE.replace(

@@ -5,6 +5,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from records import record
 
@@ -12,7 +13,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.runtime import nvrtc
-from fuser.runtime.executable import device_present
+from fuser.runtime.executable import Executable, device_present
 from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.gpu import (
     AGAIN,
@@ -22,6 +23,7 @@ from fuzz.campaign.gpu import (
     Device,
     Guarded,
     _passed,
+    _results,
     judge_case,
     main,
     settled,
@@ -29,8 +31,9 @@ from fuzz.campaign.gpu import (
 )
 from fuzz.campaign.record import Record
 from fuzz.cases.calls import called
-from fuzz.cases.case import Case, compiled, from_text, to_text
+from fuzz.cases.case import Case, compiled, from_text, inputs, to_text
 from fuzz.cases.enlarged.call import enlarged
+from fuzz.cases.metamorphic import agree
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import REDUCTIONS
 from fuzz.exit_code import HARNESS, CannotWrite
@@ -186,6 +189,27 @@ def test_bits_counted_in_an_int_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert (large.subject, large.status) == ("enlarged: m=126025, n=3059", "fail")
     assert large.kind == "enlarged"
     assert "first at [" in large.reason
+
+
+@pytest.mark.gpu
+def test_an_fma_more_is_no_difference_of_schedules() -> None:
+    """Of two products of a sum either may go into the fma: one element in twenty differed."""
+    fd = FusionDefinition()
+    a, b, c, d = (fd.define_tensor(shape=["i0"], dtype="f32") for _ in range(4))
+    fd.add_output(fd.ops.add(fd.ops.mul(a, b), fd.ops.mul(fd.ops.neg(c), d)))
+    ring = PointwiseParams((16, 16), 4, 2, 4, "cp_async", "direct", 8, 0, warp_specialized=True)
+    case = Case(fd.fusion(), ring, {"i0": 4096}, "reals", seed=350)
+    other = replace(case, params=PointwiseParams((2, 128), 2, 2, None, "direct", "direct"))
+    (fused, _), (apart, its) = (
+        [
+            _results(Executable(one.fusion, one.params, fused=may), one, inputs(one, turn=0))
+            for one in (case, other)
+        ]
+        for may in (True, False)
+    )
+    assert agree(apart, its, case.params, other.params).status is Status.PASS
+    assert not torch.equal(fused[0], apart[0])
+    assert {one.status for one in judge_case(to_text(case))} == {"pass"}
 
 
 @pytest.mark.gpu
