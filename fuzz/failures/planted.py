@@ -127,10 +127,11 @@ def hunt(
 
 def _started(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a module of ours with the compiler of a folder."""
+    paths = (str(folder), str(ROOT), os.environ.get("PYTHONPATH", ""))
     return subprocess.Popen(
         [sys.executable, "-m", *words],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdout=subprocess.DEVNULL,
     )
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, eq, fold
 from fuser.kernel import ir as kir
 from oracles.prover.named.order import (
     Order,
@@ -48,7 +48,6 @@ from oracles.prover.named.program import (
     Point,
     Program,
     UndecidedError,
-    Vector,
     WitnessedError,
     difference,
     normal,
@@ -304,8 +303,15 @@ class Rings(Order):
                 near = filler.preceding(read.point, one.vector, fill.point, self.asked.reach)
                 return any_of(*(all_of(*filler.exists(fill.point, v)) for v in near))
             for vector in self.near(fill.program, fill.point, own, target, one):
-                same = equal(fill.program.at(fill.point, vector, own), target)
-                return all_of(same, *_sure_of(fill.program, fill.point, vector))
+                place = filler.at(fill.point, vector, own)
+                exists = filler.exists(fill.point, vector)
+                if _cast(fill.point) is None:
+                    return all_of(equal(place, target), *exists)
+                ways = []
+                for rank in range(filler.kernel.cluster):
+                    there, *sure = (_of_rank(e, rank, filler.kernel) for e in (place, *exists))
+                    ways.append(all_of(_reached(fill.point, filler), equal(there, target), *sure))
+                return any_of(*ways)
             return 0
 
         self.asked.holds(
@@ -482,18 +488,12 @@ class Rings(Order):
             equal(fill.program.at(fill.point, vector, own), normal(target + turns * slots)),
         ]
         by: Expr | None = None
-        mask = fill.point.stmt.multicast if isinstance(fill.point.stmt, kir.TmaLoad) else None
         facts: list[Formula] = [*program.exists(read.point, one.vector)]
         facts.append(normal(fold(Kind.LE, 1, turns)))
-        if mask is not None:
+        if cast := _cast(fill.point) is not None:
             by = Var("rank of the CTA that fills")
-            mine = normal(kir.BLOCK % kernel.cluster)
-            block = normal(kir.BLOCK - mine + by)
-            later = [normal(substitute(expr, {kir.BLOCK: block})) for expr in later]
-            facts.append(normal(by < kernel.cluster))
-            if isinstance(mask, int):
-                ranks = [r for r in range(kernel.cluster) if mask >> r & 1]
-                facts.append(any_of(*(normal(eq(mine, r)) for r in ranks)))
+            later = [_of_rank(expr, by, kernel) for expr in later]
+            facts += [normal(by < kernel.cluster), _reached(fill.point, fill.program)]
         known = read.point.number, self.sort(program), self._speakers(read)
         if (known, *facts, *later, *rooms) in self._seen:
             return
@@ -517,7 +517,7 @@ class Rings(Order):
             near = self.sure(partial(whole, most=1))
             return near or asked.holds_in(cases, [*facts, *later], fine)
 
-        if mask is not None:
+        if cast:
             rooms += others  # what is free in this CTA is free in others if a relay says so
         if freed():
             return
@@ -651,19 +651,37 @@ class Rings(Order):
             )  # fmt: skip
 
 
-def _sure_of(program: Program, point: Point, vector: Vector) -> Iterator[Formula]:
-    """Give the conditions of a fill; a multicast is by the CTA that does it."""
-    cast = isinstance(point.stmt, kir.TmaLoad) and point.stmt.multicast is not None
-    own = normal(fold(Kind.MOD, kir.BLOCK, program.kernel.cluster))
-    for condition in program.exists(point, vector):
-        if not (cast and variables(condition) == {kir.BLOCK} and _mentions(condition, own)):
-            yield condition
+def _cast(point: Point) -> Expr | None:
+    """Return the mask of the CTAs of its cluster that a fill reaches, if it is a multicast."""
+    return point.stmt.multicast if isinstance(point.stmt, kir.TmaLoad) else None
 
 
-def _mentions(expr: Expr, part: Expr) -> bool:
-    if expr == part:
-        return True
-    return isinstance(expr, Op) and (_mentions(expr.a, part) or _mentions(expr.b, part))
+def _reached(point: Point, program: Program) -> Formula:
+    """Return that this CTA is one of those that a multicast reaches."""
+    mask, many = _cast(point), program.kernel.cluster
+    if not isinstance(mask, int):
+        raise UndecidedError(f"{point.where}: whom it reaches is no number")
+    mine = normal(kir.BLOCK % many)
+    return any_of(*(normal(eq(mine, rank)) for rank in range(many) if mask >> rank & 1))
+
+
+def _of_rank(expr: Expr, rank: Expr, kernel: kir.Kernel) -> Expr:
+    """Return what is an expression of one CTA for that one of its cluster that has a rank."""
+
+    def there(expr: Expr) -> Expr:
+        match expr:
+            case Op(Kind.FLOORDIV, kir.BLOCK, kernel.cluster):
+                return expr
+            case Op(Kind.MOD, kir.BLOCK, kernel.cluster):
+                return rank
+            case Op(kind, a, b):
+                return fold(kind, there(a), there(b))
+            case kir.BLOCK:
+                return kir.BLOCK - kir.BLOCK % kernel.cluster + rank
+            case _:
+                return expr
+
+    return normal(there(expr))
 
 
 def _fills(program: Program) -> Iterator[Fill]:

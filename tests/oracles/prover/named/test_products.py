@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from decided import answers, mutated
 from litmus.suite import by_name
 
+from fuser.cookbook.matmul import cluster_multicast
+from fuser.cookbook.ring import k
+from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from oracles.prover.named.check import OPERANDS as NAME
 
@@ -70,3 +75,34 @@ def test_litmus_of_operands(name: str, policy: str, expected: str) -> None:
     kernel = by_name(name).kernel
     assert isinstance(kernel, kir.Kernel)
     assert answers(kernel, policy)[NAME] == expected
+
+
+def cluster(mask: int, filler: Expr) -> kir.Kernel:
+    """Two CTAs share B: one of them fills slots of those in a mask."""
+
+    def changed(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.IfThenElse(then=(kir.TmaLoad() as load,)):
+                then = (replace(load, multicast=mask),)
+                return [replace(stmt, condition=eq(kir.RANK, filler), then=then)]
+            case _:
+                return None
+
+    return cluster_multicast().rewrite(changed)
+
+
+@pytest.mark.parametrize(
+    ("mask", "filler", "expected"),
+    [
+        (3, 0, "proved"),
+        (3, 1, "proved"),
+        (3, k % 2, "proved"),
+        (1, 0, "open"),
+        (2, 0, "open"),
+        (3, 2, "open"),
+        (3, k % 3, "open"),
+    ],
+)
+def test_somebody_multicasts_to_each_reader(mask: int, filler: Expr, expected: str) -> None:
+    """CTAs may take turns; none may be left out, and whose turn it is has to exist."""
+    assert answers(cluster(mask, filler))[NAME] == expected
