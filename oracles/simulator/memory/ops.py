@@ -259,8 +259,10 @@ def _floor_div(a: Array, b: Array) -> Array:
 
 
 def _pow(a: Array, b: Array) -> Array:
+    """Power as in C: NumPy takes square roots for one exponent of 0.5, of -inf and -0.0, too."""
     if _is_float(a):
-        return _wide(np.power)(a, b)
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        return _wide(np.power)(a, np.full(shape or (1,), b)).reshape(shape)
     power = np.power(a, np.where(b < 0, np.zeros_like(b), b))
     minus = np.where(b % 2 == 1, a, np.ones_like(a))
     unit = np.where(a == 1, a, np.where(a == -1, minus, np.zeros_like(a)))

@@ -117,6 +117,19 @@ def test_every_pointwise_op_has_a_row() -> None:
     assert not ops.known("input")
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_power_of_a_half_is_no_square_root(shape: tuple[int, ...], dtype: type) -> None:
+    """C99, F.10.4.4: `pow(-inf, 0.5)` is inf and `pow(-0.0, 0.5)` is 0.0, however b is given."""
+    kind = DType.F32 if dtype is np.float32 else DType.F64
+    for base, wanted in ((-np.inf, "inf"), (-0.0, "0.0")):
+        a, half = np.full(shape, base, dtype), np.asarray(0.5, dtype)
+        for b in (half, np.full(shape, half)):
+            got = ops.evaluate("pow", kind, [a, b])
+            assert got.shape == shape
+            assert {str(float(one)) for one in got.ravel()} == {wanted}
+
+
 def test_negative_integer_powers_truncate() -> None:
     """As in C: only 1 and -1 have integer inverses."""
     base = np.array([1, -1, -1, 2, -3], np.int32)
