@@ -118,14 +118,14 @@ def test_every_pointwise_op_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_power_of_a_half_is_no_square_root(shape: tuple[int, ...], dtype: type) -> None:
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_a_power_of_a_half_is_no_square_root(shape: tuple[int, ...], dtype: DType) -> None:
     """C99, F.10.4.4: `pow(-inf, 0.5)` is inf and `pow(-0.0, 0.5)` is 0.0, however b is given."""
-    kind = DType.F32 if dtype is np.float32 else DType.F64
+    bits = np.float32 if dtype is DType.F32 else np.float64
     for base, wanted in ((-np.inf, "inf"), (-0.0, "0.0")):
-        a, half = np.full(shape, base, dtype), np.asarray(0.5, dtype)
+        a, half = np.full(shape, base, bits), np.asarray(0.5, bits)
         for b in (half, np.full(shape, half)):
-            got = ops.evaluate("pow", kind, [a, b])
+            got = ops.evaluate("pow", dtype, [a, b])
             assert got.shape == shape
             assert {str(float(one)) for one in got.ravel()} == {wanted}
 
