@@ -78,7 +78,8 @@ def compile_both(source: str, *, fused: bool = True) -> tuple[Cubin, str]:
     """Compile to a cubin and the PTX that it was assembled from; nothing is cached.
 
     Unless `fused` the assembler makes no fma of what the text multiplies and adds apart, which it
-    may where the text names no rounding.  Source: PTX ISA, "add", "mul" (default rounding).
+    may where the text names no rounding; unlike with `APART`, the text stays.  Source: PTX ISA,
+    "add", "mul" (default rounding).
     """
     options = OPTIONS if fused else (*OPTIONS, "--ptxas-options=--fmad=false")
     image, log, ptx = _compile(source, options)

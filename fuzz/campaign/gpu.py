@@ -183,12 +183,13 @@ def _another(executable: Executable, case: Case) -> Verdict:
     compiled again without fma, which compilers choose by what stands around.
     """
     given = inputs(case, turn=0)
-    mine = _results(executable, case, given)
+    arguments, _ = _guarded(Enlarged.of(case, {}), given)
+    mine = _results(executable, case, arguments)
     why = "there is none"
     for other, _, alike in rescheduled(case, compiled(case)):
         try:
             second = Executable(case.fusion, other.params, poison=True)
-            its = _results(second, case, given)
+            its = _results(second, case, arguments)
         except (FusionError, ScheduleError) as error:
             why = f"under {other.params}: {error}"
             continue
@@ -200,16 +201,15 @@ def _another(executable: Executable, case: Case) -> Verdict:
         if verdict.status is not Status.FAIL:
             return verdict
         mine, its = (
-            _results(Executable(case.fusion, params, poison=True, fused=False), case, given)
+            _results(Executable(case.fusion, params, poison=True, fused=False), case, arguments)
             for params in (case.params, other.params)
         )
         return agree(mine, its, case.params, other.params)
     return Verdict("gpu", Status.UNKNOWN, 0, reason=f"no other schedule was run: {why}")
 
 
-def _results(executable: Executable, case: Case, given: list[Value]) -> list[torch.Tensor]:
-    """Return what an executable makes of inputs, in outputs that were poison."""
-    arguments, _ = _guarded(Enlarged.of(case, {}), given)
+def _results(executable: Executable, case: Case, arguments: list[Value]) -> list[torch.Tensor]:
+    """Return what an executable makes of arguments, in outputs that were poison."""
     outs = _outputs(case)
     executable(*arguments, out=[guard.tensor for guard in outs])
     torch.cuda.synchronize()
@@ -237,8 +237,7 @@ def _repeated(executable: Executable, case: Case, large: Enlarged) -> Verdict:
     """Run a case, and a larger call on its inputs, repeated; compare what they return."""
     given = inputs(case, turn=0)
     small, _ = _guarded(Enlarged.of(case, {}), given)
-    mine = _outputs(case)
-    executable(*small, out=[guard.tensor for guard in mine])
+    right = _results(executable, case, small)
     arguments, guards = _guarded(large, small)
     outs = _outputs(large.case)
     executable(*arguments, out=[guard.tensor for guard in outs])
@@ -253,7 +252,7 @@ def _repeated(executable: Executable, case: Case, large: Enlarged) -> Verdict:
     changed = [guard.overrun() or not same for guard, same in zip(guards, read, strict=True)]
     findings = _written(outs, changed)
     reference = partial(expected, case, given)
-    left, right = ([guard.tensor for guard in some] for some in (outs, mine))
+    left = [guard.tensor for guard in outs]
     repeats = [large.repeats(tv) for tv in case.fusion.outputs]
     return _with(findings, judged(left, right, repeats, reference, exact=exactly(case)))
 

@@ -122,6 +122,17 @@ def replace_tree(expr: Expr, old: Expr, new: Expr) -> Expr:
             return expr
 
 
+def reworded(expr: Expr, words: Mapping[Expr, Expr]) -> Expr:
+    """Put words in place of the largest parts of an expression that have some."""
+    if isinstance(expr, int) or not words:
+        return expr
+    if expr in words:
+        return words[expr]
+    if isinstance(expr, Op):
+        return fold(expr.kind, reworded(expr.a, words), reworded(expr.b, words))
+    return expr
+
+
 def spread(expr: Expr, counts: frozenset[Var]) -> Expr:
     """Take multiples of counts out of quotients and remainders by numbers, and put sums together.
 

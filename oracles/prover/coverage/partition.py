@@ -66,6 +66,7 @@ from oracles.prover.arithmetic import (
     product,
     replace_tree,
     repr_atom,
+    reworded,
     single,
     solution,
     tree,
@@ -874,23 +875,12 @@ def _looped(plain: Stores, kernel: kir.Kernel, words: Words, loop: Loop) -> Stor
 
     @cache
     def rule(expr: Expr) -> Expr:
-        return _reworded(expr, words)
+        return reworded(expr, words)
 
     found = [(replace(s, loops=(loop, *s.loops)), b) for s, b in _rewritten(plain.found, rule)]
     requires = tuple(_lowest(rule(condition)) for condition in kernel.requires)
     kernel = replace(kernel, requires=requires)
     return Stores(kernel, found, Known(sites.facts(kernel), plain.known.rlimit))
-
-
-def _reworded(expr: Expr, words: Words) -> Expr:
-    """Put words in place of the largest parts of an expression that have some."""
-    if expr in words:
-        return words[expr]
-    match expr:
-        case Op(kind, a, b):
-            return fold(kind, _reworded(a, words), _reworded(b, words))
-        case _:
-            return expr
 
 
 def _lowest(condition: Expr) -> Expr:

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold
+from fuser.expr import Expr, Kind, Var, eq, fold
 from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import reworded
 from oracles.prover.named.order import (
     Order,
     Work,
@@ -307,11 +308,13 @@ class Rings(Order):
                 exists = filler.exists(fill.point, vector)
                 if _cast(fill.point) is None:
                     return all_of(equal(place, target), *exists)
-                ways = []
-                for rank in range(filler.kernel.cluster):
-                    there, *sure = (_of_rank(e, rank, filler.kernel) for e in (place, *exists))
-                    ways.append(all_of(_reached(fill.point, filler), equal(there, target), *sure))
-                return any_of(*ways)
+                kernel = filler.kernel
+                ways = [
+                    all_of(equal(_of_rank(place, rank, kernel), target),
+                           *(_of_rank(condition, rank, kernel) for condition in exists))
+                    for rank in range(kernel.cluster)
+                ]  # fmt: skip
+                return all_of(_reached(fill.point, kernel), any_of(*ways))
             return 0
 
         self.asked.holds(
@@ -493,7 +496,7 @@ class Rings(Order):
         if cast := _cast(fill.point) is not None:
             by = Var("rank of the CTA that fills")
             later = [_of_rank(expr, by, kernel) for expr in later]
-            facts += [normal(by < kernel.cluster), _reached(fill.point, fill.program)]
+            facts += [normal(by < kernel.cluster), _reached(fill.point, kernel)]
         known = read.point.number, self.sort(program), self._speakers(read)
         if (known, *facts, *later, *rooms) in self._seen:
             return
@@ -656,9 +659,9 @@ def _cast(point: Point) -> Expr | None:
     return point.stmt.multicast if isinstance(point.stmt, kir.TmaLoad) else None
 
 
-def _reached(point: Point, program: Program) -> Formula:
+def _reached(point: Point, kernel: kir.Kernel) -> Formula:
     """Return that this CTA is one of those that a multicast reaches."""
-    mask, many = _cast(point), program.kernel.cluster
+    mask, many = _cast(point), kernel.cluster
     if not isinstance(mask, int):
         raise UndecidedError(f"{point.where}: whom it reaches is no number")
     mine = normal(kir.BLOCK % many)
@@ -667,21 +670,9 @@ def _reached(point: Point, program: Program) -> Formula:
 
 def _of_rank(expr: Expr, rank: Expr, kernel: kir.Kernel) -> Expr:
     """Return what is an expression of one CTA for that one of its cluster that has a rank."""
-
-    def there(expr: Expr) -> Expr:
-        match expr:
-            case Op(Kind.FLOORDIV, kir.BLOCK, kernel.cluster):
-                return expr
-            case Op(Kind.MOD, kir.BLOCK, kernel.cluster):
-                return rank
-            case Op(kind, a, b):
-                return fold(kind, there(a), there(b))
-            case kir.BLOCK:
-                return kir.BLOCK - kir.BLOCK % kernel.cluster + rank
-            case _:
-                return expr
-
-    return normal(there(expr))
+    mine, cluster = kir.BLOCK % kernel.cluster, kir.BLOCK // kernel.cluster
+    words = {mine: rank, cluster: cluster, kir.BLOCK: kir.BLOCK - mine + rank}
+    return normal(reworded(expr, words))
 
 
 def _fills(program: Program) -> Iterator[Fill]:

@@ -27,6 +27,7 @@ from oracles.prover.arithmetic import (
     function,
     learn,
     linear,
+    reworded,
 )
 from oracles.prover.sites import (
     AMONG_CTAS,
@@ -651,9 +652,9 @@ class _Assembler:
         """Put what is known in place: lets, the rank in the cluster, and what the CTA fixes."""
         whole = substitute(expr, lets)
         if whole not in self.plain:
-            many, plain = self.code.kernel.cluster, _fixed(whole, self.fixed)
+            many, plain = self.code.kernel.cluster, reworded(whole, self.fixed)
             if many > 1:
-                plain = _fixed(_in_cluster(plain, many, self.rank), self.fixed)
+                plain = reworded(reworded(plain, _in_cluster(many, self.rank)), self.fixed)
             self.plain[whole] = plain
         whole = self.plain[whole]
         for var in variables(whole):
@@ -858,30 +859,13 @@ def _unresolved(says: str) -> Function:
     return value
 
 
-def _in_cluster(expr: Expr, many: int, rank: int) -> Expr:
+def _in_cluster(many: int, rank: int) -> dict[Expr, Expr]:
     """Say `BLOCK`, of which each CTA of a cluster has its own, by the cluster's number."""
-    match expr:
-        case Op(Kind.MOD, kir.BLOCK, int() as of) if of == many:
-            return rank
-        case Op(Kind.FLOORDIV, kir.BLOCK, int() as of) if of == many:
-            return CLUSTER
-        case kir.BLOCK:
-            return CLUSTER * many + rank
-        case Op(kind, a, b):
-            return fold(kind, _in_cluster(a, many, rank), _in_cluster(b, many, rank))
-        case _:
-            return expr
-
-
-def _fixed(expr: Expr, fixed: Mapping[Expr, Expr]) -> Expr:
-    """Put in place what is known in this reading."""
-    if not fixed:
-        return expr
-    if not isinstance(expr, int) and expr in fixed:
-        return fixed[expr]
-    if isinstance(expr, Op):
-        return fold(expr.kind, _fixed(expr.a, fixed), _fixed(expr.b, fixed))
-    return expr
+    return {
+        kir.BLOCK % many: rank,
+        kir.BLOCK // many: CLUSTER,
+        kir.BLOCK: CLUSTER * many + rank,
+    }
 
 
 def reaches(program: list[Instruction]) -> Iterator[tuple[Instruction, int]]:

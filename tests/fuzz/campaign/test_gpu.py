@@ -22,6 +22,7 @@ from fuzz.campaign.gpu import (
     SHAPES,
     Device,
     Guarded,
+    _guarded,
     _passed,
     _results,
     judge_case,
@@ -32,7 +33,7 @@ from fuzz.campaign.gpu import (
 from fuzz.campaign.record import Record
 from fuzz.cases.calls import called
 from fuzz.cases.case import Case, compiled, from_text, inputs, to_text
-from fuzz.cases.enlarged.call import enlarged
+from fuzz.cases.enlarged.call import Enlarged, enlarged
 from fuzz.cases.metamorphic import agree
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import REDUCTIONS
@@ -200,9 +201,10 @@ def test_an_fma_more_is_no_difference_of_schedules() -> None:
     ring = PointwiseParams((16, 16), 4, 2, 4, "cp_async", "direct", 8, 0, warp_specialized=True)
     case = Case(fd.fusion(), ring, {"i0": 4096}, "reals", seed=350)
     other = replace(case, params=PointwiseParams((2, 128), 2, 2, None, "direct", "direct"))
+    arguments, _ = _guarded(Enlarged.of(case, {}), inputs(case, turn=0))
     (fused, _), (apart, its) = (
         [
-            _results(Executable(one.fusion, one.params, fused=may), one, inputs(one, turn=0))
+            _results(Executable(one.fusion, one.params, fused=may), one, arguments)
             for one in (case, other)
         ]
         for may in (True, False)

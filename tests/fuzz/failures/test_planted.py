@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.failures.planted import ROOT, Found, planted
+from fuzz.failures.planted import ROOT, Found, _started, planted
 
 FAULTS = ROOT / "tests" / "fuzz" / "faults"
 PATCHES = sorted(FAULTS.glob("*.patch"))
@@ -65,6 +65,17 @@ def test_every_fault_has_a_case_that_fails_only_with_it() -> None:
         pairs: list[tuple[Path | str, Path]] = [("-", p.with_suffix(".py")) for p in PATCHES]
         pairs += [(stack.enter_context(planted(p)), p.with_suffix(".py")) for p in PATCHES]
         assert judged(pairs) == ["0"] * len(PATCHES) + ["1"] * len(PATCHES)
+
+
+def test_packages_are_found_where_the_caller_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A campaign that does not begin finds nothing, which reads as a fault that was missed."""
+    (tmp_path / "elsewhere.py").touch()
+    for path, code in ((str(tmp_path), 0), ("", 1)):
+        monkeypatch.setenv("PYTHONPATH", path)
+        with _started(ROOT, "elsewhere") as process:
+            assert process.wait() == code
 
 
 def test_a_patch_that_does_not_apply_is_told(tmp_path: Path) -> None:
