@@ -88,8 +88,9 @@ def _mbarrier_line(stmt: kir.OnMBarrier) -> str:
             return f"mbarrier::init<{barrier.slots}>({name}, {barrier.arrivals});"
         case kir.MBarrierInvalidate(barrier):
             return f"mbarrier::invalidate<{barrier.slots}>({name});"
-        case kir.MBarrierArrive(_, slot, scope, cta, count):
+        case kir.MBarrierArrive(_, slot, scope, cta, count, space):
             verb = scope.value if cta is None else "remote"
+            verb += "_shared" if space is kir.Space.SHARED else ""
             where = "" if cta is None else f", {spell(cta)}"
             where += "" if count == 1 else f", {count}"
             return f"mbarrier::arrive_{verb}({name} + {spell(slot)}{where});"

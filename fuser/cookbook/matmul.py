@@ -473,7 +473,8 @@ def cluster_multicast(stages: int = 2) -> kir.Kernel:
         return replace(box, origin=(row, col))
 
     free = tuple[kir.Stmt, ...](
-        kir.MBarrierArrive(empty, slot, kir.Scope.CLUSTER, cta) for cta in (kir.RANK, 1 - kir.RANK)
+        kir.MBarrierArrive(empty, slot, kir.Scope.CLUSTER, cta, space=kir.Space.SHARED)
+        for cta in (kir.RANK, 1 - kir.RANK)
     )
     loop = (
         filled(full, k, stages),

@@ -42,6 +42,14 @@ __device__ __forceinline__ void arrive_remote(uint64* barrier, int cta, int coun
       "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r], %2; }"
       ::"r"(address(barrier)), "r"(cta), "r"(count) : "memory");
 }
+// Released is what lies in the shared memory of this CTA only, for which no access of global memory has to end.
+__device__ __forceinline__ void arrive_remote_shared(uint64* barrier, int cta, int count = 1) {
+  asm volatile(
+      "{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;"
+      "  fence.release.sync_restrict::shared::cta.cluster;"
+      "  mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [r], %2; }"
+      ::"r"(address(barrier)), "r"(cta), "r"(count) : "memory");
+}
 __device__ __forceinline__ void arrive_expect_tx(uint64* barrier, int nbytes) {
   asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 t, [%0], %1; }"
                ::"r"(address(barrier)), "r"(nbytes) : "memory");

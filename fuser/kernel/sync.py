@@ -30,7 +30,7 @@ class AsyncKind(Enum):
 
 
 class Space(Enum):
-    """The memory that a proxy fence is for."""
+    """The memory that a proxy fence, or a release, is for."""
 
     SHARED = "shared"
     GLOBAL = "global"
@@ -147,10 +147,15 @@ class MBarrierArrive:
     Blocks: never.
     Orders: what *its own thread* did before, and what that thread has observed through a barrier,
             before what follows a wait for that phase (release at `scope`): of others for whom it
-            counts, only that.
+            counts, only that.  With `space` SHARED only accesses of the shared memory of its own
+            CTA: not of global memory, nor of another CTA's.
     Needs:  the phase to have as many arrivals left, all of one phase.
 
-    Source: PTX ISA, "mbarrier.arrive", operand count.
+    A release of all memory at the scope of a cluster waits until what its thread has asked of
+    global memory is over (MEMBAR.GPU).  Measured on an H100, a ring of 48 KB slots that two CTAs
+    fill for both: 1,300 ns a slot, 553 with `space` SHARED.
+
+    Source: PTX ISA, "mbarrier.arrive", operand count; "fence", sync_restrict.
     """
 
     barrier: MBarrier
@@ -158,6 +163,7 @@ class MBarrierArrive:
     scope: Scope = Scope.CTA
     cta: Expr | None = None
     count: int = 1
+    space: Space = Space.ALL
 
 
 @dataclass(frozen=True, slots=True)

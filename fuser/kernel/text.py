@@ -225,8 +225,9 @@ def _sync_line(stmt: kir.Sync) -> str:
             return f"mbarrier_init({barrier.name}, {barrier.arrivals})"
         case kir.MBarrierInvalidate(barrier):
             return f"mbarrier_invalidate({barrier.name})"
-        case kir.MBarrierArrive(barrier, slot, scope, cta, count):
-            where = "" if cta is None else f", cta={cta}"
+        case kir.MBarrierArrive(barrier, slot, scope, cta, count, space):
+            where = "" if space is kir.Space.ALL else f", {space.value}"
+            where += "" if cta is None else f", cta={cta}"
             where += "" if count == 1 else f", count={count}"
             return f"mbarrier_arrive({barrier.name}[{slot}], {scope.value}{where})"
         case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):

@@ -179,9 +179,9 @@ def relay_slots(kernel: kir.Kernel) -> kir.Kernel:
     It waits at its own CTA's `empty` barrier and arrives at CTA 0's `shared` one; CTA 0 waits for
     that before it loads for all.  None can be a phase ahead: it would wait for CTA 0's next load.
 
-    The reading warps could arrive at CTA 0 themselves, but a release at cluster scope makes the
-    hardware finish all memory accesses of its thread first: that cost a third of a matmul's speed
-    on an H200.
+    What it releases are reads of its own CTA's shared memory: a release of all memory at cluster
+    scope waits for accesses of global memory, too.  Measured on an H100: 2144 x 5032 x 8744 by 128
+    x 256 in clusters of two ... us with that, 296 without.
     """
     by_full = {ring.full: ring for ring in rings(kernel)}
     shared: dict[kir.MBarrier, tuple[Ring, kir.MBarrier]] = {}
@@ -255,5 +255,7 @@ class _Relaying:
 
     def _passed(self, load: kir.TmaLoad, position: Expr) -> list[kir.Stmt]:
         ring, barrier = self.shared[load.barrier]
-        arrive = kir.MBarrierArrive(barrier, load.slot, kir.Scope.CLUSTER, 0)
+        arrive = kir.MBarrierArrive(
+            barrier, load.slot, kir.Scope.CLUSTER, 0, space=kir.Space.SHARED
+        )
         return [wait_phase(ring.freed, load.slot, position), arrive]

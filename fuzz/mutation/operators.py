@@ -197,9 +197,11 @@ def _weaker(stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt, str]]:
             yield "keep one more", replace(stmt, keep=keep + 1), row
             if kind is kir.AsyncKind.BULK and not read_only:
                 yield "read only", replace(stmt, read_only=True), "H41"
-        case kir.MBarrierArrive(_, _, scope):
+        case kir.MBarrierArrive(_, _, scope, cta, _, space):
             if scope is _CLUSTER:
                 yield "scope cta", replace(stmt, scope=_CTA), "H64"
+            if scope is _CLUSTER and cta is not None and space is kir.Space.ALL:
+                yield "space shared", replace(stmt, space=kir.Space.SHARED), "H64"
         case kir.MBarrierWaitParity(_, _, _, scope, retry):
             if scope is _CLUSTER:
                 yield "scope cta", replace(stmt, scope=_CTA), "H64"

@@ -180,8 +180,10 @@ class Reader:
             case kir.MBarrierInvalidate(barrier):
                 for slot in range(barrier.slots):
                     yield "mbarrier inval", *self._at(barrier, slot)
-            case kir.MBarrierArrive(barrier, slot, scope, cta, count):
+            case kir.MBarrierArrive(barrier, slot, scope, cta, count, space):
                 own, at = self._at(barrier, slot)
+                if space is kir.Space.SHARED:
+                    yield "fence", scope.value, space.value
                 rank = own if cta is None else value(cta, env)
                 rank = own if rank == env[kir.RANK] else rank
                 yield "mbarrier arrive", scope.value, rank, at, count

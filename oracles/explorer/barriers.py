@@ -137,6 +137,8 @@ class Barriers:
             agent, known = self.plan.agents[i], st.g[i] | st.own[i]
             if not step.flag:
                 known |= self.plan.released_parts(agent, known)
+            if isinstance(step.stmt, kir.MBarrierArrive) and step.stmt.space is kir.Space.SHARED:
+                known = self.plan.of_shared(known, agent.cta)
             if step.slot // self.plan.slots_per_cta == agent.cta:
                 fields[GIVEN] |= known
                 fields[GIVEN_A] |= st.a[i]

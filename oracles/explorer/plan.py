@@ -148,6 +148,8 @@ class Plan:
     """Tensors (spaces) that those launches do not write."""
     shared_bits: int = 0
     global_bits: int = 0
+    within: dict[int, int] = field(default_factory=dict)
+    """What is done to the shared memory and barriers of each CTA."""
     leaving: list[tuple[int, int, str]] = field(default_factory=list)
     """CTA, event, and words of what must be over when that CTA ends."""
     first_slot: dict[str, int] = field(default_factory=dict)
@@ -231,6 +233,16 @@ class Plan:
             if tensor.name in kernel.outputs:
                 self.results.add(len(self.ctas) + number)
             self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)
+
+    def in_shared(self, event: int, cta: int) -> None:
+        """Note that an event is an access of the shared memory of a CTA."""
+        self.shared_bits |= event
+        self.within[cta] = self.within.get(cta, 0) | event
+
+    def of_shared(self, known: int, cta: int) -> int:
+        """Leave out accesses of other memory than the shared one of a CTA."""
+        accesses = self.shared_bits | self.global_bits | self.remote_bits | self.far_bits
+        return known & ~(accesses & ~self.within.get(cta, 0))
 
     def _placed(self) -> None:
         """Demand a place for every mbarrier, and note which of them have the same bytes.

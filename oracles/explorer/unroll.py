@@ -102,7 +102,7 @@ class _Unroller:
         event = self.plan.event()
         access.bit, access.issue = event, issue or event
         if access.shared:
-            self.plan.shared_bits |= event
+            self.plan.in_shared(event, access.space)
         else:
             self.plan.global_bits |= event
         return event
@@ -254,10 +254,11 @@ class _Unroller:
         if plan.tracked:
             use = self.on_barrier(stmt.barrier, cta)
             use.bit = use.issue = event
-            plan.shared_bits |= event
+            plan.in_shared(event, cta)
             accesses = (use,)
         if cta != agent.cta:
             plan.remote_bits |= event
+            plan.within[cta] = plan.within.get(cta, 0) | event
             plan.leaving.append((cta, event, f"its barrier used by {self.where}"))
         match stmt:
             case kir.MBarrierArrive():
@@ -1036,7 +1037,7 @@ class _Unroller:
                 access = self.in_slot(operand, None, lines=lines, columns=stmt.a_transposed)
                 access.engine, access.bit, access.issue = True, event, event
                 access.whole = whole
-                plan.shared_bits |= event
+                plan.in_shared(event, access.space)
                 accesses.append(access)
                 what = f"{access.what} being read by {self.where}"
                 plan.leaving.append((access.space, event, what))

@@ -5,6 +5,8 @@ and writes, a warp's wgmma reads, the copies that complete on an mbarrier.  A ro
 of each agent that is known, in three planes: to the generic proxy, and to the asynchronous proxy
 in shared and in global memory, behind a proxy fence.  Where a kernel writes tensor maps there are
 three more: what was released to the tensormap proxy for the CTA, for the cluster, for the device.
+Where it releases shared memory only (`fence.release.sync_restrict`) there is one more, of what is
+known of accesses of anything but the shared memory of the CTA of who did it.
 Threads that know the same share a row.
 
 Source: PTX ISA, "Memory Consistency Model" (causality order, proxies), "Async proxy".  Epochs:
@@ -40,9 +42,19 @@ class LimitError(Exception):
 class Clocks:
     """Knowledge of all threads of a launch."""
 
-    def __init__(self, threads: int, home: Ints | None = None, *, releases: bool = False) -> None:
+    def __init__(
+        self,
+        threads: int,
+        home: Ints | None = None,
+        *,
+        releases: bool = False,
+        restricts: bool = False,
+    ) -> None:
         self.threads = threads
-        self.planes = RELEASED + 3 * releases
+        self.planes = RELEASED + 3 * releases + restricts
+        self.elsewhere = self.planes - 1 if restricts else GENERIC
+        """The plane of memory that is not the shared one of the CTA of who accesses it."""
+        self.generic = (GENERIC, self.elsewhere)
         self.home = np.zeros(threads, np.int32) if home is None else home.astype(np.int32)
         """The CTA of each column."""
         self.now = 1
@@ -73,6 +85,7 @@ class Clocks:
         """Return the first of the columns of cp.async copies, one for each thread."""
         if self.copies < 0:
             self.copies = self._more(self.threads)
+            self.home[self.copies : self.copies + self.threads] = self.home[: self.threads]
         return self.copies
 
     def _more(self, many: int) -> int:
@@ -128,27 +141,42 @@ class Clocks:
         """
         times = self.known[self.row[by], plane, agent]
         own = agent == by
-        if plane == GENERIC:
+        if plane in self.generic:
             ok = (times >= since) | (own & (since < NEVER))
         else:
             ok = (times >= since) | (own & (self.fenced[plane - 1][by] >= since))
         if self.copies >= 0:
-            ok |= (agent == self.copies + by) & (self.copied[plane][by] >= since)
+            copied = self.copied[GENERIC if plane in self.generic else plane]
+            ok |= (agent == self.copies + by) & (copied[by] >= since)
         return np.asarray(ok)
 
     def released(self, threads: Ints) -> int:
         """Return a row with all that some threads know and have done."""
         rows = distinct(self.row[threads])
         content = self.known[rows[0]].copy() if len(rows) == 1 else self.known[rows].max(axis=0)
-        content[GENERIC, threads] = self.now
-        for plane in range(1, self.planes):
+        for plane in self.generic:
+            content[plane, threads] = self.now
+        for plane in self._proxies:
             content[plane, threads] = np.maximum(
                 content[plane, threads], self.fenced[plane - 1, threads]
             )
         if self.copies >= 0:
             own = self.copies + threads
             content[:, own] = np.maximum(content[:, own], self.copied[:, threads])
+            content[self.elsewhere, own] = content[GENERIC, own]
         return self.fresh(content)
+
+    def restricted(self, threads: Ints) -> int:
+        """Return a row with what threads of a CTA know of their own shared memory."""
+        row = self.released(threads)
+        self.known[row, ASYNC_GLOBAL:] = 0
+        self.known[row, :, : self.columns][:, self.home != self.home[threads[0]]] = 0
+        return row
+
+    @property
+    def _proxies(self) -> range:
+        """The planes of other proxies than the generic one."""
+        return range(1, self.elsewhere or self.planes)
 
     def joined(self, one: int, other: int) -> int:
         """Return a row with what two rows have; row 0 has nothing."""
@@ -176,20 +204,25 @@ class Clocks:
         for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             content = self.known[old].copy()
-            for plane in planes:
+            for plane in {*planes, *(self.generic if GENERIC in planes else ())}:
                 content[plane, column] = max(content[plane, column], time)
             self.row[who] = self.fresh(content)
+
+    def _fenced(self, plane: int) -> int:
+        """Return what a fence makes known to a proxy."""
+        return GENERIC if plane == ASYNC_SHARED else self.elsewhere
 
     def fence(self, threads: Ints, planes: tuple[int, ...]) -> None:
         """Make what threads know, and have done, known to other proxies (fence.proxy)."""
         for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             content = self.known[old]
-            if all((content[plane] >= content[GENERIC]).all() for plane in planes):
+            seen = {plane: self._fenced(plane) for plane in planes}
+            if all((content[plane] >= content[of]).all() for plane, of in seen.items()):
                 continue
             content = content.copy()
-            for plane in planes:
-                content[plane] = np.maximum(content[plane], content[GENERIC])
+            for plane, of in seen.items():
+                content[plane] = np.maximum(content[plane], content[of])
             self.row[who] = self.fresh(content)
         for plane in planes:
             self.fenced[plane - 1, threads] = self.now

@@ -188,7 +188,8 @@ class Engines:
             ) -> None:
                 self.finish_copies(who, many)
                 row = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
-                row[0, first + who] = time
+                for plane in m.clocks.generic:
+                    row[plane, first + who] = time
                 made = m.clocks.fresh(row)
                 m.at_line(line)
                 self.sync.arrive(where, len(who), made, made)
@@ -264,7 +265,7 @@ class Engines:
     ) -> None:
         m = self.m
         found = self.sync.visible(np.array([thread]), bar)
-        column = found.column if found else m.clocks.column(("copies", bar))
+        column = found.column if found else m.clocks.column(("copies", bar), bar // m.shared_bytes)
         if place % m.shared_bytes + nbytes > m.shared_end:
             m.find(
                 "bounds",

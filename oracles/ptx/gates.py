@@ -9,7 +9,7 @@ from oracles.ptx import engines, strong, sync, tensor, warp
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.maps import written
 from oracles.ptx.text.grammar import Instruction
-from oracles.ptx.text.program import Block, Program, asserts, rewrites
+from oracles.ptx.text.program import Block, Program, asserts, restricts, rewrites
 from oracles.ptx.text.translate import UnsupportedError
 
 Step = Callable[[Machine, Block, Instruction, Ints], None]
@@ -20,8 +20,8 @@ class Gates:
 
     def __init__(self, m: Machine) -> None:
         self.m = m
-        self.sync = sync.Sync(m)
         self.strong = strong.Strong(m)
+        self.sync = sync.Sync(m, self.strong)
         self.maps = written.Descriptors(m)
         self.engines = engines.Engines(m, self.sync, self.maps)
         self.tensor = tensor.Tensor(m)
@@ -64,6 +64,9 @@ class Gates:
                 self.sync.proxy_fence(block, ins, g)
             case "fence" if "mbarrier_init" in mods:
                 self.sync.init_fence(block, ins, g)
+            case "fence" if restricts(ins):
+                self.strong.restricted(g)
+                m.go(block.after, g)
             case "fence" | "membar":
                 scope = {"gl": "gpu"}.get(mods[-1], mods[-1])
                 self.strong.fence(g, scope)

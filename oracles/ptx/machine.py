@@ -84,7 +84,9 @@ class Machine:
         self.live = np.ones(self.T, bool)
         self._alive: dict[int, Ints] = {}
         """Threads that live, by group of so many warps."""
-        self.clocks = Clocks(self.T, self.cta, releases=program.rewrites)
+        self.clocks = Clocks(
+            self.T, self.cta, releases=program.rewrites, restricts=program.restricts
+        )
         self.lines: list[int] = [0, 0]
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.claims = 0
@@ -198,6 +200,7 @@ class Machine:
         self.shared = Space(
             "shared", self.ctas * self.shared_bytes, grain, self.clocks, self.report, True
         )
+        self.shared.granules_each = self.shared_bytes // grain
         for where, content in contents:
             self.glob.data[where : where + len(content)] = np.frombuffer(content, np.uint8)
         for name, buffer in launch.buffers.items():

@@ -49,6 +49,8 @@ class Space:
         self.readers = np.zeros(many, np.int32)
         self.plane = ASYNC_SHARED if name == "shared" else ASYNC_GLOBAL
         self.asks_written = seen
+        self.granules_each = 0
+        """Granules of a CTA; 0 in global memory."""
         self.sets: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int32), np.zeros(0, np.int32))]
         self._interned: dict[tuple[bytes, bytes], int] = {}
         self.checked = 0
@@ -107,7 +109,7 @@ class Space:
             knows = np.zeros(len(g), bool)
             ask = ~plain & threads
             if any_of(ask):
-                knows[ask] = self.clocks.knows(GENERIC, agents[ask], old[ask], since[ask])
+                knows[ask] = self._known(g[ask], agents[ask], old[ask], since[ask])
             plain |= knows
         plain &= self.readers[g] == 0
         self.reader[g[plain]] = agents[plain]
@@ -218,23 +220,34 @@ class Space:
             flags = self.flags[g]
             through = (flags & ASYNC) != 0
             plain = ~ok & through
-            ok[plain] = self._crossed(who[plain], writer[plain], since[plain])
+            ok[plain] = self._crossed(g[plain], who[plain], writer[plain], since[plain])
             other = writer >= 0
             other &= ~through
             ok[other] = self.clocks.knows(self.plane, who[other], writer[other], since[other])
         else:
-            ok |= self.clocks.knows(GENERIC, who, writer, since)
+            ok |= self._known(g, who, writer, since)
         if strong and not all_of(ok):  # atomic towards each other, where of one proxy
             flags = self.flags[g]
             ok |= ((flags & STRONG) != 0) & (((flags & ASYNC) != 0) == asynchronous)
         return ok
 
-    def _crossed(self, who: Ints, writer: Ints, since: Ints) -> Ints:
+    def _known(self, g: Ints, who: Ints, agents: Ints, since: Ints) -> Ints:
+        """Tell of each granule whether a thread knows what an agent did to it by a time."""
+        clocks = self.clocks
+        if clocks.elsewhere == GENERIC:
+            return clocks.knows(GENERIC, who, agents, since)
+        ok = clocks.knows(clocks.elsewhere, who, agents, since)
+        if self.granules_each and not all_of(ok):
+            own = clocks.home[agents] == g // self.granules_each
+            ok |= own & clocks.knows(GENERIC, who, agents, since)
+        return ok
+
+    def _crossed(self, g: Ints, who: Ints, writer: Ints, since: Ints) -> Ints:
         """Tell whether asynchronous work that is done is known to more of it.
 
         In global memory that of another CTA is only behind a proxy fence.
         """
-        ok = self.clocks.knows(GENERIC, who, writer, since)
+        ok = self._known(g, who, writer, since)
         if self.plane == ASYNC_GLOBAL:
             home = self.clocks.home
             near = home[writer] == home[who]
@@ -250,19 +263,20 @@ class Space:
         one = some & (many == 0)
         ok = np.ones(len(g), bool)
         if any_of(one):
-            ok[one] = self.clocks.knows(GENERIC, who[one], reader[one], self.at[g[one]])
+            ok[one] = self._known(g[one], who[one], reader[one], self.at[g[one]])
         if not all_of(ok):
             self._complain("WAR", g, who, ok, reader, self.at, False)
         crowd = np.flatnonzero(many)
         if not len(crowd):
             return
-        pairs = np.unique(np.stack([many[crowd], who[crowd]]), axis=1)
-        for number, thread in pairs.T.tolist():
+        homes = g[crowd] // self.granules_each if self.granules_each else np.zeros_like(crowd)
+        groups = np.stack([many[crowd], who[crowd], homes])
+        groups, firsts = np.unique(groups, axis=1, return_index=True)
+        for (number, thread, _), at in zip(groups.T.tolist(), crowd[firsts].tolist(), strict=True):
             agents, times = self.sets[number]
-            known = self.clocks.knows(GENERIC, np.full(len(agents), thread), agents, times)
+            known = self._known(g[[at]], np.full(len(agents), thread), agents, times)
             if not all_of(known):
                 bad = int(np.flatnonzero(~known)[0])
-                at = crowd[(many[crowd] == number) & (who[crowd] == thread)][0]
                 self.report(
                     "WAR",
                     self.where(int(g[at])),
@@ -280,7 +294,7 @@ class Space:
         missing = "nothing orders the earlier access before it"
         if asynchronous:
             one = np.array([who[at]]), np.array([other[at]]), np.array([when])
-            if self.clocks.knows(GENERIC, *one)[0]:
+            if self._known(g[[at]], *one)[0]:
                 kind, missing = "proxy", "ordered, but no fence.proxy.async stands between"
         if when >= NEVER:
             missing = "the copy is still in flight"

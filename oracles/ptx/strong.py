@@ -96,6 +96,26 @@ class Strong:
             row = self.m.clocks.joined(one.row, row)
         return (*(one for one in held if one.scope != mine.scope), replace(mine, row=row))
 
+    def fenced(self, threads: Ints) -> int:
+        """Return a row with what fences of threads let their relaxed arrivals release."""
+        row = 0
+        for thread in threads.tolist():
+            left = self.fences.get(thread)
+            if left is not None and left.scope != "cta":
+                row = self.m.clocks.joined(row, left.row)
+        return row
+
+    def restricted(self, g: Ints) -> None:
+        """Execute fence.release.sync_restrict: as a fence, of a CTA's own shared memory only."""
+        m = self.m
+        m.note(g, "fence", "cluster", "shared")
+        for thread in g.tolist():
+            row = m.clocks.restricted(np.array([thread]))
+            left = self.fences.get(thread)
+            if left is not None and left.scope != "cta":
+                row = m.clocks.joined(row, left.row)
+            self.fences[thread] = Released(row, "cluster", int(m.cta[thread]), m.line)
+
     def fence(self, g: Ints, scope: str) -> None:
         """Order what threads did before with what they do later."""
         m = self.m

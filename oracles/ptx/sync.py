@@ -15,8 +15,9 @@ import numpy as np
 from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED
 from oracles.ptx.machine import Ints, Machine
 from oracles.ptx.memory import BARRIER
+from oracles.ptx.strong import Strong
 from oracles.ptx.text.grammar import Imm, Instruction, Reg, Sym
-from oracles.ptx.text.program import Block
+from oracles.ptx.text.program import RESTRICTED, Block
 from oracles.ptx.text.translate import UnsupportedError
 from oracles.ptx.vectors import all_of, any_of, distinct
 
@@ -74,8 +75,8 @@ class Cluster:
 class Sync:
     """State of synchronisation of a launch."""
 
-    def __init__(self, m: Machine) -> None:
-        self.m = m
+    def __init__(self, m: Machine, strong: Strong) -> None:
+        self.m, self.strong = m, strong
         self.bars: dict[tuple[int, int], Barrier] = {}
         self.mbars: dict[int, MBarrier] = {}
         self.clusters = [Cluster() for _ in range(-(-m.ctas // m.cluster))]
@@ -294,7 +295,7 @@ class Sync:
         m.shared.write(m.shared.granules(np.array([place]), 8), np.array([thread]))
         self._flag(place, True)
         cta = place // m.shared_bytes
-        column = m.clocks.column(("copies to mbarrier", self.spell(place)))
+        column = m.clocks.column(("copies to mbarrier", self.spell(place)), cta)
         self.mbars[place] = MBarrier(cta, place, count, column, thread, m.clocks.now, count)
         m.progress += 1
 
@@ -364,8 +365,9 @@ class Sync:
         if found.pending or found.tx:
             return
         own = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
-        own[0, found.column] = found.when = m.clocks.now
-        own[0, list(found.readers)] = m.clocks.now
+        for plane in m.clocks.generic:
+            own[plane, found.column] = found.when = m.clocks.now
+            own[plane, list(found.readers)] = m.clocks.now
         copies = m.clocks.fresh(own)
         found.done = m.clocks.joined(found.arrived, copies)
         found.done_far = m.clocks.joined(found.arrived_far, found.done)
@@ -431,7 +433,7 @@ class Sync:
         if not (near or said):
             self._unsaid("an arrival at an mbarrier", "release")
             wide = True
-        row = 0 if relaxed else m.clocks.released(who)
+        row = self.strong.fenced(who) if relaxed else m.clocks.released(who)
         self.arrive(found.place, many, row if near else 0, row if wide else 0)
 
     def _from_afar(self, found: MBarrier, who: Ints) -> None:
@@ -585,6 +587,7 @@ def check(ins: Instruction) -> None:
         known = {"proxy", "async", "shared::cta", "shared::cluster", "global"}
     elif ins.name == "fence":
         known = {"acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mbarrier_init", "release"}
+        known |= {RESTRICTED} if "release" in mods else set()
     else:
         return
     if not mods <= known:

@@ -129,9 +129,8 @@ class Tensor:
 
     def _column(self, thread: int) -> int:
         m = self.m
-        return m.clocks.column(
-            ("wgmma of warpgroup", int(m.tid[thread]) // 128, "CTA", int(m.cta[thread]))
-        )
+        cta = int(m.cta[thread])
+        return m.clocks.column(("wgmma of warpgroup", int(m.tid[thread]) // 128, "CTA", cta), cta)
 
     def _product(self, ins: Instruction, g: Ints) -> None:
         m = self.m

@@ -24,6 +24,7 @@ from fuser.kernel.text import line
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.sync.clock import (
     CAUSE,
+    ELSEWHERE,
     GLOBAL_OWN,
     GLOBAL_SEEN,
     ORDER,
@@ -249,6 +250,7 @@ class Agent:
         """Begin a new time: what follows is not part of what was published."""
         clock, by = self.clock, self.by
         clock[ORDER, by] += 1  # one by one: of two elements a slice takes twice as long
+        clock[ELSEWHERE, by] += 1
         clock[CAUSE, by] += 1
 
     def sees(self, flight: Flight, done: int) -> None:
@@ -272,7 +274,7 @@ class Agent:
                 clock[SHARED_OWN, flight.by] = max(clock[SHARED_OWN, flight.by], done)
         if space in (kir.Space.GLOBAL, kir.Space.ALL):
             for row in (GLOBAL_SEEN, GLOBAL_OWN):
-                np.maximum(clock[row], clock[ORDER], out=clock[row])
+                np.maximum(clock[row], clock[ELSEWHERE], out=clock[row])
         self.tick()
 
     def fence_thread(self, scope: kir.Scope) -> None:
@@ -312,7 +314,7 @@ class Columns:
         self.parts = Parts(self.width)
         self._lend()
         for agent in agents:
-            self.parts.cta[agent.by] = agent.cta
+            self.parts.cta[agent.by] = self.parts.home[agent.by] = agent.cta
             agent.tick()
 
     @property
@@ -515,7 +517,7 @@ class Machine:
                 follow()
         parts = self.columns.parts
         parts.generic[by], parts.published[by] = generic, False
-        parts.cta[by], parts.far[by] = agent.cta, cta != agent.cta
+        parts.cta[by], parts.far[by], parts.home[by] = agent.cta, cta != agent.cta, cta
         flight = Flight(by, base, event, agent.clock.copy(), agent, [], cta, agent.now)
         first = cta // self.kernel.cluster * self._reach if shared else 0
         last = first + self._reach if shared else len(self.agents)

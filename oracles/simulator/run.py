@@ -190,10 +190,10 @@ class Run:
                     return self._note(agent, event, "gives up")
                 passed = phases.wait(agent, barrier, event.parity, scope)
                 return passed and self._note(agent, event, barrier.state)
-            case kir.MBarrierArrive(ring, _, scope, cta, times):
+            case kir.MBarrierArrive(ring, _, scope, cta, times, space):
                 target = agent.cta if cta is None else machine.peer(agent, event.extra)
                 barrier = phases.barrier(ring, event.slot, target)
-                phases.arrive(agent, barrier, 0, scope, event, times)
+                phases.arrive(agent, barrier, 0, scope, event, times, space)
                 self._note(agent, event, barrier.state)
             case kir.MBarrierArriveExpectTx(ring):
                 barrier = phases.barrier(ring, event.slot, agent.cta)

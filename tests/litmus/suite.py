@@ -45,6 +45,7 @@ from litmus import (
     published,
     queues,
     reductions,
+    released,
     required,
     rules,
     rules_phases,
@@ -77,7 +78,7 @@ _MODULES = (
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
     rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes, several,
-    lengths, scans, sent, drawn, runs, shared_rows, tensor_maps, by_hand,
+    lengths, released, scans, sent, drawn, runs, shared_rows, tensor_maps, by_hand,
     transposed, swizzled,
 )  # fmt: skip
 

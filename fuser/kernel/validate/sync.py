@@ -41,8 +41,14 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         ):
             if not 0 <= number < NAMED:
                 yield f" joins at barrier {number}; a CTA has 0..{NAMED - 1}"
-        case kir.MBarrierArrive(barrier, _, scope, cta, count):
+        case kir.MBarrierArrive(barrier, _, scope, cta, count, space):
             yield from _remote(place, scope, cta)
+            narrow = space is kir.Space.SHARED and scope is kir.Scope.CLUSTER and cta is not None
+            if space is not kir.Space.ALL and not narrow:
+                yield (
+                    f" releases {space.value} memory only; an arrival does so for shared memory, "
+                    "at another CTA of its cluster: drop the space"
+                )
             if not 1 <= count <= barrier.arrivals:
                 yield (
                     f" counts {count} arrivals; {barrier.name} takes {barrier.arrivals} a phase: "

@@ -853,12 +853,13 @@ class Events:
     """The numbers of events by their places; those of all slots of a ring are given together.
 
     `accesses` and `inits` are the facts about memory accesses, and that barriers began to live;
-    `maps` has the writes of each tensor map.
+    `within` has those of the shared memory of a CTA, `maps` the writes of each tensor map.
     """
 
     def __init__(self, orbit: Callable[[Place], Iterable[Place]]) -> None:
         self.accesses = 0
         self.inits = 0
+        self.within: dict[int, int] = {}
         self.maps: dict[Where, int] = {}
         self.numbers: dict[Place, int] = {}
         self._orbit = orbit
@@ -871,9 +872,14 @@ class Events:
         for one in self._orbit(place):
             number = self.numbers[one] = len(self.numbers)
             if place.sort in ACCESSES:
-                self.accesses |= 0b1111 << FACTS * number
-                if place.sort == "access" and one.where and one.where[1].startswith(MAPS):
+                facts = ANY << FACTS * number
+                self.accesses |= facts
+                of_map = one.where is not None and one.where[1].startswith(MAPS)
+                if one.where is not None and of_map and place.sort == "access":
                     self.maps[one.where] = self.maps.get(one.where, 0) | bit(number)
+                elif one.where is not None and not of_map:
+                    cta = one.where[0]
+                    self.within[cta] = self.within.get(cta, 0) | facts
             elif place.sort == "init":
                 self.inits |= bit(number)
         return self.numbers[place]

@@ -353,9 +353,9 @@ def execute(step: Step) -> bool:
             _ordinary(step, place, writes=True)
         case kir.AsyncCommit(kind):
             a.commits(kind)
-        case kir.MBarrierArrive(barrier, _, scope, to, each):
+        case kir.MBarrierArrive(barrier, _, _, to) as stmt:
             if (cta := _cta(step, to)) >= 0:
-                Visit(step, barrier, _at(step, barrier, cta)).arrive(scope=scope, each=each)
+                Visit(step, barrier, _at(step, barrier, cta)).arrive(stmt=stmt)
         case kir.CpAsync(dst, src):
             _cp_async(step, dst, src)
         case kir.TmaLoad() as stmt:

@@ -164,6 +164,11 @@ class Step(Scene):
         """What the threads know of anything but memory accesses."""
         return self.a.mine & ~self.events.accesses
 
+    def of_its_shared_memory(self, known: int) -> int:
+        """Return what is known of anything but accesses of other memory than its own CTA's."""
+        events = self.events
+        return known & ~(events.accesses & ~events.within.get(self.cta, 0))
+
     def event(self, sort: str, *rest: object, where: Where | None = None, parity: int = -1) -> int:
         """Return the one event of a place, made new."""
         number = self.events.number(Place(sort, rest, where, parity))

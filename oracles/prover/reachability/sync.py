@@ -263,13 +263,13 @@ class Visit:
         *,
         raises: bool = False,
         releases: int = -1,
-        scope: kir.Scope = kir.Scope.CTA,
-        each: int = 1,
+        stmt: kir.MBarrierArrive | None = None,
     ) -> None:
         """Count the arrivals of each thread, and have the phase expect bytes for each.
 
         If it `raises`, the phase is first made to wait for one arrival more of each; `releases` is
-        what the arrival releases, if not what the threads know, and `scope` how far.
+        what the arrival releases, if not what the threads know.  A statement says how often each
+        arrives, and of which memory and how far it releases.
         """
         step, phase, a = self.step, self.phase, self.step.a
         if phase is None:
@@ -285,7 +285,7 @@ class Visit:
             phase.comes(event)
             if remote:
                 step.state.fly(event, self.where[0], step.site.index)
-        if remote and scope is kir.Scope.CTA:
+        if remote and (stmt is None or stmt.scope is kir.Scope.CTA):
             step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
         step.findings.ask()
         phase.nbytes += nbytes * a.kind.count
@@ -293,7 +293,7 @@ class Visit:
         if raises:
             self._announce(phase)
             phase.pending += a.kind.count
-        comes = each * a.kind.count
+        comes = (stmt.count if stmt is not None else 1) * a.kind.count
         if phase.pending < comes:
             says = (
                 f"{comes} arrivals on {self.name}, whose phase "
@@ -301,6 +301,9 @@ class Visit:
             )
             step.wrong(Rule.ARRIVALS, says)
         released = a.mine | a.cumulative if releases < 0 else releases
+        narrow = stmt is not None and stmt.space is kir.Space.SHARED
+        if narrow and step.holds(Rule.SCOPE):
+            released = step.of_its_shared_memory(released)
         phase.pending = max(0, phase.pending - comes)
         self._hands_over(phase, released, far=remote)
         if not raises:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oracles.ptx.clocks import GENERIC, RELEASED
+from oracles.ptx.clocks import RELEASED
 from oracles.ptx.machine import GLOBAL_BASE, PARAM_WINDOW, Ints, Machine
 from oracles.ptx.maps.encoding import ALIGN, LAYOUT, NBYTES, Described, decoded
 from oracles.ptx.sync import MBarrier
@@ -73,7 +73,7 @@ class Descriptors:
         some = writer >= 0
         who = np.broadcast_to(one, granules.shape)
         m.claims += 1
-        known = ~some | m.clocks.knows(GENERIC, who, np.where(some, writer, 0), written)
+        known = ~some | m.clocks.knows(m.clocks.elsewhere, who, np.where(some, writer, 0), written)
         last = int(np.argmax(np.where(some, written, 0)))
         kind, missing = "", ""
         if not known.all():
@@ -82,7 +82,7 @@ class Descriptors:
         else:
             since = max(int(written[last]) if some.any() else 0, 1)
             column = np.array([self._column(place)])
-            if not m.clocks.knows(GENERIC, one, column, np.array([since]))[0]:
+            if not m.clocks.knows(m.clocks.elsewhere, one, column, np.array([since]))[0]:
                 kind = "proxy"
                 missing = "ordered, but no release and acquire of the tensormap proxy stand between"
                 if not some.any():

@@ -97,6 +97,15 @@ def rewrites(ins: Instruction) -> bool:
     return ins.name == "tensormap" or "tensormap::generic" in ins.mods
 
 
+RESTRICTED = "sync_restrict::shared::cta"
+"""Modifier of a fence that releases the CTA's own shared memory only."""
+
+
+def restricts(ins: Instruction) -> bool:
+    """Tell whether an instruction is a fence of the CTA's own shared memory only."""
+    return RESTRICTED in ins.mods
+
+
 @dataclass(slots=True, eq=False)
 class Block:
     """Instructions that threads run in one go; a gate has one, behind which `after` comes.
@@ -159,6 +168,11 @@ class Program:
     def rewrites(self) -> bool:
         """Whether the kernel has to do with tensor maps that kernels write."""
         return any(rewrites(ins) for ins in self.instructions())
+
+    @property
+    def restricts(self) -> bool:
+        """Whether the kernel has releases of shared memory only."""
+        return any(restricts(ins) for ins in self.instructions())
 
     def _names(self) -> list[str]:
         found: dict[str, None] = dict.fromkeys(self.types)

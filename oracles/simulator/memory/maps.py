@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fuser.kernel import ir as kir
 from oracles.simulator.machine import Agent, Flight, Violation
 from oracles.simulator.memory.access import View
-from oracles.simulator.sync.clock import ORDER, Clock
+from oracles.simulator.sync.clock import ELSEWHERE, Clock
 from oracles.simulator.unroll import Event
 
 ALIGNED = 16
@@ -106,7 +106,7 @@ class Maps:
 
 def _knows(clock: Clock, moments: Iterable[Moment]) -> bool:
     """Whether one of these moments is in a clock, which may be from before the clocks grew."""
-    return any(by < clock.shape[1] and clock[ORDER, by] >= at for by, at in moments)
+    return any(by < clock.shape[1] and clock[ELSEWHERE, by] >= at for by, at in moments)
 
 
 def _name(where: tuple[int, str, int]) -> str:

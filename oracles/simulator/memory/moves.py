@@ -77,7 +77,11 @@ class Memory:
         self.atoms_each = self.geometry.atoms.count
         atoms = self.atoms_each * machine.ctas
         self.strict = strict
-        self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
+        narrow = any(
+            isinstance(s, kir.MBarrierArrive) and s.space is kir.Space.SHARED for s in kernel.walk()
+        )
+        each = self.atoms_each if narrow else 0
+        self.shadow = SharedShadow(atoms, machine.columns.parts, each, strict=strict)
         self._loaded: dict[tuple[int, int, int], Flight] = {}
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)

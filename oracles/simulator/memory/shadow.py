@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from oracles.simulator.sync.clock import (
     CAUSE,
+    ELSEWHERE,
     GLOBAL_OWN,
     GLOBAL_SEEN,
     ORDER,
@@ -139,7 +140,7 @@ class GlobalShadow:
 
     def _against(self, others: Touches, touch: Touch, clock: Clock) -> Trouble | None:
         for other in others.of(touch.elements):
-            before = other.gang == touch.gang and bool(clock[ORDER, other.by] >= other.at)
+            before = other.gang == touch.gang and bool(clock[ELSEWHERE, other.by] >= other.at)
             if before and (touch.generic or other.act is Act.READ):
                 continue
             where = int(np.intersect1d(other.elements, touch.elements).min())
@@ -204,11 +205,13 @@ class SharedShadow:
     An atom is a set of bytes that every access touches wholly or not at all.  `also_by` and
     `also_at` are of another component that may have made that write as well; `paired` tells whether
     there has been any.  `reads` are atoms x components, and grow with the clocks; `used` tells
-    which atoms anybody has read.  If `strict`, disputed omissions are errors.
+    which atoms anybody has read.  Each CTA has so many of the `atoms`: `each`, 0 where all releases
+    are of all memory, so that nobody asks.  If `strict`, disputed omissions are errors.
     """
 
-    def __init__(self, atoms: int, parts: Parts, *, strict: bool) -> None:
+    def __init__(self, atoms: int, parts: Parts, each: int, *, strict: bool) -> None:
         self.parts = parts
+        self.each = each
         self.strict = strict
         self.write_by, self.also_by = np.zeros((2, atoms), np.intp)
         self.write_at, self.also_at = np.zeros((2, atoms), np.int32)
@@ -247,7 +250,7 @@ class SharedShadow:
         if late is not None:
             return late
         reads = self.reads[atoms]
-        unread = reads > clock[ORDER, : reads.shape[1]]
+        unread = reads > self._known(clock, atoms[:, None], slice(0, reads.shape[1]))
         found = self._unread(atoms, reads, unread, by, clock) if np.count_nonzero(unread) else None
         if found is None and not self.parts.generic[by]:
             found = self._crossing(atoms, writers, clock) or self._refill(atoms, reads, clock)
@@ -272,12 +275,19 @@ class SharedShadow:
         first = self.write_by[atoms], self.write_at[atoms]
         return [first, (self.also_by[atoms], self.also_at[atoms])] if self.paired else [first]
 
+    def _known(self, clock: Clock, atoms: Index, who: Index | slice) -> NDArray[np.int32]:
+        """Return until when a clock has what components did to these atoms."""
+        if not self.each:
+            return np.asarray(clock[ORDER][who])
+        away = self.parts.home[who] != atoms // self.each
+        return np.asarray(np.where(away, clock[ELSEWHERE][who], clock[ORDER][who]))
+
     def _late(
         self, kind: str, atoms: Index, writers: list[Writers], by: int, clock: Clock
     ) -> Trouble | None:
         """Look for a last write of these atoms that is not in the clock."""
         for who, when in writers:
-            late = clock[ORDER][who] < when
+            late = self._known(clock, atoms, who) < when
             if np.count_nonzero(late):
                 first = int(late.argmax())
                 other, says = int(who[first]), _LATE[kind]

@@ -26,28 +26,33 @@ Index = NDArray[np.intp]
 
 ORDER = 0
 """Row: what happened before, for memory."""
-CAUSE = 1
+ELSEWHERE = 1
+"""Row: the same, for all memory but the shared one of the component's home.
+
+It is that of `ORDER` where every release is of all memory.
+"""
+CAUSE = 2
 """Row: what happened before in time, though perhaps at too narrow a scope to order memory.
 
 Phases of a barrier are known by it: an arrival can be seen without what it should release.
 """
-SHARED_SEEN, SHARED_OWN = 2, 3
+SHARED_SEEN, SHARED_OWN = 3, 4
 """Rows: generic accesses of shared memory that a proxy fence covered - anyone's, or the
 accessing thread's own fence before it published them."""
-GLOBAL_SEEN = 4
+GLOBAL_SEEN = 5
 """Row: generic accesses of global memory that anyone's fence covered."""
-RELEASED_PARTS = 5
+RELEASED_PARTS = 6
 """Row: parts of a wgmma that an arrival released, by a warp that had waited for its own part."""
-PUBLIC = 6
+PUBLIC = 7
 """Rows before it spread with every release and acquire."""
-GLOBAL_OWN = 6
+GLOBAL_OWN = 7
 """Row: what this thread's own fences of global memory covered; it does not spread."""
-AWAITED_PARTS = 7
+AWAITED_PARTS = 8
 """Row: other warps' parts of the wgmmas that this warp has waited for; it does not spread.
 
 It becomes `RELEASED_PARTS` where this thread arrives on an mbarrier, and means nothing before that.
 """
-ROWS = 8
+ROWS = 9
 
 REACH = {kir.Scope.CTA: 0, kir.Scope.CLUSTER: 1, kir.Scope.GPU: 2}
 """Scopes from the narrowest to the widest."""
@@ -64,6 +69,14 @@ def join(into: Clock, other: Clock) -> None:
     np.maximum(public, other[:PUBLIC], out=public)
 
 
+def join_shared(into: Clock, other: Clock, here: NDArray[np.bool_]) -> None:
+    """Let `into` know what `other` knows of the shared memory that is home to components `here`."""
+    join_cause(into, other)
+    for row in (ORDER, SHARED_SEEN, SHARED_OWN, RELEASED_PARTS):
+        known = into[row, : other.shape[1]]
+        np.maximum(known, other[row], out=known, where=here[: other.shape[1]])
+
+
 def join_cause(into: Clock, other: Clock) -> None:
     """Let `into` know what `other` knows to have happened, and no order of memory."""
     row = into[CAUSE, : other.shape[1]]
@@ -75,7 +88,8 @@ class Parts:
 
     `generic`: it accesses memory through the generic proxy; `published`: it is a copy that arrived
     on a barrier by itself, so that nobody could fence it before; `cta`: its CTA, counted among
-    those that run together; `far`: it is a copy into the shared memory of another CTA.
+    those that run together; `far`: it is a copy into the shared memory of another CTA; `home`: the
+    CTA whose shared memory it is in, or copies to.
     """
 
     def __init__(self, components: int) -> None:
@@ -83,6 +97,7 @@ class Parts:
         self.published = np.zeros(components, np.bool_)
         self.cta = np.zeros(components, np.intp)
         self.far = np.zeros(components, np.bool_)
+        self.home = np.zeros(components, np.intp)
 
     def grow(self, components: int) -> None:
         """Make room for more components."""
@@ -91,6 +106,7 @@ class Parts:
         self.published = np.pad(self.published, more)
         self.cta = np.pad(self.cta, more)
         self.far = np.pad(self.far, more)
+        self.home = np.pad(self.home, more)
 
     def kind(self, kind: str, other: int, by: int, when: int, clock: Clock) -> str:
         """Name a missing order: it may be one that does not reach the other CTA."""

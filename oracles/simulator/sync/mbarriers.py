@@ -20,12 +20,14 @@ from oracles.simulator.machine import WRITE_DONE, Agent, Flight, Machine, Step, 
 from oracles.simulator.sync.clock import (
     AWAITED_PARTS,
     CAUSE,
+    ELSEWHERE,
     ORDER,
     REACH,
     RELEASED_PARTS,
     Clock,
     join,
     join_cause,
+    join_shared,
 )
 from oracles.simulator.unroll import Event
 
@@ -201,9 +203,19 @@ class Phases:
         return bool(agent.clock[ORDER, b.wide] >= b.lives)
 
     def arrive(
-        self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event, times: int = 1
+        self,
+        agent: Agent,
+        b: Barrier,
+        nbytes: int,
+        scope: kir.Scope,
+        event: Event,
+        times: int = 1,
+        space: kir.Space = kir.Space.ALL,
     ) -> None:
-        """Expect `nbytes` more, then count `times` arrivals of each thread of this agent."""
+        """Expect `nbytes` more, then count `times` arrivals of each thread of this agent.
+
+        They release at a scope, what happened to a space of memory.
+        """
         self.use(agent, b)
         self._counts_now(agent, b, "arrivals")
         came = times * agent.mult
@@ -212,8 +224,15 @@ class Phases:
             raise Violation("arrivals", says)
         b.nbytes += nbytes * agent.mult
         b.pending -= came
+
+        def release(into: Clock, known: Clock) -> None:
+            if space is kir.Space.SHARED:
+                join_shared(into, known, self.machine.columns.parts.home == agent.cta)
+            else:
+                join(into, known)
+
         if agent.cta == b.cta:
-            join(b.acc, agent.clock)
+            release(b.acc, agent.clock)
             self._release_parts(agent, b.acc, nbytes)
         else:
             self.machine.reach(agent, b.cta, event)
@@ -221,7 +240,7 @@ class Phases:
             wide = REACH[scope] >= REACH[kir.Scope.CLUSTER]
             seen = agent.clock if wide else agent.fences.get(kir.Scope.CLUSTER)
             if seen is not None:
-                join(b.far, seen)
+                release(b.far, seen)
             if wide:
                 self._release_parts(agent, b.far, nbytes)
         b.parts.append((agent.by, agent.now))
@@ -259,7 +278,7 @@ class Phases:
         b.acc[CAUSE, flight.by] = flight.base + WRITE_DONE
         # what threads of another CTA store is released to waits at cluster scope
         far = isinstance(flight.event.stmt, kir.StAsync) and flight.issuer.cta != b.cta
-        (b.far if far else b.acc)[ORDER, flight.by] = flight.base + WRITE_DONE
+        (b.far if far else b.acc)[ORDER : ELSEWHERE + 1, flight.by] = flight.base + WRITE_DONE
         b.parts.append((flight.by, flight.base + WRITE_DONE))
         flight.done = WRITE_DONE
         self._settle(b)

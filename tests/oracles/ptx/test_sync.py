@@ -334,6 +334,62 @@ def test_what_says_no_scope_between_ctas_is_a_warning(
     assert all(one.kind == "scope" for one in found.findings if one.severity == "warning")
 
 
+RESTRICTED = """
+  mov.u32 %r10, %cluster_ctarank;
+  setp.eq.u32 %p1, %r1, 0;
+  setp.eq.u32 %p2, %r10, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [%r5], 32;
+  @%p1 fence.mbarrier_init.release.cluster;
+  barrier.cluster.arrive.relaxed;
+  barrier.cluster.wait.acquire;
+  mapa.shared::cluster.u32 %r11, %r5, 0;
+  mapa.shared::cluster.u32 %r12, %r6, {of};
+  mul.wide.u32 %rd9, %r1, 4;
+  add.s64 %rd9, %rd2, %rd9;
+  @%p2 bra READER;
+  {put}, %r1;
+  {fence}
+  mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r11];
+  bra OVER;
+READER:
+AGAIN:
+  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r5], 0;
+  @!%p3 bra AGAIN;
+  {get};
+OVER:
+  barrier.cluster.arrive;
+  barrier.cluster.wait;
+"""
+PEER = "st.shared::cluster.u32 [%r12+64]", "ld.shared.u32 %r7, [%r6+64]", 0
+OWN = "st.shared.u32 [%r6+64]", "ld.shared::cluster.u32 %r7, [%r12+64]", 1
+MEMORY = "st.global.u32 [%rd9]", "ld.global.u32 %r7, [%rd9]", 0
+
+
+@pytest.mark.parametrize(
+    ("way", "fence", "kinds"),
+    [
+        (PEER, "fence.acq_rel.cluster;", set()),
+        (OWN, "fence.acq_rel.cluster;", set()),
+        (MEMORY, "fence.acq_rel.cluster;", set()),
+        (PEER, "fence.release.sync_restrict::shared::cta.cluster;", {"RAW"}),
+        (OWN, "fence.release.sync_restrict::shared::cta.cluster;", set()),
+        (MEMORY, "fence.release.sync_restrict::shared::cta.cluster;", {"RAW"}),
+        (OWN, "fence.acq_rel.cta;", {"RAW"}),
+        (OWN, "", {"RAW"}),
+        (MEMORY, "", {"RAW"}),
+    ],
+    ids=named,
+)
+def test_a_restricted_release_is_of_the_own_shared_memory(
+    way: tuple[str, str, int], fence: str, kinds: set[str]
+) -> None:
+    """What lies in that of the peer, or in global memory, it does not order."""
+    put, get, of = way
+    body = RESTRICTED.format(put=put, get=get, of=of, fence=fence)
+    for seed in range(3):
+        assert done(body, grid=2, cluster=2, seed=seed).kinds == kinds
+
+
 def test_a_cta_ends_behind_what_others_have_arrived_at() -> None:
     """Its mbarriers are gone with it; who has waited for the arrivals knows of them."""
     body = """
