@@ -27,7 +27,7 @@ from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
 from fuser.passes.async_copies import fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.exchange import exchange
-from fuser.passes.free_slots import free_slots, relay_slots
+from fuser.passes.free_slots import free_shared_slots, free_slots
 from fuser.passes.overlay import overlay
 from fuser.passes.queues import await_queues
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
@@ -71,7 +71,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     group_wgmma,
     flush_wgmma,
     free_slots,
-    relay_slots,
+    free_shared_slots,
     alternate_roles,
     serialize_split_k,
     sync_ctas,

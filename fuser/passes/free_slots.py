@@ -173,89 +173,51 @@ def _alternate(kernel: kir.Kernel) -> bool:
 # --- CTA 0 of a cluster fills slots of all ------------------------------------------------------
 
 
-def relay_slots(kernel: kir.Kernel) -> kir.Kernel:
-    """Let a thread of each other CTA pass on to CTA 0 that a slot was handed back.
+def free_shared_slots(kernel: kir.Kernel) -> kir.Kernel:
+    """Let who hands back a slot that CTA 0 fills for all tell CTA 0, too, from the other CTAs.
 
-    It waits at its own CTA's `empty` barrier and arrives at CTA 0's `shared` one; CTA 0 waits for
-    that before it loads for all.  None can be a phase ahead: it would wait for CTA 0's next load.
+    It arrives at its own CTA's `empty` barrier, for what that CTA fills itself, and at CTA 0's
+    `shared` one, for which CTA 0 waits before it loads for all.  None can be a phase ahead: it
+    would wait for CTA 0's next load.
 
-    What it releases are reads of its own CTA's shared memory: a release of all memory at cluster
-    scope waits for accesses of global memory, too.  Measured on an H100: 2144 x 5032 x 8744 by 128
-    x 256 in clusters of two ... us with that, 296 without.
+    What it releases are reads of its own CTA's shared memory.  Measured on an H100, slots of 48 KB
+    that two CTAs fill for each other: 553 ns a slot, and 1,300 with releases of all memory at
+    cluster scope, which wait until all accesses of global memory are over.
     """
     by_full = {ring.full: ring for ring in rings(kernel)}
-    shared: dict[kir.MBarrier, tuple[Ring, kir.MBarrier]] = {}
+    shared: dict[kir.MBarrier, kir.MBarrier] = {}
     for load in filter(_for_all, kernel.walk()):
-        ring, many = by_full[load.barrier], kernel.cluster - 1
-        barrier = kir.MBarrier(numbered("shared", ring.number), many, ring.full.slots)
-        shared[ring.full] = ring, barrier
+        ring = by_full[load.barrier]
+        arrivals = (kernel.cluster - 1) * ring.freed.arrivals
+        shared[ring.freed] = kir.MBarrier(
+            numbered("shared", ring.number), arrivals, ring.full.slots
+        )
     if not shared:
         return kernel
-    relaying = _Relaying(shared)
-    body = tuple(
-        relaying.role(stmt) if isinstance(stmt, kir.Role) and _loads_for_all(stmt.body) else stmt
-        for stmt in each_body(kernel.body, relaying.waits, Context())
-    )
-    return replace(
-        kernel, body=body, barriers=(*kernel.barriers, *(new for _, new in shared.values()))
-    )
 
-
-def _for_all(stmt: kir.Stmt) -> TypeGuard[kir.TmaLoad]:
-    return isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None
-
-
-def _loads_for_all(body: Body) -> bool:
-    return any(map(_for_all, kir.walk(body)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Relaying:
-    """By its `full` barrier, a ring that CTA 0 fills, and the barrier at which CTA 0 waits."""
-
-    shared: dict[kir.MBarrier, tuple[Ring, kir.MBarrier]]
-
-    def waits(self, body: Body, place: Context) -> Body:
-        """Let CTA 0 wait before it loads for all."""
+    def rule(body: Body, place: Context) -> Body:
         out: list[kir.Stmt] = []
         first = next(filter(_for_all, body), None)
         for stmt in body:
             if _for_all(stmt) and stmt is first:
-                _, barrier = self.shared[stmt.barrier]
+                barrier = shared[by_full[stmt.barrier].freed]
                 wait = wait_phase(barrier, stmt.slot, place.position, before=1)
                 out.append(replace(wait, scope=kir.Scope.CLUSTER))
             out.append(stmt)
+            if isinstance(stmt, kir.MBarrierArrive) and stmt.barrier in shared:
+                tell = replace(
+                    stmt,
+                    barrier=shared[stmt.barrier],
+                    scope=kir.Scope.CLUSTER,
+                    cta=0,
+                    space=kir.Space.SHARED,
+                )
+                out.append(kir.IfThenElse(kir.RANK >= 1, (tell,)))
         return tuple(out)
 
-    def role(self, role: kir.Role) -> kir.Role:
-        """Give the second warp of a load role the task of the relay."""
-        *first, loads = role.body
-        assert isinstance(loads, kir.Elect), "TMA loads are issued by one thread"
-        passing = kir.Elect(kir.Per.ROLE, self._walk(loads.body, 0))
-        others = kir.IfThenElse(kir.RANK >= 1, (passing,))
-        loader = kir.Role("loader", role.first_warp, 1, (loads,))
-        relay = kir.Role("relay", role.first_warp + 1, 1, (others,))
-        return replace(role, body=(*first, loader, relay))
+    body = each_body(kernel.body, rule, Context())
+    return replace(kernel, body=body, barriers=(*kernel.barriers, *shared.values()))
 
-    def _walk(self, body: Body, position: Expr) -> Body:
-        """Walk the loops of the loads; where one loads for all, pass a slot on instead."""
-        out: list[kir.Stmt] = []
-        for stmt in body:
-            match stmt:
-                case kir.Let() | kir.Assign():
-                    out.append(replace(stmt))
-                case kir.ForLoop(index, _, inner) if _loads_for_all(inner):
-                    own = (stmt.circular and stmt.circular.position) or index
-                    out.append(replace(stmt, body=self._walk(inner, own)))
-                case kir.IfThenElse(_, then) if _loads_for_all(then):
-                    out += self._passed(next(filter(_for_all, then)), position)
-                case _:
-                    pass
-        return tuple(out)
 
-    def _passed(self, load: kir.TmaLoad, position: Expr) -> list[kir.Stmt]:
-        ring, barrier = self.shared[load.barrier]
-        arrive = kir.MBarrierArrive(
-            barrier, load.slot, kir.Scope.CLUSTER, 0, space=kir.Space.SHARED
-        )
-        return [wait_phase(ring.freed, load.slot, position), arrive]
+def _for_all(stmt: kir.Stmt) -> TypeGuard[kir.TmaLoad]:
+    return isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None

@@ -96,32 +96,46 @@ def test_one_cta_loads_the_shared_operand_for_all(cluster: tuple[int, int]) -> N
     assert prove(made).status is Status.PASS
 
 
-def test_the_relay_is_one_thread_of_the_load_role() -> None:
-    """It waits at home and arrives at CTA 0's barrier, in the other CTAs only."""
+def test_readers_of_other_ctas_tell_cta_0_of_slots_that_it_fills() -> None:
+    """Each reading warp arrives at home and at CTA 0's barrier, and releases shared memory only."""
     made = kernel(CLUSTER)
-    relay = roles(made)["relay"]
-    assert relay.warps == 1
-    (others,) = relay.body
-    assert isinstance(others, kir.IfThenElse)
-    assert others.condition == (kir.RANK >= 1)
-    (far,) = [s for s in kir.walk(relay.body) if isinstance(s, kir.MBarrierArrive)]
-    assert (far.cta, far.scope, far.barrier.arrivals) == (0, kir.Scope.CLUSTER, 1)
+    arrivals = [s for s in made.walk() if isinstance(s, kir.MBarrierArrive)]
+    home, far = ([s for s in arrivals if s.barrier.name == name] for name in ("empty", "shared"))
+    assert [s.slot for s in home] == [s.slot for s in far]
+    assert {(s.cta, s.scope, s.space) for s in far} == {(0, kir.Scope.CLUSTER, kir.Space.SHARED)}
+    each = (made.cluster - 1) * home[0].barrier.arrivals
+    assert {s.barrier.arrivals for s in far} == {each}
+    others = [
+        s
+        for s in made.walk()
+        if isinstance(s, kir.IfThenElse) and any(one in s.then for one in far)
+    ]
+    assert {s.condition for s in others} == {kir.RANK >= 1}
 
 
 @pytest.mark.parametrize("name", ["empty", "shared"])
-def test_no_wait_of_the_relay_is_idle(name: str) -> None:
-    """Without either, CTA 0 writes over what another CTA still reads."""
+def test_no_wait_for_room_is_idle(name: str) -> None:
+    """Without either, CTA 0 writes over what somebody still reads."""
     made = kernel(CLUSTER)
-    role = roles(made)["relay" if name == "empty" else "loader"]
     (victim,) = [
         s
-        for s in kir.walk(role.body)
+        for s in kir.walk(roles(made)["load"].body)
         if isinstance(s, kir.MBarrierWaitParity) and s.barrier.name == name
     ]
-    broken = made.rewrite(lambda stmt: [] if stmt is victim else None)
-    assert prove(broken).status is Status.FAIL
+    assert prove(without(made, victim)).status is Status.FAIL
 
 
-def test_kernels_without_clusters_have_no_relay() -> None:
+@pytest.mark.parametrize("name", ["empty", "shared"])
+def test_no_arrival_is_idle(name: str) -> None:
+    """Without one the phase does not end, and the ring stops."""
+    made = kernel(CLUSTER)
+    victims = [
+        s for s in made.walk() if isinstance(s, kir.MBarrierArrive) and s.barrier.name == name
+    ]
+    for victim in victims:
+        assert prove(without(made, victim)).status is Status.FAIL
+
+
+def test_kernels_without_clusters_have_no_shared_slots() -> None:
     """The pass leaves them alone."""
-    assert "relay" not in roles(kernel(COOPERATIVE))
+    assert {b.name for b in kernel(COOPERATIVE).barriers} == {"full", "empty"}
