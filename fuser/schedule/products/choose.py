@@ -19,13 +19,14 @@ from fuser.schedule.domain import Access, Domain, Product
 from fuser.schedule.matmul import sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
-from fuser.schedule.products.cost import Prediction, Sharing, Work, predicted, raster, whole
+from fuser.schedule.products.cost import SECTOR, Prediction, Sharing, Work, predicted, raster, whole
 from fuser.schedule.products.tiles import (
     MOST_AT_ONCE,
     PARTED,
     SPAN,
     TRANSPOSED_PARTED,
     TileKind,
+    clustered,
     counts,
     fitting,
     tiles,
@@ -73,6 +74,7 @@ class Choice:
         says = f"{kind.rows} x {kind.cols} {kind.split}, {groups}"
         says += ", transposed" if kind.transpose else ""
         says += f", {kind.resident} CTAs an SM" if kind.resident > 1 else ""
+        says += f", clusters of {kind.cluster}" if kind.cluster != (1, 1) else ""
         says += f", {self.count} CTAs a tile ({self.sharing})" if self.count > 1 else ""
         return f"{says}: {self.takes}"
 
@@ -180,7 +182,7 @@ def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
-    for kind in whole(work, transposed=rules.transposed):
+    for kind in _whole(work, rules):
         if rules.columns and kind.resident > 1:
             continue
         stages, columns = _stages(work, kind)
@@ -201,6 +203,15 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
             for way in ways:
                 takes = predicted(work, kind, stages, columns, count, way, sms)
                 yield Choice(takes, kind, count, way)
+
+
+def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
+    """Yield the kinds of tiles that a CTA computes alone, in clusters where rows lie badly."""
+    badly = any(pitch % SECTOR for pitch in work.pitches)
+    for kind in whole(work, transposed=rules.transposed):
+        yield kind
+        if badly:
+            yield from clustered(kind)
 
 
 def _stages(work: Work, kind: TileKind) -> tuple[int, int]:
@@ -319,6 +330,7 @@ def _params(
         stacked=many > 1 and (kind.split == "ping_pong" or wide < STACKED),
         resident=kind.resident,
         transpose=kind.transpose,
+        cluster=kind.cluster,
     )
     return _among(params, choice) if choice.count > 1 else params
 

@@ -45,7 +45,8 @@ class Manner:
 class TileKind:
     """A kind of tile: how it is split, among how many warpgroups, and CTAs an SM has of it.
 
-    Where `transpose`, its rows lie along the columns of the result.
+    Where `transpose`, its rows lie along the columns of the result.  CTAs of a `cluster`, along
+    rows or columns of tiles, bring what they share once.
     """
 
     rows: int
@@ -54,6 +55,7 @@ class TileKind:
     warpgroups: int
     resident: int = 1
     transpose: bool = False
+    cluster: tuple[int, int] = (1, 1)
 
     @property
     def manner(self) -> Manner:
@@ -203,9 +205,22 @@ def counts(tiles: int, steps: int, sms: int) -> Iterator[int]:
             yield count
 
 
-def tiles(around: int, m: int, n: int, rows: int, cols: int) -> int:
-    """Return how many tiles of so many rows and columns results have."""
-    return around * ceil(m / rows) * ceil(n / cols)
+def tiles(
+    around: int, m: int, n: int, rows: int, cols: int, cluster: tuple[int, int] = (1, 1)
+) -> int:
+    """Return how many tiles of so many rows and columns results have, in whole clusters."""
+    down, across = (
+        ceil(extent / (tile * ctas)) * ctas
+        for extent, tile, ctas in zip((m, n), (rows, cols), cluster, strict=True)
+    )
+    return around * down * across
+
+
+def clustered(kind: TileKind) -> Iterator[TileKind]:
+    """Yield a kind of tile in clusters of two, if a role of its own loads."""
+    if kind.split != "pipelined" and kind.resident == 1:
+        for cluster in ((2, 1), (1, 2)):
+            yield replace(kind, cluster=cluster)
 
 
 def fitting(rows: int, widest: tuple[TileKind, ...]) -> Iterator[TileKind]:
