@@ -141,10 +141,12 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
         told = says(site.stmt)
-        inside = tuple(within(site, quotients=told is not None))
-        inside += runs.reached(site) if runs.is_run(site.stmt) else ()
+        known_here = told is not None or runs.is_run(site.stmt)
+        inside = runs.reached(site) if known_here else tuple(within(site))
         if not known.at_most(bound, extent, *inside, *site.guards):
-            return f"limit {limit} may exceed the extent {extent}"
+            before = box.tensor.extents[:axis]
+            if not _last_of(bound, extent, before, known, runs.reached(site)):
+                return f"limit {limit} may exceed the extent {extent}"
         if told is not None:
             first = site.plain(told[0].origin[axis])
             for low, high in ((0, first), (first, start), (first + 1, bound)):
@@ -158,15 +160,41 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
     return ""
 
 
-def within(site: Site, *, quotients: bool) -> Iterator[Expr]:
-    """Yield what holds of the loop indices of a site: also that `(i + 1) * y <= x` below x // y."""
+def _last_of(
+    bound: Expr, extent: Expr, before: tuple[Expr, ...], known: Known, given: tuple[Expr, ...]
+) -> bool:
+    """Whether a box ends behind one coordinate, which is worked out from a number of all rows.
+
+    `before` are the extents of the axes before.  x // y is below n if x is below n * y, and x % y
+    is below y if x is below any multiple of y: both say that y is not 0.
+    """
+    around: Expr = 1
+    for other in before:
+        around = fold(Kind.MUL, around, other)
+
+    def below(number: Expr, most: Expr) -> bool:
+        if known.at_most(number + 1, most, *given):
+            return True
+        match number:
+            case Op(Kind.FLOORDIV, whole, by):
+                most = fold(Kind.MUL, most, by)
+            case Op(Kind.MOD, whole, by) if poly(by) == poly(most):
+                most = fold(Kind.MUL, around, by)
+            case _:
+                return False
+        return natural(poly(whole)) and natural(poly(by)) and below(whole, most)
+
+    match bound:
+        case Op(Kind.ADD, number, 1):
+            return below(number, extent)
+        case _:
+            return False
+
+
+def within(site: Site) -> Iterator[Expr]:
+    """Yield what holds of the loop indices of a site."""
     for loop in site.loops:
         yield loop.index < loop.stop
-        match loop.stop:
-            case Op(Kind.FLOORDIV, whole, by) if quotients:
-                yield fold(Kind.LE, (loop.index + 1) * by, whole)
-            case _:
-                pass
 
 
 TMA_SHARED = 128
@@ -208,7 +236,7 @@ def _slid(site: Site, known: Known) -> list[Claim]:
         case kir.Load(dst, kir.Box(_, origin, _, limit)) if dst.layout.slides:
             *_, columns = dst.layout.shape
             ends = site.plain(limit[-1]) - site.plain(origin[-1]) + (dst.layout.vector - 1)
-            fits = known.at_most(ends, columns, *within(site, quotients=False), *site.guards)
+            fits = known.at_most(ends, columns, *within(site), *site.guards)
             return [_claim("coverage", fits, f"a row may not fit {columns} columns of {dst.name}")]
         case kir.Compute() | kir.Reduce():
             return []
@@ -220,7 +248,7 @@ def _slid(site: Site, known: Known) -> list[Claim]:
 
 def _dead(site: Site, known: Known) -> bool:
     """Whether no launch executes a statement: one of its conditions excludes the others."""
-    entered = (*within(site, quotients=False), *site.guards)
+    entered = (*within(site), *site.guards)
     *others, last = [expr for expr in entered if not unknown((expr,))] or [1]
     return known.gives(eq(last, 0), *others)
 

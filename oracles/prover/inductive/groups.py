@@ -27,7 +27,7 @@ are, and what happens in them, is nothing that others see.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
@@ -48,7 +48,7 @@ from oracles.prover.reachability.ctas import MANY, CtaGroup, group_of, over_plac
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.sizes import COUNT, PLACE
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import AMONG_CTAS, MOVING, Site
+from oracles.prover.sites import AMONG_CTAS, MOVING, Loop, Site
 from oracles.prover.solver import Exact, Known, Scenes
 
 SCENES = 400
@@ -247,12 +247,28 @@ class _Scenes:
                 continue
             box = sites.touches(site.stmt)
             if box is not None and self._meets(site):
+                rounds = [loop.index < loop.stop for loop in self._long(site)]
                 for ends in zip(box.origin, box.limit, strict=True):
-                    for start, end in self._each(site, *ends):
-                        yield self._of(fold(Kind.LT, start, end), cta)
+                    for start, end, *runs in self._each(site, *ends, *rounds):
+                        inside = fold(Kind.LT, start, end)
+                        yield self._of(reduce(both, runs, inside), cta)
         for told in self._told(cta):
             yield from (eq(told, 0), eq(told, COUNT))
         yield from (eq(place_of(cta), last) for last in self._lasts)
+
+    def _long(self, site: Site) -> list[Loop]:
+        """Return the loops around a site of which any round may be asked about."""
+        return [loop for loop in site.loops if loop.stop not in range(FEW + 1)]
+
+    def _rounds(self, held: list[Expr], features: list[Expr]) -> list[Expr]:
+        """Return that rounds of loops that a scene names are executed; the first where none is."""
+        named = {v for one in (*held, *features) for v in variables(one)}
+        loops = dict.fromkeys(loop for site in self._sites for loop in self._long(site))
+        return [
+            self._of(loop.index < fold(Kind.MAX, loop.stop, 1), cta)
+            for loop, cta in product(loops, ("x", "y", "b"))
+            if Var(f"{loop.index.name} of {cta}") in named
+        ]
 
     def _told(self, cta: str) -> list[Expr]:
         """Return the values that one CTA tells others and waits for."""
@@ -350,7 +366,8 @@ class _Scenes:
     def _compare(self, name: str, held: list[Expr], features: list[Expr]) -> int:
         if any(MOVING in variables(one) for one in (*held, *features)):
             raise UnsupportedError("what they do depends on a value that moves")
-        known = [*_about(list(self._facts()), [*held, *features]), *held]
+        rounds = self._rounds(held, features)
+        known = [*_about([*self._facts(), *rounds], [*held, *features]), *held]
         scenes = Scenes(known, features, map(self._sized, self._which), self._rlimit)
         for number in range(SCENES):
             answer, answers = scenes.another()
@@ -378,10 +395,11 @@ class _Scenes:
     def _followed(self, held: list[Expr], features: list[Expr], answers: list[bool]) -> str:
         """Ask whether a group that was followed has a scene, for each with its size put in."""
         found = "unsat"
+        facts = [*self._facts(), *self._rounds(held, features)]
         for which in self._which:
             known = self._sized(which)
             scene = (one if yes else eq(one, 0) for one, yes in zip(features, answers, strict=True))
-            asked = (substitute(one, known) for one in (*self._facts(), *held, *scene))
+            asked = (substitute(one, known) for one in (*facts, *held, *scene))
             answer = Exact(self._rlimit).possible(map(_normal, asked))
             if answer == "sat":
                 return answer

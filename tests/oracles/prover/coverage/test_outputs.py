@@ -136,6 +136,52 @@ def test_three_axes_are_covered() -> None:
     assert verdict.status is Status.PASS, verdict
 
 
+def each_row(extents: Place, more: int = 1, *, trips: Expr | None = None) -> kir.Kernel:
+    """Copy rows of a tensor one by one; a load's box ends so many rows behind its first."""
+    strides = tuple(Var(f"s{axis}") for axis in range(len(extents) - 1))
+    src, dst = (
+        kir.Tensor(name, DType.F32, extents, (*strides, 1), 4, kept=False) for name in ("T0", "T1")
+    )
+    total: Expr = 1
+    digits: list[Expr] = []
+    rest: Expr = TILE
+    for extent in extents[-2:0:-1]:
+        digits.insert(0, mod(rest, extent))
+        rest, total = div(rest, extent), total * extent
+    digits.insert(0, rest)
+    total = total * extents[0]
+    shape = (*(1 for _ in digits), 512)
+    ends = (*(digit + more for digit in digits), extents[-1])
+    x = kir.Fragment("x", DType.F32, kir.Layout(shape, 4, 128))
+    stop = ceildiv(total - kir.BLOCK, kir.GRID) if trips is None else trips
+    body: tuple[kir.Stmt, ...] = (
+        kir.Let(TILE, kir.BLOCK + ks.K * kir.GRID),
+        kir.Load(x, kir.Box(src, (*digits, 0), shape, ends), 4),
+        kir.Store(kir.Box(dst, (*digits, 0), shape, extents), x, 4),
+    )
+    return kir.Kernel(
+        name="each_row",
+        params=(*(e for e in extents if isinstance(e, Var)), *strides),
+        tensors=(src, dst),
+        scalars=(),
+        buffers=(),
+        barriers=(),
+        threads=128,
+        body=(kir.Let(ks.TRIPS, stop), kir.ForLoop(ks.K, ks.TRIPS, body)),
+        outputs=("T1",),
+        requires=(extents[-1] <= 512,),
+    )
+
+
+@pytest.mark.parametrize("axes", [(A, B), (A, B, C), (A, B, C, P), (A, 3, C, P)], ids=len)
+def test_a_box_ends_behind_the_row_that_it_is_of(axes: Place) -> None:
+    """Numbers of rows are quotients and remainders of one that is below the number of all rows."""
+    assert prove(each_row(axes)).status is Status.PASS
+    assert prove(each_row(axes, 2)).status is not Status.PASS
+    every = ceildiv(A * B * C, kir.GRID)
+    assert prove(each_row(axes, trips=every)).status is not Status.PASS
+
+
 @pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0)])
 def test_swapped_digits_are_refuted(order: tuple[int, int, int]) -> None:
     """The sizes of the digits belong to their axes."""

@@ -7,7 +7,10 @@ from litmus.numbers import OTHER, turns
 from litmus.parts import m, s
 
 from fuser.expr import Expr, eq
+from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
+from fuser.schedule.params import ReductionParams
+from fuzz.cases.case import Case, compiled
 from oracles.prover import prove
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.inductive.groups import enough
@@ -40,3 +43,15 @@ def test_a_fault_of_large_groups_is_in_one_that_is_followed(beyond: int) -> None
     subject = turns(s // 2 + beyond >= kir.BLOCK)
     assert max(enough(subject, prove.RLIMIT)) >= 2 * beyond + 3
     assert prove.prove(subject).status is Status.FAIL
+
+
+def test_conditions_in_loops_are_of_rounds_that_are_executed() -> None:
+    """Eight loops behind an election: of rounds that no CTA has, scenes would be told apart."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["i0", "i1"], dtype="f32")
+    for number in range(8):
+        fd.add_output(fd.ops.sum(fd.ops.mul(x, float(number)), [1]))
+    params = ReductionParams((2, 64), 1, 1, None, "direct", "direct", splits=2, meet="last")
+    case = Case(fd.fusion(), params, {"i0": 48, "i1": 64}, "reals", 0)
+    (launch,) = compiled(case).launches
+    assert "order" in prove.prove(launch.kernel).confirmed_by
