@@ -139,7 +139,7 @@ class Run:
 
     def _running(self) -> int:
         """Return how many clusters have started and not ended: the same until one does."""
-        key = len(self.waiting), np.count_nonzero(self.machine.columns.ended)
+        key = len(self.waiting), int(np.count_nonzero(self.machine.columns.ended))
         if key != self._ran[0]:
             self._ran = key, self._started()
         return self._ran[1]
