@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fuzz.campaign.record import ORDER
+from fuzz.budget import KINDS, taken
+from fuzz.campaign.record import CPU_S, ORDER, SKIPPED
 from reports.figure import embed, spreads, stacks
 from reports.page import Section, many
-from reports.verdicts import milliseconds, ordinary
+from reports.verdicts import asked, milliseconds, ordinary
 
 GOALS_MS = {"prover": 100.0, "simulator": 50.0}
 """Median times in milliseconds that a judge should keep."""
@@ -21,7 +22,7 @@ _SLOW = 10
 
 def times(records: pd.DataFrame) -> Section:
     """Give the median times of the two judges per schedule family, with what they checked."""
-    rows = ordinary(records)
+    rows = asked(records)
     rows = rows[rows["oracle"].isin(GOALS_MS)].assign(milliseconds=milliseconds)
     if rows.empty:
         return Section("Times", "No kernel was proved or simulated.", pd.DataFrame())
@@ -58,7 +59,7 @@ def times(records: pd.DataFrame) -> Section:
 
 def proofs(records: pd.DataFrame) -> Section:
     """Say how far z3 confirms the proofs, by which invariants, and which take longest."""
-    rows = ordinary(records)
+    rows = asked(records)
     rows = rows[rows["oracle"] == "prover"]
     if rows.empty:
         return Section("Proofs", "Nothing was proved.", pd.DataFrame())
@@ -102,6 +103,35 @@ def spent(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
     wide.insert(0, "seconds", wide.sum(axis=1))
     wide = wide.sort_values("seconds", ascending=False).rename_axis(index="oracle", columns=None)
     return Section("Where the time went", f"{says}.", wide.reset_index(), figure=figure)
+
+
+def budget(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
+    """Say what each kind of judge had of the CPU time, may have, and was not asked for it."""
+    cpu: dict[str, float] = {}
+    for facts in map(dict, runs["facts"]):
+        for name, value in facts.items():
+            word, _, part = str(name).partition(" ")
+            if word == CPU_S:
+                cpu[part] = cpu.get(part, 0.0) + float(value)
+    rows = ordinary(records)
+    left = rows[rows["status"] == SKIPPED].groupby("oracle")["case"].nunique()
+    table = pd.DataFrame(
+        {
+            "kind": name,
+            "judges": ", ".join(KINDS[name].oracles),
+            "at most %": 100 * KINDS[name].share,
+            "had %": 100 * share,
+            "CPU seconds": sum(cpu.get(part, 0.0) for part in KINDS[name].parts),
+            "cases left out": max(int(left.get(oracle, 0)) for oracle in KINDS[name].oracles),
+        }
+        for name, share in taken(cpu).items()
+    )
+    says = (
+        f"Of {sum(cpu.values()):,.0f} CPU seconds. Where a kind has had its share, drawn cases go "
+        "to it only with an operation, a type or a mechanism that it has not met; what is left out "
+        "is no pass."
+    )
+    return Section("Shares of the judges", says, table if cpu else pd.DataFrame())
 
 
 def _confirmed(rows: pd.DataFrame) -> int:

@@ -180,6 +180,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
         )
         console.print(judged)
         console.print(summary.shares(campaign.spent))
+        console.print(summary.kinds(campaign.spent))
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
     for text in summary.failing(campaign.records, campaign.repros):

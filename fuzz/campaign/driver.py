@@ -11,15 +11,17 @@ import hashlib
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 
+from fuzz.budget import Budget, proof_s
 from fuzz.campaign import gpu
 from fuzz.campaign.child import (
     DRAWING,
@@ -33,7 +35,7 @@ from fuzz.campaign.child import (
 )
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
-from fuzz.campaign.record import FAILED, Record, failures, signature
+from fuzz.campaign.record import FAILED, SKIPPED, Record, failures, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.cases.calls import called
 from fuzz.cases.case import Case, from_text, to_text
@@ -52,6 +54,9 @@ MUTANT_SHARE = 0.2
 """Part of the time in which mutants begin, in a driver that is asked for them."""
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
+
+FRESH = ("operation", "schedule", "sharing")
+"""Parts of the table of cells that each judge is to meet early, whatever its share of the time."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "agreement": ("prover", "simulator", "agreement"),
@@ -169,9 +174,10 @@ def drive(job: Job, outbox: Connection) -> None:
     seldom_collected()
     try:
         with ExitStack() as stack:
-            judge = stack.enter_context(Child(judge_text))
+            timed = partial(judge_text, proof_s=proof_s(job.plan.seconds))
+            judge = stack.enter_context(Child(timed))
             device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
-            Engine(job, outbox.send, judge.call, device).run()
+            Engine(job, outbox.send, judge.call, device, judge.spent).run()
             add(judge.spent, account.close())
             outbox.send(Spent(judge.spent))
     except BrokenPipeError:
@@ -183,7 +189,10 @@ def drive(job: Job, outbox: Connection) -> None:
 
 
 class Engine:
-    """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written."""
+    """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written.
+
+    `spent` are the CPU seconds of the judges so far, by part.
+    """
 
     def __init__(
         self,
@@ -191,6 +200,7 @@ class Engine:
         send: Callable[[Message], None],
         judge: Callable[[str], list[Record] | Lost],
         device: gpu.Device | None,
+        spent: Mapping[str, float] | None = None,
     ) -> None:
         self._job, self._plan = job, job.plan
         self._send = send
@@ -201,6 +211,7 @@ class Engine:
         self._deadline = float("inf")
         self._drawn = 0
         self._coverage = Coverage()
+        self._budget = Budget(spent or {})
 
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
@@ -318,7 +329,25 @@ class Engine:
             return
         self._seen.add(text)
         self._drawn += 1
-        self._reduce(case, text, failures(self._ask(case, text, self._plan.oracles, "generate")))
+        skipped = self._skipped()
+        asked = [oracle for oracle in self._plan.oracles if oracle not in skipped]
+        records = self._ask(case, text, asked, "generate")
+        if skipped:
+            blank = replace(blank_record(case, text), status=SKIPPED)
+            left = [replace(blank, oracle=name, reason=why) for name, why in skipped.items()]
+            self._send(Judged(left, text))
+        self._reduce(case, text, failures(records))
+
+    def _skipped(self) -> dict[str, str]:
+        """Return the oracles that the case drawn last does not go to, and why.
+
+        A campaign that ends by its number of cases has time for all of them.
+        """
+        if self._plan.most is not None:
+            return {}
+        features = (cell for cell in self._coverage.latest if cell[0] in FRESH)
+        out = self._budget.skipped(features)
+        return {name: out[name] for name in self._plan.oracles if name in out}
 
     def _reduce(self, case: Case, text: str, bad: list[Record]) -> None:
         """Make a failing case small, and report it; a hang as it was found.

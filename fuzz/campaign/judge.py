@@ -31,7 +31,7 @@ from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.ptx.cases import Execution, Run
 from fuzz.values import blamed, compared, partials
 from oracles.assembler import judge_log
-from oracles.prover.prove import prove, witness, witness_trips
+from oracles.prover.prove import LIMIT_S, prove, witness, witness_trips
 from oracles.ptx.judge import NAME as PTX
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
@@ -65,11 +65,12 @@ REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
 
-def judge_text(asked: str, *, seconds: float = OTHERS_S) -> list[Record]:
+def judge_text(asked: str, *, seconds: float = OTHERS_S, proof_s: float = LIMIT_S) -> list[Record]:
     """Judge the case of a text whose first line is `# oracles: a, b`; for any process."""
     head, text = asked.split("\n", 1)
     names = head.removeprefix("# oracles: ").split(", ")
-    return judge(from_text(text), [name for name in names if name], seconds=seconds)
+    wanted = [name for name in names if name]
+    return judge(from_text(text), wanted, seconds=seconds, proof_s=proof_s)
 
 
 def request(text: str, oracles: Iterable[str]) -> str:
@@ -78,19 +79,24 @@ def request(text: str, oracles: Iterable[str]) -> str:
 
 
 def judge(
-    case: Case, oracles: Iterable[str] = CPU_ORACLES, *, seconds: float = OTHERS_S
+    case: Case,
+    oracles: Iterable[str] = CPU_ORACLES,
+    *,
+    seconds: float = OTHERS_S,
+    proof_s: float = LIMIT_S,
 ) -> list[Record]:
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
     Of a case that the compiler refuses there is one record, `invalid`.  Other calls of a program,
-    and other schedules, begin within so many CPU seconds each, at least one.
+    and other schedules, begin within so many CPU seconds each, at least one.  A proof that takes
+    more than `proof_s` is unknown.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
     for program in programs(recorder, case):
         drawn = Drawn(others(case, program))
         for launch in program.launches:
-            judge_kernel(recorder, launch, wanted, seed=case.seed)
+            judge_kernel(recorder, launch, wanted, seed=case.seed, proof_s=proof_s)
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
@@ -112,11 +118,18 @@ def programs(recorder: Recorder, case: Case) -> list[Program]:
     return made
 
 
-def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
+def judge_kernel(
+    recorder: Recorder,
+    launch: Launch,
+    wanted: frozenset[str],
+    *,
+    seed: int,
+    proof_s: float = LIMIT_S,
+) -> None:
     """Prove a kernel, simulate it on small launches, and hold both against each other."""
     kernel, name = launch.kernel, launch.kernel.name
     proof = (
-        recorder.ask("prover", name, lambda: prove(kernel, policy=POLICY))
+        recorder.ask("prover", name, lambda: prove(kernel, policy=POLICY, limit=proof_s))
         if "prover" in wanted
         else None
     )

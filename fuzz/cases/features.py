@@ -344,14 +344,19 @@ def _form(tv: TensorView) -> str:
 
 @dataclass
 class Coverage:
-    """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again."""
+    """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again.
+
+    `latest` are the cells of the case that was counted last.
+    """
 
     counts: Counter[Cell] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)
     repeats: int = 0
+    latest: frozenset[Cell] = frozenset()
 
     def knows(self, case: Case) -> bool:
         """Tell whether a case repeats another one; else count its cells."""
+        self.latest = frozenset()
         try:
             found = plan(case)
             key = hash(identity(case, found))
@@ -361,7 +366,8 @@ class Coverage:
             self.repeats += 1
             return True
         self.seen.add(key)
-        self.counts.update(cells(case, found))
+        self.latest = frozenset(cells(case, found))
+        self.counts.update(self.latest)
         return False
 
     def missing(self) -> list[Cell]:

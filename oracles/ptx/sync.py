@@ -467,10 +467,7 @@ class Sync:
                 m.set(dst, who, np.bool_(True))
                 m.go(block.after, who)
                 continue
-            if "parity" in ins.mods:
-                over = (found.phase & 1) != value
-            else:
-                over = found.phase != value
+            over = (found.phase & 1 if "parity" in ins.mods else found.phase) != value
             first = self.tried[who] != block.index
             if over and found.phase:
                 # It may have been too early: but where the waiter knows better, it gives up
