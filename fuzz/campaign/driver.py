@@ -211,7 +211,7 @@ class Engine:
         self._deadline = float("inf")
         self._drawn = 0
         self._coverage = Coverage()
-        self._budget = Budget(spent or {})
+        self._budget = Budget({} if spent is None else spent)
 
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
