@@ -46,9 +46,9 @@ BOTH = "agreement"
 """The oracle that compares two, which both have to be asked."""
 COMPARED = ("prover", "simulator")
 
-PROOF_SHARE = 1 / 12
+PROOF_SHARE = 1 / 20
 """Of the seconds of a campaign, the CPU seconds that one proof may take."""
-PROOF_S = 5.0, 60.0
+PROOF_S = 3.0, 60.0
 """What these are at least and at most.  99 of 100 proofs take less than a second (measured)."""
 
 

@@ -55,6 +55,9 @@ SCHEDULES = 2
 OTHERS_S = 0.25
 """CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
 the launches took three quarters of the time of all (measured).  There is always one."""
+DEAR = 0.5
+"""Of the time of other calls, what a case's own may take so that others are as large: of those that
+take longer a tenth took seven tenths of the time of all (measured), and smaller ones are more."""
 LOST = "not compared: the case itself does not pass"
 PTX_SHARE = 0.5
 """Of the time of other calls in the simulator, that in which they begin as PTX."""
@@ -94,15 +97,15 @@ def judge(
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
     for program in programs(recorder, case):
-        drawn = Drawn(others(case, program))
+        other = Others(case, program)
         for launch in program.launches:
             judge_kernel(recorder, launch, wanted, seed=case.seed, proof_s=proof_s)
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
-            judge_values(recorder, case, program, drawn, wanted, seconds)
+            judge_values(recorder, case, program, other, wanted, seconds)
         if "ptx" in wanted:
-            judge_ptx(recorder, case, program, drawn, PTX_SHARE * seconds)
+            judge_ptx(recorder, case, program, other, PTX_SHARE * seconds)
     return recorder.records
 
 
@@ -189,6 +192,18 @@ class Drawn(Generic[T]):
             yield self._drawn[n]
 
 
+class Others:
+    """Other calls of a program, drawn once for all judges."""
+
+    def __init__(self, case: Case, program: Program) -> None:
+        self._all = Drawn(others(case, program))
+        self._smaller = Drawn(others(case, program, smaller=True))
+
+    def within(self, seconds: float, own_s: float) -> Iterator[Case]:
+        """Yield as many as begin in time, smaller ones if the own call of the case took `own_s`."""
+        return _in_time(self._smaller if own_s > DEAR * seconds else self._all, seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class _Ran:
     """A launch that was simulated: what it was given, what was said, and what it left."""
@@ -234,12 +249,12 @@ def judge_values(
     recorder: Recorder,
     case: Case,
     program: Program,
-    others: Iterable[Case],
+    others: Others,
     wanted: frozenset[str],
     seconds: float,
 ) -> None:
     """Compare what a program returns: with the reference, at many extents, and other schedules."""
-    simulated = Simulated()
+    simulated, start = Simulated(), time.process_time()
     memory = _called(recorder, case, program, wanted, "own launch", simulated.once)
     if memory is None:
         if "schedules" in wanted:
@@ -247,7 +262,7 @@ def judge_values(
         return
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
-        for other in _in_time(others, seconds):
+        for other in others.within(seconds, time.process_time() - start):
             if _called(recorder, other, program, wanted, named(other)) is None:
                 return
             account.turn(DRAWING)
@@ -258,7 +273,7 @@ def judge_values(
 
 
 def judge_ptx(
-    recorder: Recorder, case: Case, program: Program, others: Iterable[Case], seconds: float
+    recorder: Recorder, case: Case, program: Program, others: Others, seconds: float
 ) -> None:
     """Execute the PTX of the kernels, at the case's own launch and of other calls of the program.
 
@@ -268,10 +283,11 @@ def judge_ptx(
         said = Verdict(PTX, Status.UNKNOWN, 0, reason=NOT_EXECUTED)
         recorder.ask(PTX, "", lambda: said)
         return
+    start = time.process_time()
     if not _executed(recorder, case, program, "own launch"):
         return
     account.turn(DRAWING)
-    for other in _in_time(others, seconds):
+    for other in others.within(seconds, time.process_time() - start):
         if not _executed(recorder, other, program, named(other)):
             return
         account.turn(DRAWING)
