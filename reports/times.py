@@ -5,10 +5,12 @@ Every function is pure: a table of records in, a Section out.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
-from fuzz.budget import KINDS, taken
-from fuzz.campaign.record import CPU_S, ORDER, SKIPPED
+from fuzz.budget import KINDS, LARGE_CASES, LARGE_SHARE
+from fuzz.campaign.record import CPU_S, LARGE_S, LEFT, ORDER, SKIPPED
 from reports.figure import embed, spreads, stacks
 from reports.page import Section, many
 from reports.verdicts import asked, milliseconds, ordinary
@@ -106,31 +108,45 @@ def spent(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
 
 
 def budget(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
-    """Say what each kind of judge had of the CPU time, may have, and was not asked for it."""
-    cpu: dict[str, float] = {}
-    for facts in map(dict, runs["facts"]):
-        for name, value in facts.items():
-            word, _, part = str(name).partition(" ")
-            if word == CPU_S:
-                cpu[part] = cpu.get(part, 0.0) + float(value)
+    """Say what each kind of judge had of the CPU time, and may have, and what was left out."""
+    facts: Counter[str] = Counter()
+    for found in runs["facts"]:
+        facts.update({n: v for n, v in dict(found).items() if isinstance(v, int | float)})
+    cpu = {name.removeprefix(f"{CPU_S} "): s for name, s in facts.items() if name.startswith(CPU_S)}
+    rest = {name: int(n) for name, n in facts.items() if name.startswith(LEFT)}
     rows = ordinary(records)
     left = rows[rows["status"] == SKIPPED].groupby("oracle")["case"].nunique()
+    lines = [
+        (
+            name,
+            ", ".join(kind.oracles),
+            kind.share,
+            sum(cpu.get(part, 0.0) for part in kind.parts),
+            max(int(left.get(oracle, 0)) for oracle in kind.oracles),
+        )
+        for name, kind in KINDS.items()
+    ]
+    large = sum(n for name, n in rest.items() if name.startswith(f"{LEFT} {LARGE_CASES}"))
+    lines.append((LARGE_CASES, "all", LARGE_SHARE, float(facts[LARGE_S]), large))
+    total = sum(cpu.values())
     table = pd.DataFrame(
         {
             "kind": name,
-            "judges": ", ".join(KINDS[name].oracles),
-            "at most %": 100 * KINDS[name].share,
-            "had %": 100 * share,
-            "CPU seconds": sum(cpu.get(part, 0.0) for part in KINDS[name].parts),
-            "cases left out": max(int(left.get(oracle, 0)) for oracle in KINDS[name].oracles),
+            "judges": judges,
+            "at most %": 100 * share,
+            "had %": 100 * seconds / max(total, 1e-9),
+            "CPU seconds": seconds,
+            "cases left out": count,
         }
-        for name, share in taken(cpu).items()
+        for name, judges, share, seconds, count in lines
     )
     says = (
-        f"Of {sum(cpu.values()):,.0f} CPU seconds. Where a kind has had its share, drawn cases go "
-        "to it only with an operation, a type or a mechanism that it has not met; what is left out "
-        "is no pass."
+        f"Of {total:,.0f} CPU seconds. Where a kind has had its share, drawn cases go to it only "
+        "with an operation, a type or a mechanism that it has not met; what is left out is no pass."
     )
+    if rest:
+        counts = (f"{n:,} {name.removeprefix(LEFT).strip()}" for name, n in rest.items())
+        says += f" Not judged: {'; '.join(counts)}."
     return Section("Shares of the judges", says, table if cpu else pd.DataFrame())
 
 

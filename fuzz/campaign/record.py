@@ -30,6 +30,12 @@ CPU_S = "cpu_s"
 """First word of the facts of a run that say where its CPU seconds went, as `cpu_s prover`; those of
 drivers that were killed are missing."""
 
+LARGE_S = "large_cpu_s"
+"""The fact of a run that says how many of these went to large cases (`fuzz.budget`)."""
+
+LEFT = "not judged"
+"""First words of the facts of a run that count what there was no time for, and say why."""
+
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", SKIPPED, "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
-from fuzz.budget import KINDS, taken
+from fuzz.budget import KINDS, LARGE_CASES, LARGE_SHARE, taken
 from fuzz.campaign.record import (
     ORACLES,
     SKIPPED,
@@ -86,13 +86,15 @@ def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> st
     return f"{', '.join(says)}; in brackets per {unit}"
 
 
-def kinds(spent: Mapping[str, float]) -> str:
-    """Say what each kind of judge had of the CPU time, and what it may have."""
+def kinds(spent: Mapping[str, float], large_s: float) -> str:
+    """Say what each kind of judge had of the CPU time, and large cases, and what they may have."""
+    large = f"{LARGE_CASES} {100 * large_s / max(sum(spent.values()), 1e-9):.0f} % of "
+    large += f"{100 * LARGE_SHARE:.0f}"
     says = (
         f"{name} {100 * s:.0f} % of {100 * KINDS[name].share:.0f}"
         for name, s in taken(spent).items()
     )
-    return f"shares of the CPU time, and of how much at most: {', '.join(says)}"
+    return f"shares of the CPU time, and of how much at most: {', '.join((*says, large))}"
 
 
 def shares(spent: Mapping[str, float]) -> str:

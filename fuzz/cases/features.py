@@ -205,8 +205,12 @@ def identity(case: Case, found: Plan) -> Hashable:
 
     Params that change nothing make no other kernel, so it is their text that counts.
     """
-    sources = tuple(launch.source for launch in compiled(case).launches)
-    return sources, tuple(kernel.lengths for kernel in found.kernels), case.kind
+    return sources(case), tuple(kernel.lengths for kernel in found.kernels), case.kind
+
+
+def sources(case: Case) -> tuple[str, ...]:
+    """Return the CUDA texts of the kernels of a case."""
+    return tuple(launch.source for launch in compiled(case).launches)
 
 
 def _shares(params: Params) -> TypeGuard[ReductionParams | MatmulParams | AmpereParams]:
@@ -346,17 +350,19 @@ def _form(tv: TensorView) -> str:
 class Coverage:
     """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again.
 
-    `latest` are the cells of the case that was counted last.
+    `latest` are the cells of the case that was counted last, `size` the characters of its longest
+    kernel.
     """
 
     counts: Counter[Cell] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)
     repeats: int = 0
     latest: frozenset[Cell] = frozenset()
+    size: int = 0
 
     def knows(self, case: Case) -> bool:
         """Tell whether a case repeats another one; else count its cells."""
-        self.latest = frozenset()
+        self.latest, self.size = frozenset(), 0
         try:
             found = plan(case)
             key = hash(identity(case, found))
@@ -366,9 +372,14 @@ class Coverage:
             self.repeats += 1
             return True
         self.seen.add(key)
+        self.size = max(map(len, sources(case)), default=0)
         self.latest = frozenset(cells(case, found))
         self.counts.update(self.latest)
         return False
+
+    def forget(self) -> None:
+        """Count the latest case no more: nobody judges it."""
+        self.counts.subtract(self.latest)
 
     def missing(self) -> list[Cell]:
         """Return the legal cells that no case was in."""
