@@ -23,7 +23,7 @@ class Kind:
 
 
 KINDS = {
-    "proofs": Kind(("prover",), ("prover",), 0.22),
+    "proofs": Kind(("prover",), ("prover",), 0.25),
     "simulation": Kind(
         ("simulator", "differential"),
         (
@@ -33,10 +33,10 @@ KINDS = {
             "inputs",
             "reference",
         ),
-        0.40,
+        0.45,
     ),
-    "other schedules": Kind(("schedules",), ("schedules",), 0.08),
-    "compiled code": Kind(("assembler", "ptx"), ("assembler", "ptx"), 0.30),
+    "other schedules": Kind(("schedules",), ("schedules",), 0.06),
+    "compiled code": Kind(("assembler", "ptx"), ("assembler", "ptx"), 0.24),
 }
 """All kinds.  Who executes PTX needs what the assembler is given, so both have one share.  What is
 left of the time, building and drawing, belongs to all."""
@@ -51,7 +51,7 @@ COMPARED = ("prover", "simulator")
 LARGE = 7_000
 """Characters of the CUDA text of one kernel from which a case is large: one in four is, and they
 take seven tenths of the time (measured; no other number says so well how long a case takes)."""
-LARGE_SHARE = 0.25
+LARGE_SHARE = 0.2
 """Share of the CPU time that is spent on them."""
 LARGE_CASES = "large cases"
 

@@ -200,17 +200,12 @@ def asks(case: Case) -> bool:
     )
 
 
-def identity(case: Case, found: Plan) -> Hashable:
+def identity(case: Case, found: Plan, texts: tuple[str, ...]) -> Hashable:
     """Return what cases have in common whose kernels and class of extents are the same.
 
-    Params that change nothing make no other kernel, so it is their text that counts.
+    Params that change nothing make no other kernel, so it is their CUDA texts that count.
     """
-    return sources(case), tuple(kernel.lengths for kernel in found.kernels), case.kind
-
-
-def sources(case: Case) -> tuple[str, ...]:
-    """Return the CUDA texts of the kernels of a case."""
-    return tuple(launch.source for launch in compiled(case).launches)
+    return texts, tuple(kernel.lengths for kernel in found.kernels), case.kind
 
 
 def _shares(params: Params) -> TypeGuard[ReductionParams | MatmulParams | AmpereParams]:
@@ -365,14 +360,15 @@ class Coverage:
         self.latest, self.size = frozenset(), 0
         try:
             found = plan(case)
-            key = hash(identity(case, found))
+            texts = tuple(launch.source for launch in compiled(case).launches)
+            key = hash(identity(case, found, texts))
         except Exception:  # whoever judges it will say so
             return False
         if key in self.seen:
             self.repeats += 1
             return True
         self.seen.add(key)
-        self.size = max(map(len, sources(case)), default=0)
+        self.size = max(map(len, texts), default=0)
         self.latest = frozenset(cells(case, found))
         self.counts.update(self.latest)
         return False

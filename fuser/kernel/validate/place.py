@@ -260,7 +260,9 @@ def registers(kernel: kir.Kernel) -> Iterable[str]:
     for stmt, place in places(kernel):
         uses, makes = fragments(stmt)
         for used in uses:
-            mine = [made for who, made in known.get(used.name, []) if who & place.threads]
+            mine = [
+                made for who, made in known.get(used.name, []) if not who.isdisjoint(place.threads)
+            ]
             if not mine:
                 yield (
                     f"`{line(stmt)}` uses {used.name}, to which no statement before it gives a "
