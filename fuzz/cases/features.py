@@ -354,6 +354,7 @@ class Coverage:
     repeats: int = 0
     latest: frozenset[Cell] = frozenset()
     size: int = 0
+    _key: int = 0
 
     def knows(self, case: Case) -> bool:
         """Tell whether a case repeats another one; else count its cells."""
@@ -368,14 +369,16 @@ class Coverage:
             self.repeats += 1
             return True
         self.seen.add(key)
+        self._key = key
         self.size = max(map(len, texts), default=0)
         self.latest = frozenset(cells(case, found))
         self.counts.update(self.latest)
         return False
 
     def forget(self) -> None:
-        """Count the latest case no more: nobody judges it."""
+        """Count the case that was counted last no more: nobody judges it."""
         self.counts.subtract(self.latest)
+        self.seen.discard(self._key)
 
     def missing(self) -> list[Cell]:
         """Return the legal cells that no case was in."""

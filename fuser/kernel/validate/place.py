@@ -250,14 +250,14 @@ def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             )
 
 
-def registers(kernel: kir.Kernel) -> Iterable[str]:
-    """Say which fragments are used before anything defines them, in program order.
+def registers(every: Iterable[tuple[kir.Stmt, Place]]) -> Iterable[str]:
+    """Say which fragments are used before anything defines them, by all statements in order.
 
     A definition under a condition, or in a loop that may have no iterations, counts: whether it is
     always executed is for the judges.
     """
     known: dict[str, list[tuple[frozenset[int], kir.Fragment]]] = {}
-    for stmt, place in places(kernel):
+    for stmt, place in every:
         uses, makes = fragments(stmt)
         for used in uses:
             mine = [
