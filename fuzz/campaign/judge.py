@@ -52,7 +52,7 @@ POLICY = "strict"
 """What the compiler owes: every fence that a disputed rule could ask for (an H200 decided one)."""
 SCHEDULES = 2
 """Other schedules that a case is compared with."""
-OTHERS_S = 0.25
+OTHERS_S = 0.2
 """CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
 the launches took three quarters of the time of all (measured).  There is always one."""
 DEAR = 0.5
