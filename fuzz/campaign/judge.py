@@ -56,8 +56,8 @@ OTHERS_S = 0.2
 """CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
 the launches took three quarters of the time of all (measured).  There is always one."""
 DEAR = 0.5
-"""Of the time of other calls, what a case's own may take so that others are as large: of those that
-take longer a tenth took seven tenths of the time of all (measured), and smaller ones are more."""
+"""Part of that time which the own call of a case may take; where it takes longer, other calls are
+smaller ones, of which there is time for several (a tenth of all took seven tenths of the time)."""
 LOST = "not compared: the case itself does not pass"
 PTX_SHARE = 0.5
 """Of the time of other calls in the simulator, that in which they begin as PTX."""
@@ -91,8 +91,8 @@ def judge(
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
     Of a case that the compiler refuses there is one record, `invalid`.  Other calls of a program,
-    and other schedules, begin within so many CPU seconds each, at least one.  A proof that takes
-    more than `proof_s` is unknown.
+    and other schedules, begin within so many CPU seconds each, one if there is any.  A proof that
+    takes more than `proof_s` is unknown.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
