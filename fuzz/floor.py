@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from fuzz.campaign.record import Record
+from fuzz.campaign.record import SKIPPED, Record
 from fuzz.campaign.summary import ordinary, verdicts
 from fuzz.cases.params import FAMILIES
 
@@ -15,6 +15,9 @@ a fail.  What is drawn is valid by construction: more refusals mean that the str
 the compiler that refuses.  Usual are 99.9 % and 100 %."""
 SPARE = 2
 """Cases that may fall short of it in any campaign, so that one of ten does not decide."""
+LEAST = 0.2
+"""Share of the cases that every oracle must be asked about: the others are skipped where its kind
+has had its share of the time (`fuzz.budget`).  Usual are 40 % at least."""
 MET = 1000
 """Drawn cases from which on every family must be among them; the rarest is one in seventy."""
 
@@ -28,7 +31,10 @@ def shortfalls(records: Iterable[Record], oracles: Sequence[str]) -> Iterator[st
     if _few(len(drawn) - refused, len(drawn)):
         yield f"{_share(len(drawn) - refused, len(drawn))} drawn cases are valid, {_ASKED}"
     for oracle in oracles:
-        statuses = [status for (_, name), status in cases.items() if name == oracle]
+        every = [status for (_, name), status in cases.items() if name == oracle]
+        statuses = [status for status in every if status != SKIPPED]
+        if len(every) > SPARE / LEAST and len(statuses) < LEAST * len(every):
+            yield f"{oracle} was asked about {_share(len(statuses), len(every))} cases, {_LEAST}"
         left = sum(status in ("unknown", "unsupported") for status in statuses)
         if _few(len(statuses) - left, len(statuses)):
             said = _share(len(statuses) - left, len(statuses))
@@ -45,6 +51,7 @@ def shortfalls(records: Iterable[Record], oracles: Sequence[str]) -> Iterator[st
                 yield f"{family} is in none of {len(drawn)} drawn cases; each family is to be"
 
 
+_LEAST = f"at least {100 * LEAST:g} % are to be"
 _ASKED = f"at least {100 * SHARE:g} % are to be"
 
 

@@ -68,6 +68,7 @@ def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
         coverage.families(records),
         correctness.warnings(records),
         times.spent(records, book.runs),
+        times.budget(records, book.runs),
         history.trends(book.history),
         history.total(book.history),
         kills.kills(records),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from fuzz.campaign.record import ORACLES, SHORT, STATUSES, TITLES
+from fuzz.campaign.record import ORACLES, SHORT, SKIPPED, STATUSES, TITLES
 from oracles.witness import loads
 from reports.lanes import svg
 from reports.page import Headline, Section, many, template
@@ -256,8 +256,9 @@ def disagreements(records: pd.DataFrame) -> Section:
 def unanswered(records: pd.DataFrame) -> Section:
     """List why oracles gave no answer, or refused a case."""
     cases = verdicts(records)
-    rows = cases[cases["status"].isin(["unknown", "unsupported", "invalid"])]
-    judged = len(cases[cases["oracle"] != "build"])
+    rows = cases[cases["status"].isin(["unknown", "unsupported", "invalid", SKIPPED])]
+    skipped = int((rows["status"] == SKIPPED).sum())
+    judged = len(cases[cases["oracle"] != "build"]) - skipped
     open_ = int(rows["status"].isin(["unknown", "unsupported"]).sum())
     share = 100 * open_ / judged if judged else 0.0
     by_reason = rows.groupby(["status", "oracle", "reason"])
@@ -265,6 +266,8 @@ def unanswered(records: pd.DataFrame) -> Section:
     table = table.sort_values("cases", ascending=False)
     table = table[["status", "oracle", "cases", "reason", "case"]]
     says = f"{open_} of {judged:,} answers ({share:.2f} %) are unknown or unsupported."
+    if skipped:
+        says += f" {skipped:,} more were not asked for: their judges had had their time."
     return Section("Unanswered", says, table)
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from fuzz.campaign.record import BENCH, COLUMNS, VERSION, Record, signature
+from fuzz.campaign.record import BENCH, COLUMNS, SKIPPED, VERSION, Record, signature
 
-_HISTORY = """
+_HISTORY = f"""
 WITH answers AS (
     SELECT run, "case", oracle, max(phase = 'generate') AS drawn,
         max(status IN ('fail', 'error')) AS bad, max(status IN ('unknown', 'unsupported')) AS left
-    FROM records WHERE mutant = '' AND phase != 'shrink' GROUP BY run, "case", oracle),
+    FROM records WHERE mutant = '' AND phase != 'shrink' AND status != '{SKIPPED}'
+    GROUP BY run, "case", oracle),
 totals AS (
     SELECT run, count(DISTINCT "case") AS cases,
         count(DISTINCT "case") FILTER (WHERE drawn) AS drawn,
@@ -36,9 +37,10 @@ FROM runs LEFT JOIN totals USING (run) LEFT JOIN work USING (run) ORDER BY start
 """
 """Each run in a line; `passed`, `failed` and `open` are answers, one for each case and oracle."""
 
-_SPEED = """
+_SPEED = f"""
 SELECT run, oracle, family, seconds FROM records
 WHERE oracle IN ('build', 'prover', 'assembler') AND mutant = '' AND phase != 'shrink'
+    AND status != '{SKIPPED}'
 """
 
 

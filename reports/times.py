@@ -5,12 +5,15 @@ Every function is pure: a table of records in, a Section out.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
-from fuzz.campaign.record import ORDER
+from fuzz.budget import KINDS, LARGE_CASES, LARGE_SHARE
+from fuzz.campaign.record import CPU_S, LARGE_S, LEFT, ORDER, SKIPPED
 from reports.figure import embed, spreads, stacks
 from reports.page import Section, many
-from reports.verdicts import milliseconds, ordinary
+from reports.verdicts import asked, milliseconds, ordinary
 
 GOALS_MS = {"prover": 100.0, "simulator": 50.0}
 """Median times in milliseconds that a judge should keep."""
@@ -21,7 +24,7 @@ _SLOW = 10
 
 def times(records: pd.DataFrame) -> Section:
     """Give the median times of the two judges per schedule family, with what they checked."""
-    rows = ordinary(records)
+    rows = asked(records)
     rows = rows[rows["oracle"].isin(GOALS_MS)].assign(milliseconds=milliseconds)
     if rows.empty:
         return Section("Times", "No kernel was proved or simulated.", pd.DataFrame())
@@ -58,7 +61,7 @@ def times(records: pd.DataFrame) -> Section:
 
 def proofs(records: pd.DataFrame) -> Section:
     """Say how far z3 confirms the proofs, by which invariants, and which take longest."""
-    rows = ordinary(records)
+    rows = asked(records)
     rows = rows[rows["oracle"] == "prover"]
     if rows.empty:
         return Section("Proofs", "Nothing was proved.", pd.DataFrame())
@@ -102,6 +105,49 @@ def spent(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
     wide.insert(0, "seconds", wide.sum(axis=1))
     wide = wide.sort_values("seconds", ascending=False).rename_axis(index="oracle", columns=None)
     return Section("Where the time went", f"{says}.", wide.reset_index(), figure=figure)
+
+
+def budget(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
+    """Say what each kind of judge had of the CPU time, and may have, and what was left out."""
+    facts: Counter[str] = Counter()
+    for found in runs["facts"]:
+        facts.update({n: v for n, v in dict(found).items() if isinstance(v, int | float)})
+    cpu = {name.removeprefix(f"{CPU_S} "): s for name, s in facts.items() if name.startswith(CPU_S)}
+    rest = {name: int(n) for name, n in facts.items() if name.startswith(LEFT)}
+    rows = ordinary(records)
+    left = rows[rows["status"] == SKIPPED].groupby("oracle")["case"].nunique()
+    lines = [
+        (
+            name,
+            ", ".join(kind.oracles),
+            kind.share,
+            sum(cpu.get(part, 0.0) for part in kind.parts),
+            max(int(left.get(oracle, 0)) for oracle in kind.oracles),
+        )
+        for name, kind in KINDS.items()
+    ]
+    large = sum(n for name, n in rest.items() if name.startswith(f"{LEFT} {LARGE_CASES}"))
+    lines.append((LARGE_CASES, "all", LARGE_SHARE, float(facts[LARGE_S]), large))
+    total = sum(cpu.values())
+    table = pd.DataFrame(
+        {
+            "kind": name,
+            "judges": judges,
+            "at most %": 100 * share,
+            "had %": 100 * seconds / max(total, 1e-9),
+            "CPU seconds": seconds,
+            "cases left out": count,
+        }
+        for name, judges, share, seconds, count in lines
+    )
+    says = (
+        f"Of {total:,.0f} CPU seconds. Where a kind has had its share, drawn cases go to it only "
+        "with an operation, a type or a mechanism that it has not met; what is left out is no pass."
+    )
+    if rest:
+        counts = (f"{n:,} {name.removeprefix(LEFT).strip()}" for name, n in rest.items())
+        says += f" Not judged: {'; '.join(counts)}."
+    return Section("Shares of the judges", says, table if cpu else pd.DataFrame())
 
 
 def _confirmed(rows: pd.DataFrame) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fuzz.campaign.record import ENLARGED, WORST_FIRST
+from fuzz.campaign.record import ENLARGED, SKIPPED, WORST_FIRST
 
 _ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
 
@@ -12,6 +12,12 @@ _ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
 def ordinary(records: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that count in totals: no mutants, nothing from shrinking."""
     return records[(records["mutant"] == "") & (records["phase"] != "shrink")]
+
+
+def asked(records: pd.DataFrame) -> pd.DataFrame:
+    """Return of these what somebody was asked."""
+    rows = ordinary(records)
+    return rows[rows["status"] != SKIPPED]
 
 
 _last: list[pd.DataFrame] = []
@@ -41,7 +47,9 @@ def _verdicts(records: pd.DataFrame) -> pd.DataFrame:
 def judged(records: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each case that any judge has answered."""
     cases = verdicts(records)
-    answered = cases[~cases["status"].isin(["invalid", "error"]) & (cases["oracle"] != "build")]
+    answered = cases[
+        ~cases["status"].isin(["invalid", "error", SKIPPED]) & (cases["oracle"] != "build")
+    ]
     return answered.drop_duplicates("case")
 
 

@@ -70,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reports": {
         "fuser.dtype",
         "fuser.fusion.ops",  # what there is to cover
+        "fuzz.budget",  # shares of the time, which a page shows beside what was taken
         "fuzz.campaign.record",
         "fuzz.exit_code",
         "fuzz.semaphores.record",

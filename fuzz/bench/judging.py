@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from fuzz.bench.drawn import texts
-from fuzz.campaign.child import account, seldom_collected
+from fuzz.campaign.child import account, add, seldom_collected
 from fuzz.campaign.judge import CPU_ORACLES, judge_text, request
 from fuzz.campaign.record import Record
 from fuzz.campaign.summary import rates
@@ -102,7 +102,7 @@ def main(count: int, seed: int, write: Path | None, against: Path | None) -> Non
     fixed = old.texts if old else texts(cases(), count, seed)
     drawing = 0.0 if old else time.process_time() - start
     run, records = judged(fixed, console)
-    run.seconds.update({"drawing": drawing} if drawing else {})
+    add(run.seconds, {"drawing cases": drawing} if drawing else {})
     console.print(table(run.seconds, old.seconds if old else {}))
     console.print(rates(records, sum(run.seconds.values()), "CPU second"))
     if write is not None:

@@ -27,7 +27,7 @@ from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger, ledger_option
 from fuzz.campaign.mutants import OPERATIONS
-from fuzz.campaign.record import CPU_S, PHASES, SHORT, Record, signature
+from fuzz.campaign.record import CPU_S, LARGE_S, LEFT, PHASES, SHORT, Record, signature
 from fuzz.campaign.record import FAILED as FAILURES
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
@@ -56,6 +56,7 @@ class Campaign:
     passed: Counter[str] = field(default_factory=Counter)
     bad: set[str] = field(default_factory=set)
     spent: dict[str, float] = field(default_factory=dict)
+    large_s: float = 0.0
     start: float = 0.0
 
     @property
@@ -94,8 +95,9 @@ class Campaign:
             case Round(number, complete):
                 if complete:
                     self.book.finish_round(self.run, worker, number)
-            case Spent(seconds):
+            case Spent(seconds, large_s):
                 add(self.spent, seconds)
+                self.large_s += large_s
             case Broken(trace):
                 self.broken.append(trace)
 
@@ -155,9 +157,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
         interrupted = _listen(campaign, pool)
         judged = summary.rates(campaign.records, campaign.elapsed)
         add(campaign.spent, account.close())
-        for part in campaign.spent:
-            was = float(book.facts(run).get(f"{CPU_S} {part}", 0.0))
-            book.note(run, {f"{CPU_S} {part}": round(was + campaign.spent[part], 3)})
+        _note_times(campaign)
         campaign.records = book.records(run)  # with those from before it was resumed
         elapsed = max(campaign.elapsed, 1e-9)
         short = list(floor.shortfalls(campaign.records, campaign.asked))
@@ -180,6 +180,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
         )
         console.print(judged)
         console.print(summary.shares(campaign.spent))
+        console.print(summary.kinds(campaign.spent, campaign.large_s))
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
     for text in summary.failing(campaign.records, campaign.repros):
@@ -191,6 +192,16 @@ def conduct(plan: driver.Plan, console: Console) -> int:
     good = f"green: no failure, each family judged by {', '.join(campaign.asked)}"
     console.print(f"{good if code == CLEAN else 'not green'}; exit code {code}")
     return code
+
+
+def _note_times(campaign: Campaign) -> None:
+    """Add to the facts of the run where its time went, and what there was none for."""
+    was = campaign.book.facts(campaign.run)
+    new: dict[str, float] = {f"{CPU_S} {part}": s for part, s in campaign.spent.items()}
+    new |= {LARGE_S: campaign.large_s}
+    new |= {f"{LEFT} {what}: {why}": n for (what, why), n in campaign.skipped.items()}
+    noted = {name: round(float(was.get(name, 0.0)) + value, 3) for name, value in new.items()}
+    campaign.book.note(campaign.run, noted)
 
 
 def _pool(plan: driver.Plan) -> Pool:

@@ -11,15 +11,17 @@ import hashlib
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 
+from fuzz.budget import LARGE_CASES, LARGE_SHARE, Budget, proof_s
 from fuzz.campaign import gpu
 from fuzz.campaign.child import (
     DRAWING,
@@ -33,11 +35,11 @@ from fuzz.campaign.child import (
 )
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
-from fuzz.campaign.record import FAILED, Record, failures, signature
+from fuzz.campaign.record import FAILED, SKIPPED, Record, failures, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.cases.calls import called
 from fuzz.cases.case import Case, from_text, to_text
-from fuzz.cases.features import ROUND, WISHES, Coverage
+from fuzz.cases.features import ROUND, WISHES, Cell, Coverage
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.failures.identity import scheduler
@@ -48,10 +50,13 @@ SHRINK_S = 90.0
 """Time in which one failure is made smaller, at most, also where the campaign ends in it."""
 CORPUS_SHARE = 0.2
 """Part of the time in which cases of the corpus begin."""
-MUTANT_SHARE = 0.2
+MUTANT_SHARE = 0.1
 """Part of the time in which mutants begin, in a driver that is asked for them."""
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
+
+FRESH = ("operation", "schedule", "sharing")
+"""Parts of the table of cells that each judge is to meet early, whatever its share of the time."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "agreement": ("prover", "simulator", "agreement"),
@@ -151,9 +156,10 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """CPU seconds by part, of a driver and its children, at its end."""
+    """CPU seconds by part, of a driver and its children, at its end; of these for large cases."""
 
     seconds: dict[str, float]
+    large_s: float = 0.0
 
 
 Message = Ready | Judged | Shrunk | Skipped | Round | Broken | Spent
@@ -169,11 +175,13 @@ def drive(job: Job, outbox: Connection) -> None:
     seldom_collected()
     try:
         with ExitStack() as stack:
-            judge = stack.enter_context(Child(judge_text))
+            timed = partial(judge_text, proof_s=proof_s(job.plan.seconds))
+            judge = stack.enter_context(Child(timed))
             device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
-            Engine(job, outbox.send, judge.call, device).run()
+            engine = Engine(job, outbox.send, judge.call, device, judge.spent)
+            engine.run()
             add(judge.spent, account.close())
-            outbox.send(Spent(judge.spent))
+            outbox.send(Spent(judge.spent, engine.large_s))
     except BrokenPipeError:
         return
     except BaseException as error:
@@ -183,7 +191,10 @@ def drive(job: Job, outbox: Connection) -> None:
 
 
 class Engine:
-    """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written."""
+    """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written.
+
+    `spent` are the CPU seconds of the judges so far, by part.
+    """
 
     def __init__(
         self,
@@ -191,6 +202,7 @@ class Engine:
         send: Callable[[Message], None],
         judge: Callable[[str], list[Record] | Lost],
         device: gpu.Device | None,
+        spent: Mapping[str, float] | None = None,
     ) -> None:
         self._job, self._plan = job, job.plan
         self._send = send
@@ -201,6 +213,12 @@ class Engine:
         self._deadline = float("inf")
         self._drawn = 0
         self._coverage = Coverage()
+        self._budget = Budget({} if spent is None else spent)
+
+    @property
+    def large_s(self) -> float:
+        """CPU seconds of large cases."""
+        return self._budget.large_s
 
     def run(self) -> None:
         """Judge the corpus, the bases and their mutants, then cases until the time is over."""
@@ -299,7 +317,16 @@ class Engine:
         """Judge one drawn case, if it is no repeat of another; see `check`."""
         if self._coverage.knows(case):
             reject()
+        if self._plan.most is None and self._budget.leaves(self._coverage.size, self._features()):
+            self._coverage.forget()
+            why = f"they had more than {100 * LARGE_SHARE:.0f} % of the time"
+            self._send(Skipped(1, LARGE_CASES, why))
+            return
         self.check(case)
+
+    def _features(self) -> list[Cell]:
+        """Return what of the latest case each judge is to meet."""
+        return [cell for cell in self._coverage.latest if cell[0] in FRESH]
 
     def check(self, case: Case) -> None:
         """Judge one drawn case; make it as small as it can be if it fails in a new way."""
@@ -318,7 +345,25 @@ class Engine:
             return
         self._seen.add(text)
         self._drawn += 1
-        self._reduce(case, text, failures(self._ask(case, text, self._plan.oracles, "generate")))
+        skipped = self._skipped()
+        asked = [oracle for oracle in self._plan.oracles if oracle not in skipped]
+        with self._budget.judging(self._coverage.size):
+            records = self._ask(case, text, asked, "generate")
+        if skipped:
+            blank = replace(blank_record(case, text), status=SKIPPED)
+            left = [replace(blank, oracle=name, reason=why) for name, why in skipped.items()]
+            self._send(Judged(left, text))
+        self._reduce(case, text, failures(records))
+
+    def _skipped(self) -> dict[str, str]:
+        """Return the oracles that the case drawn last does not go to, and why.
+
+        A campaign that ends by its number of cases has time for all of them.
+        """
+        if self._plan.most is not None:
+            return {}
+        out = self._budget.skipped(self._features())
+        return {name: out[name] for name in self._plan.oracles if name in out}
 
     def _reduce(self, case: Case, text: str, bad: list[Record]) -> None:
         """Make a failing case small, and report it; a hang as it was found.

@@ -31,7 +31,7 @@ from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.ptx.cases import Execution, Run
 from fuzz.values import blamed, compared, partials
 from oracles.assembler import judge_log
-from oracles.prover.prove import prove, witness, witness_trips
+from oracles.prover.prove import LIMIT_S, prove, witness, witness_trips
 from oracles.ptx.judge import NAME as PTX
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
@@ -52,9 +52,12 @@ POLICY = "strict"
 """What the compiler owes: every fence that a disputed rule could ask for (an H200 decided one)."""
 SCHEDULES = 2
 """Other schedules that a case is compared with."""
-OTHERS_S = 0.25
+OTHERS_S = 0.2
 """CPU seconds in which other calls of a program begin, and other schedules of a case: a tenth of
 the launches took three quarters of the time of all (measured).  There is always one."""
+DEAR = 0.5
+"""Part of that time which the own call of a case may take; where it takes longer, other calls are
+smaller ones, of which there is time for several (a tenth of all took seven tenths of the time)."""
 LOST = "not compared: the case itself does not pass"
 PTX_SHARE = 0.5
 """Of the time of other calls in the simulator, that in which they begin as PTX."""
@@ -65,11 +68,12 @@ REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
 
-def judge_text(asked: str, *, seconds: float = OTHERS_S) -> list[Record]:
+def judge_text(asked: str, *, seconds: float = OTHERS_S, proof_s: float = LIMIT_S) -> list[Record]:
     """Judge the case of a text whose first line is `# oracles: a, b`; for any process."""
     head, text = asked.split("\n", 1)
     names = head.removeprefix("# oracles: ").split(", ")
-    return judge(from_text(text), [name for name in names if name], seconds=seconds)
+    wanted = [name for name in names if name]
+    return judge(from_text(text), wanted, seconds=seconds, proof_s=proof_s)
 
 
 def request(text: str, oracles: Iterable[str]) -> str:
@@ -78,25 +82,30 @@ def request(text: str, oracles: Iterable[str]) -> str:
 
 
 def judge(
-    case: Case, oracles: Iterable[str] = CPU_ORACLES, *, seconds: float = OTHERS_S
+    case: Case,
+    oracles: Iterable[str] = CPU_ORACLES,
+    *,
+    seconds: float = OTHERS_S,
+    proof_s: float = LIMIT_S,
 ) -> list[Record]:
     """Return a record per kernel and oracle of a case, simulator and agreement one per trip count.
 
     Of a case that the compiler refuses there is one record, `invalid`.  Other calls of a program,
-    and other schedules, begin within so many CPU seconds each, at least one.
+    and other schedules, begin within so many CPU seconds each, one if there is any.  A proof that
+    takes more than `proof_s` is unknown.
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
     for program in programs(recorder, case):
-        drawn = Drawn(others(case, program))
+        other = Others(case, program)
         for launch in program.launches:
-            judge_kernel(recorder, launch, wanted, seed=case.seed)
+            judge_kernel(recorder, launch, wanted, seed=case.seed, proof_s=proof_s)
             if "assembler" in wanted:
                 recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential", "schedules"}:
-            judge_values(recorder, case, program, drawn, wanted, seconds)
+            judge_values(recorder, case, program, other, wanted, seconds)
         if "ptx" in wanted:
-            judge_ptx(recorder, case, program, drawn, PTX_SHARE * seconds)
+            judge_ptx(recorder, case, program, other, PTX_SHARE * seconds)
     return recorder.records
 
 
@@ -112,11 +121,18 @@ def programs(recorder: Recorder, case: Case) -> list[Program]:
     return made
 
 
-def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
+def judge_kernel(
+    recorder: Recorder,
+    launch: Launch,
+    wanted: frozenset[str],
+    *,
+    seed: int,
+    proof_s: float = LIMIT_S,
+) -> None:
     """Prove a kernel, simulate it on small launches, and hold both against each other."""
     kernel, name = launch.kernel, launch.kernel.name
     proof = (
-        recorder.ask("prover", name, lambda: prove(kernel, policy=POLICY))
+        recorder.ask("prover", name, lambda: prove(kernel, policy=POLICY, limit=proof_s))
         if "prover" in wanted
         else None
     )
@@ -176,6 +192,18 @@ class Drawn(Generic[T]):
             yield self._drawn[n]
 
 
+class Others:
+    """Other calls of a program, drawn once for all judges."""
+
+    def __init__(self, case: Case, program: Program) -> None:
+        self._all = Drawn(others(case, program))
+        self._smaller = Drawn(others(case, program, smaller=True))
+
+    def within(self, seconds: float, own_s: float) -> Iterator[Case]:
+        """Yield as many as begin in time, smaller ones if the own call of the case took `own_s`."""
+        return _in_time(self._smaller if own_s > DEAR * seconds else self._all, seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class _Ran:
     """A launch that was simulated: what it was given, what was said, and what it left."""
@@ -221,12 +249,12 @@ def judge_values(
     recorder: Recorder,
     case: Case,
     program: Program,
-    others: Iterable[Case],
+    others: Others,
     wanted: frozenset[str],
     seconds: float,
 ) -> None:
     """Compare what a program returns: with the reference, at many extents, and other schedules."""
-    simulated = Simulated()
+    simulated, start = Simulated(), time.process_time()
     memory = _called(recorder, case, program, wanted, "own launch", simulated.once)
     if memory is None:
         if "schedules" in wanted:
@@ -234,7 +262,7 @@ def judge_values(
         return
     if wanted & {"simulator", "differential"}:
         account.turn(DRAWING)
-        for other in _in_time(others, seconds):
+        for other in others.within(seconds, time.process_time() - start):
             if _called(recorder, other, program, wanted, named(other)) is None:
                 return
             account.turn(DRAWING)
@@ -245,7 +273,7 @@ def judge_values(
 
 
 def judge_ptx(
-    recorder: Recorder, case: Case, program: Program, others: Iterable[Case], seconds: float
+    recorder: Recorder, case: Case, program: Program, others: Others, seconds: float
 ) -> None:
     """Execute the PTX of the kernels, at the case's own launch and of other calls of the program.
 
@@ -255,10 +283,11 @@ def judge_ptx(
         said = Verdict(PTX, Status.UNKNOWN, 0, reason=NOT_EXECUTED)
         recorder.ask(PTX, "", lambda: said)
         return
+    start = time.process_time()
     if not _executed(recorder, case, program, "own launch"):
         return
     account.turn(DRAWING)
-    for other in _in_time(others, seconds):
+    for other in others.within(seconds, time.process_time() - start):
         if not _executed(recorder, other, program, named(other)):
             return
         account.turn(DRAWING)

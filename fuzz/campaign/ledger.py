@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from fuzz.campaign.record import (
     COLUMNS,
     SCHEMA,
+    SKIPPED,
     UPGRADE,
     VERSION,
     Record,
@@ -366,11 +367,12 @@ def failures(records: Iterable[Record]) -> dict[str, Record]:
     return found
 
 
-_TOTALS = """
+_TOTALS = f"""
 WITH answers AS (
     SELECT "case", oracle, max(phase = 'generate') AS drawn,
         max(status IN ('fail', 'error')) AS bad, max(status IN ('unknown', 'unsupported')) AS left
-    FROM records WHERE run = ?1 AND mutant = '' AND phase != 'shrink' GROUP BY "case", oracle)
+    FROM records WHERE run = ?1 AND mutant = '' AND phase != 'shrink' AND status != '{SKIPPED}'
+    GROUP BY "case", oracle)
 SELECT count(DISTINCT "case") FILTER (WHERE drawn), count(DISTINCT "case") FILTER (WHERE NOT drawn),
     (SELECT count(*) FROM records WHERE run = ?1 AND oracle = 'mutant'), count(*),
     count(DISTINCT "case") FILTER (WHERE bad), count(*) FILTER (WHERE left AND NOT bad)

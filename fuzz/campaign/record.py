@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-STATUSES = ("pass", "fail", "unknown", "unsupported", "error", "invalid")
-"""Answers of an oracle, then ``error`` (the harness itself broke) and ``invalid`` (a case that the
-compiler refused with a documented error).  Every case of an oracle ends in exactly one."""
+SKIPPED = "skipped"
+"""The status of what nobody was asked for want of time (`fuzz.budget`): no answer, never a pass."""
+
+STATUSES = ("pass", "fail", "unknown", "unsupported", "error", "invalid", SKIPPED)
+"""Answers of an oracle, then ``error`` (the harness itself broke), ``invalid`` (a case that the
+compiler refused with a documented error) and `SKIPPED`.  Every
+case of an oracle ends in exactly one."""
 
 PHASES = ("corpus", "base", "generate", "shrink")
 """Where a case comes from: it has failed once, it stands for a schedule family, it was drawn, or it
@@ -26,7 +30,13 @@ CPU_S = "cpu_s"
 """First word of the facts of a run that say where its CPU seconds went, as `cpu_s prover`; those of
 drivers that were killed are missing."""
 
-WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
+LARGE_S = "large_cpu_s"
+"""The fact of a run that says how many of these went to large cases (`fuzz.budget`)."""
+
+LEFT = "not judged"
+"""First words of the facts of a run that count what there was no time for, and say why."""
+
+WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", SKIPPED, "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 
 FAILED = ("fail", "error")

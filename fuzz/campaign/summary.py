@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
+from fuzz.budget import KINDS, LARGE_CASES, LARGE_SHARE, taken
 from fuzz.campaign.record import (
     ORACLES,
+    SKIPPED,
     STATUSES,
     TITLES,
     WORST_FIRST,
@@ -19,10 +21,18 @@ from fuzz.campaign.record import (
 from fuzz.cases.params import FAMILIES
 from fuzz.failures import known
 
+ANSWERED = ("pass", "fail")
+"""Statuses that are an answer."""
+
 
 def ordinary(records: Iterable[Record]) -> list[Record]:
     """Return the records that count in totals: no mutants, nothing from shrinking."""
     return [r for r in records if not r.mutant and r.phase != "shrink"]
+
+
+def asked(records: Iterable[Record]) -> list[Record]:
+    """Return of these what somebody was asked."""
+    return [r for r in ordinary(records) if r.status != SKIPPED]
 
 
 def verdicts(records: Iterable[Record]) -> dict[tuple[str, str], str]:
@@ -55,17 +65,36 @@ def failures_of_cases(records: Iterable[Record]) -> list[Record]:
 
 
 def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> str:
-    """Count cases, kernels that were proved, and launches with values; each per second."""
+    """Count cases, kernels proved or refuted, and launches with values; each per second.
+
+    A call has a launch for each kernel of its program.
+    """
     counted = ordinary(records)
+    compared = {
+        (r.case, r.subject) for r in counted if r.oracle == "differential" and r.status in ANSWERED
+    }
     parts = {
         "cases": len({r.case for r in counted}),
-        "kernels proved": sum(r.oracle == "prover" for r in counted),
+        "kernels proved": sum(r.oracle == "prover" and r.status in ANSWERED for r in counted),
+        "calls compared": len(compared),
         "kernels x extents judged": sum(
-            r.oracle == "differential" and r.status in ("pass", "fail") for r in counted
+            r.oracle == "simulator" and (r.case, r.subject.partition(" ")[2]) in compared
+            for r in counted
         ),
     }
     says = (f"{n} {what} ({n / max(seconds, 1e-9):.2f})" for what, n in parts.items())
     return f"{', '.join(says)}; in brackets per {unit}"
+
+
+def kinds(spent: Mapping[str, float], large_s: float) -> str:
+    """Say what each kind of judge had of the CPU time, and large cases, and what they may have."""
+    large = f"{LARGE_CASES} {100 * large_s / max(sum(spent.values()), 1e-9):.0f} % of "
+    large += f"{100 * LARGE_SHARE:.0f}"
+    says = (
+        f"{name} {100 * s:.0f} % of {100 * KINDS[name].share:.0f}"
+        for name, s in taken(spent).items()
+    )
+    return f"shares of the CPU time, and of how much at most: {', '.join((*says, large))}"
 
 
 def shares(spent: Mapping[str, float]) -> str:
@@ -121,7 +150,7 @@ def _oracles(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterat
             counts = Counter(r.status for r in records if r.oracle == oracle)
         else:
             counts = Counter(status for (_, name), status in cases.items() if name == oracle)
-        times = [r.seconds for r in ordinary(records) if r.oracle == oracle]
+        times = [r.seconds for r in asked(records) if r.oracle == oracle]
         if not counts:
             continue
         words = ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s] or s in STATUSES[:4])
@@ -131,7 +160,7 @@ def _oracles(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterat
 
 def _families(records: list[Record]) -> Iterator[str]:
     times: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in ordinary(records):
+    for record in asked(records):
         times[record.family, record.oracle].append(record)
     for family in FAMILIES:
         words = []
@@ -151,11 +180,11 @@ def _families(records: list[Record]) -> Iterator[str]:
 
 def _open(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[str]:
     """Count unknown and unsupported answers, and list each reason once."""
-    judged = sum(oracle != "build" for _, oracle in cases)
+    judged = sum(o != "build" and status != SKIPPED for (_, o), status in cases.items())
     reasons = Counter(
         (r.status, r.oracle, _first_line(r))
         for r in ordinary(records)
-        if r.status in ("unknown", "unsupported", "invalid")
+        if r.status in ("unknown", "unsupported", "invalid", SKIPPED)
     )
     left = sum(status in ("unknown", "unsupported") for status in cases.values())
     if judged:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
 from fuser.errors import FusionError, ScheduleError
@@ -25,22 +26,25 @@ ELEMENTS = 1 << 11
 """Elements of the largest tensor of another call, where the case itself has not more."""
 
 
-def others(case: Case, program: Program) -> Iterator[Case]:
+def others(case: Case, program: Program, *, smaller: bool = False) -> Iterator[Case]:
     """Yield other calls of a program, `CALLS` at most, the same for every process.
 
     First one with other values, then such with other extents, too; what adds up integers exactly is
-    also given reals.
+    also given reals.  Of these only the `smaller` ones, if they are asked for: at most half as many
+    elements.
     """
     rng = random.Random(f"{case.seed} {case.extents!r} {case.params!r}")
     kinds: list[Kind] = ["reals"] if case.kind == "reals" else ["integers", "reals"]
     seen, left = {tuple(case.extents.values())}, CALLS - 1
-    yield replace(case, kind=kinds[-1], seed=case.seed + 1)
+    most = _elements(case) // 2
+    if not smaller:
+        yield replace(case, kind=kinds[-1], seed=case.seed + 1)
     for _ in range(TRIES * CALLS):
         extents = {name: rng.choice(_near(n)) for name, n in case.extents.items()}
         other = replace(case, extents=extents, kind=rng.choice(kinds), seed=case.seed + len(seen))
         if tuple(extents.values()) not in seen and _is_short(other, case):
             seen.add(tuple(extents.values()))
-            if _served(other, program):
+            if not (smaller and _elements(other) > most) and _served(other, program):
                 left -= 1
                 yield other
         if not left:
@@ -57,7 +61,8 @@ def called(case: Case, subject: str) -> Case | None:
     """Return the other call of a case that `subject` ends with the words for, if it does."""
     if " of seed " not in subject:
         return None
-    made = others(case, compiled(case))
+    program = compiled(case)
+    made = chain(others(case, program), others(case, program, smaller=True))
     return next((other for other in made if subject.endswith(named(other))), None)
 
 

@@ -200,13 +200,12 @@ def asks(case: Case) -> bool:
     )
 
 
-def identity(case: Case, found: Plan) -> Hashable:
+def identity(case: Case, found: Plan, texts: tuple[str, ...]) -> Hashable:
     """Return what cases have in common whose kernels and class of extents are the same.
 
-    Params that change nothing make no other kernel, so it is their text that counts.
+    Params that change nothing make no other kernel, so it is their CUDA texts that count.
     """
-    sources = tuple(launch.source for launch in compiled(case).launches)
-    return sources, tuple(kernel.lengths for kernel in found.kernels), case.kind
+    return texts, tuple(kernel.lengths for kernel in found.kernels), case.kind
 
 
 def _shares(params: Params) -> TypeGuard[ReductionParams | MatmulParams | AmpereParams]:
@@ -344,25 +343,42 @@ def _form(tv: TensorView) -> str:
 
 @dataclass
 class Coverage:
-    """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again."""
+    """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again.
+
+    `latest` are the cells of the case that was counted last, `size` the characters of its longest
+    kernel.
+    """
 
     counts: Counter[Cell] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)
     repeats: int = 0
+    latest: frozenset[Cell] = frozenset()
+    size: int = 0
+    _key: int = 0
 
     def knows(self, case: Case) -> bool:
         """Tell whether a case repeats another one; else count its cells."""
+        self.latest, self.size = frozenset(), 0
         try:
             found = plan(case)
-            key = hash(identity(case, found))
+            texts = tuple(launch.source for launch in compiled(case).launches)
+            key = hash(identity(case, found, texts))
         except Exception:  # whoever judges it will say so
             return False
         if key in self.seen:
             self.repeats += 1
             return True
         self.seen.add(key)
-        self.counts.update(cells(case, found))
+        self._key = key
+        self.size = max(map(len, texts), default=0)
+        self.latest = frozenset(cells(case, found))
+        self.counts.update(self.latest)
         return False
+
+    def forget(self) -> None:
+        """Count the case that was counted last no more: nobody judges it."""
+        self.counts.subtract(self.latest)
+        self.seen.discard(self._key)
 
     def missing(self) -> list[Cell]:
         """Return the legal cells that no case was in."""

@@ -16,7 +16,7 @@ from fuzz.campaign.record import FAILED, Record
 from fuzz.campaign.recorder import DRAWN, Recorder
 from fuzz.cases.case import Case, compiled, from_text, to_text
 from fuzz.failures.identity import cause, cause_in_ptx, identified, skeleton
-from oracles.prover.prove import prove
+from oracles.prover.prove import LIMIT_S, prove
 from oracles.ptx.judge import NAME as PTX
 from oracles.verdict import Status
 
@@ -24,7 +24,7 @@ STEP, LEAST = "# step of: ", "# least of: "
 """How requests begin that are about one failure: a smaller case, and the least that was found."""
 
 
-def judge_text(asked: str) -> list[Record]:
+def judge_text(asked: str, *, proof_s: float = LIMIT_S) -> list[Record]:
     """Judge what `request` asks in `fuzz.campaign.judge`, or about one failure; for any process.
 
     Failures of a case come with their causes, without witnesses; a least case with its kernel,
@@ -39,7 +39,7 @@ def judge_text(asked: str) -> list[Record]:
         else:
             seconds = inf if head.startswith(LEAST) else judges.OTHERS_S
             head = head.replace(LEAST, "# oracles: ")
-            records = judges.judge_text(f"{head}\n{text}", seconds=seconds)
+            records = judges.judge_text(f"{head}\n{text}", seconds=seconds, proof_s=proof_s)
         if not any(record.status in FAILED for record in records):
             return records
         case = from_text(text)

@@ -41,9 +41,12 @@ class Log:
         """Let threads have executed an event, whose last numbers each thread has its own of."""
         codes = np.zeros(len(threads), np.int64)
         if values:
-            table, inverse = np.unique(np.stack(values), axis=1, return_inverse=True)
-            known = [self._code((*words, *map(int, column))) for column in table.T]
-            codes = np.array(known, np.int64)[inverse.reshape(-1)]
+            table = np.stack(values).astype(np.int64)
+            if (table == table[:, :1]).all():
+                codes[:] = self._code((*words, *table[:, 0].tolist()))
+            else:
+                each = zip(*table.tolist(), strict=True)
+                codes[:] = [self._code((*words, *numbers)) for numbers in each]
         else:
             codes[:] = self._code(words)
         self._parts.append((threads, codes, line, np.zeros(len(threads), np.int64)))

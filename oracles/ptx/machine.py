@@ -823,7 +823,11 @@ class Machine:
 
     def _turn(self, index: int, g: Ints) -> Ints:
         """Return the threads of one CTA; those of others have their turn later."""
-        pick = self.cta[g] == self.random.choice(distinct(self.cta[g]).tolist())
+        ctas = self.cta[g]  # in rising order
+        if ctas[0] == ctas[-1]:
+            self.random.choice(ctas[:1].tolist())  # others are drawn whoever was here
+            return g
+        pick = ctas == self.random.choice(distinct(ctas).tolist())
         self.go(index, g[~pick])
         return np.asarray(g[pick])
 

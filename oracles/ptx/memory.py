@@ -47,6 +47,7 @@ class Space:
         self.reader = np.full(many, -1, np.int32)
         self.at = np.zeros(many, np.int32)
         self.readers = np.zeros(many, np.int32)
+        self._marked = np.zeros(many, np.bool_)
         self.plane = ASYNC_SHARED if name == "shared" else ASYNC_GLOBAL
         self.asks_written = seen
         self.granules_each = 0
@@ -117,7 +118,9 @@ class Space:
         several = ~plain
         several[plain] = self.reader[g[plain]] != agents[plain]
         if any_of(several):
-            crowd = np.isin(g, g[several])
+            self._marked[g[several]] = True
+            crowd = self._marked[g]
+            self._marked[g[several]] = False
             self._gather(g[crowd], agents[crowd], now)
 
     def _gather(self, g: Ints, agents: Ints, now: int) -> None:

@@ -6,7 +6,7 @@ Source: PTX ISA, "bar / barrier", "barrier.cluster", "mbarrier" (phase completio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,7 +254,8 @@ class Sync:
             parts = m.split_generic(address, g)
             address = parts[0][2]
         place, ok = m.place_shared(g, address, 8)
-        at = m.shared_place(g, place) if m.log is not None else ()
+        noted = m.log is not None and action in ("init", "inval")
+        at = m.shared_place(g, place) if noted else ()
         match action:
             case "init":
                 count = m.value(ops[1], g, "u32")
@@ -462,54 +463,50 @@ class Sync:
         parity = m.value(ops[1], g, "u32" if "parity" in ins.mods else "u64")
         if "parity" in ins.mods:
             parity = self._parity(parity)
-        for where in distinct(place):
-            here = place == where
-            for value in distinct(parity[here]):
-                who = g[here & (parity == value)]
-                found = self._find(who, int(where))
-                if found is None:
-                    m.set(dst, who, np.bool_(True))
-                    m.go(block.after, who)
-                    continue
-                if "parity" in ins.mods:
-                    over = (found.phase & 1) != int(value)
-                else:
-                    over = found.phase != int(value)
-                first = self.tried[who] != block.index
-                if over and found.phase:
-                    # It may have been too early: but where the waiter knows better, it gives up
-                    # once, so that who does not try again goes on without the phase.
-                    times = m.clocks.known[m.clocks.row[who], 0, found.column]
-                    early = first & (times < found.when)
-                    self.tried[who[early]] = block.index
-                    m.set(dst, who[early], np.bool_(False))
-                    m.go(block.after, who[early])
-                    who = who[~early]
-                if over:
-                    far = wide
-                    if found.was_remote and not said:
-                        self._unsaid("a wait for arrivals", "acquire")
-                        far = True
-                    if not relaxed:
-                        m.clocks.acquire(who, found.done_far if far else found.done)
-                    self.tried[who] = -1
-                    if "parity" in ins.mods and m.log is not None:
-                        at = m.shared_place(who, np.full(len(who), where))
-                        scope = "cluster" if wide else "cta"
-                        even = np.full(len(who), value)
-                        m.note(who, "mbarrier wait", scope, values=(*at, even))
-                    m.set(dst, who, np.bool_(True))
-                    m.go(block.after, who)
-                    continue
+        for who, where, value in _groups(g, place, parity):
+            found = self._find(who, where)
+            if found is None:
+                m.set(dst, who, np.bool_(True))
+                m.go(block.after, who)
+                continue
+            over = (found.phase & 1 if "parity" in ins.mods else found.phase) != value
+            first = self.tried[who] != block.index
+            if over and found.phase:
+                # It may have been too early: but where the waiter knows better, it gives up
+                # once, so that who does not try again goes on without the phase.
+                times = m.clocks.known[m.clocks.row[who], 0, found.column]
+                early = first & (times < found.when)
+                self.tried[who[early]] = block.index
+                m.set(dst, who[early], np.bool_(False))
+                m.go(block.after, who[early])
+                who = who[~early]
+            if over:
+                far = wide
+                if found.was_remote and not said:
+                    self._unsaid("a wait for arrivals", "acquire")
+                    far = True
+                if not relaxed:
+                    m.clocks.acquire(who, found.done_far if far else found.done)
+                self.tried[who] = -1
+                if "parity" in ins.mods and m.log is not None:
+                    at = m.shared_place(who, np.full(len(who), where))
+                    scope = "cluster" if wide else "cta"
+                    even = np.full(len(who), value)
+                    m.note(who, "mbarrier wait", scope, values=(*at, even))
+                m.set(dst, who, np.bool_(True))
+                m.go(block.after, who)
+                continue
+            if any_of(first):  # most waits are for threads that have tried before
                 self.tried[who] = block.index
                 m.set(dst, who[first], np.bool_(False))
                 m.go(block.after, who[first])
-                m.poll(
-                    block,
-                    who[~first],
-                    f"mbarrier {self.spell(int(where))}, phase {found.phase}, parity {int(value)}: "
-                    f"{found.pending} of {found.count} arrivals and {found.tx} bytes are missing",
-                )
+                who = who[~first]
+            m.poll(
+                block,
+                who,
+                f"mbarrier {self.spell(where)}, phase {found.phase}, parity {value}: "
+                f"{found.pending} of {found.count} arrivals and {found.tx} bytes are missing",
+            )
 
     def _parity(self, given: Ints) -> Ints:
         """Return parities as 0 and 1; others are reported.
@@ -567,6 +564,16 @@ class Sync:
             m.progress += 1
             m.claims += 1
             m.go(block.after, who)
+
+
+def _groups(g: Ints, place: Ints, value: Ints) -> Iterator[tuple[Ints, int, int]]:
+    """Yield threads of one place and value each, with both, in rising order of these."""
+    order = np.lexsort((value, place))
+    g, place, value = g[order], place[order], value[order]
+    cuts = np.flatnonzero((place[1:] != place[:-1]) | (value[1:] != value[:-1])) + 1
+    ends = [*cuts.tolist(), len(g)]
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield g[start:end], int(place[start]), int(value[start])
 
 
 def _address(op: Any) -> bool:

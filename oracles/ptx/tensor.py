@@ -9,6 +9,8 @@ warpgroup-level matrix shared memory layout" (matrix descriptor), "wgmma.fence".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.grammar import Imm, Instruction, Reg, Vec
 from oracles.ptx.text.program import Block
 from oracles.ptx.text.translate import UnsupportedError
-from oracles.ptx.vectors import distinct
+from oracles.ptx.vectors import any_of, distinct
 
 SPAN = {0: 0, 1: 128, 2: 64, 3: 32}
 """Bytes of the swizzle that bits 62..63 of a descriptor stand for."""
@@ -43,6 +45,60 @@ def numbers(raw: Ints, kind: str) -> Ints:
             return raw.astype(np.float64)
         case _:
             return arith.F8_VALUES[kind][raw.astype(np.intp)]
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Where a matrix descriptor has each byte of a matrix in the shared memory of a CTA.
+
+    `place` has a row for each along M or N; `start` and `end` are its first and last byte before
+    they are swizzled.  `granules` are all of it; where each warp has rows of its own, `warps` are
+    those of these and of all others.
+    """
+
+    place: Ints
+    start: int
+    end: int
+    granules: Ints
+    warps: tuple[tuple[Ints, Ints], ...]
+
+
+@lru_cache(maxsize=256)
+def laid_out(
+    bits: int, rows: int, k: int, size: int, turned: bool, shared_bytes: int, grain: int, own: int
+) -> Laid:
+    """Return where a matrix of elements of `size` bytes lies; a kernel asks for few, many times.
+
+    Each warp has `own` of the rows.
+    """
+    start = (bits & 0x3FFF) << 4
+    leading, stride = (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4
+    span = SPAN[bits >> 62 & 3]
+    r = np.arange(rows)[:, None]
+    if not turned:
+        at = np.arange(k * size)[None, :]
+        if span:
+            place = r // 8 * stride + r % 8 * span + at
+        else:
+            place = r // 8 * stride + at // 16 * leading + r % 8 * 16 + at % 16
+    else:
+        step, along = np.arange(k)[None, :], r * size
+        if not span:
+            place = step // 8 * leading + along // 16 * stride + step % 8 * 16 + along % 16
+        else:
+            place = along // span * leading + step // 8 * stride + step % 8 * span + along % span
+        place = (place[..., None] + np.arange(size)).reshape(rows, k * size)
+    place = start + place
+    end = int(place.max())
+    place = swizzled(place, span, shared_bytes)
+    granules = place // grain
+    every = distinct(granules)
+    warps: list[tuple[Ints, Ints]] = []
+    if own < rows:
+        for warp in range(4):
+            mine = distinct(granules[own * warp : own * (warp + 1)])
+            warps.append((mine, np.setdiff1d(every, mine)))
+    return Laid(place, start, end, every, tuple(warps))
 
 
 class Tensor:
@@ -146,6 +202,7 @@ class Tensor:
             turned = [0, *turned]
         turned = [*turned, 0, 0][:2]
         first, who = int(g[0]), g[:1]
+        here: Any = slice(first, first + len(g)) if g[-1] - first == len(g) - 1 else g
         names = [op.name for op in d.items if isinstance(op, Reg)]
         which = np.array([self.index[name] for name in names])
         taken = which
@@ -153,39 +210,36 @@ class Tensor:
             taken = np.concatenate(
                 [which, [self.index[r.name] for r in a.items if isinstance(r, Reg)]]
             )
-        if (self.touched[np.ix_(taken, g)] > self.fenced[g]).any() or (self.fenced[g] < 0).any():
+        fenced = self.fenced[here]
+        if any_of(self.touched[:, here][taken] > fenced) or any_of(fenced < 0):
             m.find(
                 "fence",
                 f"wgmma of {m.name(first)}: no wgmma.fence "
                 f"since ordinary instructions used its registers",
             )
-        self.flight[np.ix_(which, g)] = self.groups[g]
+        self.flight[_at(which, here)] = self.groups[here]
         left: Ints | None
         if isinstance(a, Vec):
-            regs = np.stack([m.R[r.name][g] for r in a.items if isinstance(r, Reg)], axis=1)
+            regs = np.stack([m.R[r.name][here] for r in a.items if isinstance(r, Reg)], axis=1)
             left = _fragment_a(regs.view(np.uint32), kind, k)
-            self.operand[np.ix_(taken[len(which) :], g)] = self.groups[g]
+            self.operand[_at(taken[len(which) :], here)] = self.groups[here]
         else:
             left = self._matrix(ins, a, who, g, rows, k, kind, bool(turned[0]), rows // 4)
         right = self._matrix(ins, b, who, g, n, k, other, bool(turned[1]), n)
         if left is None or right is None:
             return
-        lane = m.lane[g] % 32
-        each = np.arange(len(names) * (2 if to == "f16" else 1))
-        at = (
-            (m.tid[g] % 128 // 32 * 16 + lane // 4)[:, None] + 8 * (each // 2 % 2),
-            8 * (each // 4) + (2 * (lane % 4))[:, None] + each % 2,
-        )
-        """Row and column of each element that a thread has."""
+        at = _accumulated(len(names) * (2 if to == "f16" else 1))
+        if len(g) < 128:
+            at = at[0][m.tid[g] % 128], at[1][m.tid[g] % 128]
         p = bool(m.value(scale, g, "pred")[0]) if not isinstance(scale, Imm) else bool(scale.value)
         m.claims += 64
-        words = np.stack([m.R[name][g].view(np.uint32) for name in names], axis=1)
+        words = np.stack([m.R[name][here].view(np.uint32) for name in names], axis=1)
         held = np.zeros((rows, n))
         if p:
             held[at] = _numbers_of(words, to)
         made = m.sums(left * signs[0], right.T * signs[1], held, kind, to)
         for name, word in zip(names, _words_of(made[at], to).T, strict=True):
-            m.R[name][g] = word.view(m.R[name].dtype)
+            m.R[name][here] = word.view(m.R[name].dtype)
 
     def _matrix(
         self,
@@ -205,75 +259,55 @@ class Tensor:
         """
         m = self.m
         every = m.value(op, g, "b64")
-        if (every != every[0]).any():
+        if any_of(every != every[0]):
             m.find("collective", "the threads of a warpgroup give different matrix descriptors")
         bits = int(every[0])
-        start = (bits & 0x3FFF) << 4
-        leading, stride = (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4
-        span = SPAN[bits >> 62 & 3]
-        size = BYTES[kind]
         if bits >> 49 & 7:
             m.find(
                 "map",
                 f"matrix descriptor {bits:#x}: base offset {bits >> 49 & 7}; only 0 is modelled",
             )
             return None
-        r = np.arange(rows)[:, None]
-        if not turned:
-            at = np.arange(k * size)[None, :]
-            if span:
-                place = r // 8 * stride + r % 8 * span + at
-            else:
-                place = r // 8 * stride + at // 16 * leading + r % 8 * 16 + at % 16
-        else:
-            step, along = np.arange(k)[None, :], r * size
-            if not span:
-                place = step // 8 * leading + along // 16 * stride + step % 8 * 16 + along % 16
-            else:
-                place = (
-                    along // span * leading + step // 8 * stride + step % 8 * span + along % span
-                )
-            place = (place[..., None] + np.arange(size)).reshape(rows, k * size)
-        place = start + place
-        base = int(m.cta[who[0]]) * m.shared_bytes
-        if int(place.max()) >= m.shared_end or start < 0x400:
+        laid = laid_out(bits, rows, k, BYTES[kind], turned, m.shared_bytes, m.shared.grain, own)
+        if laid.end >= m.shared_end or laid.start < 0x400:
             m.find(
                 "bounds",
                 f"matrix descriptor {bits:#x} reaches shared "
-                f"{int(place.max()):#x}; it ends at {m.shared_end:#x}",
+                f"{laid.end:#x}; it ends at {m.shared_end:#x}",
             )
             return None
-        place = swizzled(place, span, m.shared_bytes) + base
-        self._read(place // m.shared.grain, g, own)
-        return numbers(m.shared.data[place], kind)
+        base = int(m.cta[who[0]]) * m.shared_bytes
+        self._read(laid, base // m.shared.grain, g)
+        return numbers(m.shared.data[laid.place + base], kind)
 
-    def _read(self, granules: Ints, g: Ints, own: int) -> None:
-        """Judge the reads of a matrix, a row of granules for each of its rows, by four warps.
+    def _read(self, laid: Laid, base: int, g: Ints) -> None:
+        """Judge the reads of a matrix, whose granules count from a base, by four warps.
 
         The ISA has the warpgroup read all of it.  FlashAttention-3 lets the warps that write rows
         of A join with nobody, "since each warp is using its own P values": as hardware reads them.
         """
         shared = self.m.shared
         column = np.array([self._column(int(g[0]))])
-        every, known = distinct(granules), set[int]()
+        every, known = laid.granules + base, set[int]()
         for warp in range(4):
             thread = g[32 * warp : 32 * warp + 1]
             row = int(self.m.clocks.row[thread[0]])
-            if row in known and own == len(granules):
+            if row in known and not laid.warps:
                 continue
             first = not known
             known.add(row)
             mine = every
-            if own < len(granules):
-                mine = distinct(granules[own * warp : own * (warp + 1)])
-                others = np.setdiff1d(every, mine)
-                if shared.ordered(mine, thread) and not shared.ordered(others, thread):
-                    says = (
-                        "a warp's wgmma by the letter reads rows of A that other warps have "
-                        "written, and nothing orders that"
-                    )
-                    self.m.find("rows", says, "warning")
-            keep = first or own < len(granules)
+            if laid.warps:
+                mine = laid.warps[warp][0] + base
+                if not shared.ordered(every, thread):
+                    others = laid.warps[warp][1] + base
+                    if shared.ordered(mine, thread) and not shared.ordered(others, thread):
+                        says = (
+                            "a warp's wgmma by the letter reads rows of A that other warps have "
+                            "written, and nothing orders that"
+                        )
+                        self.m.find("rows", says, "warning")
+            keep = first or bool(laid.warps)
             shared.read(mine, thread, agent=column, asynchronous=True, keep=keep)
 
     # --- mma.sync --------------------------------------------------------------------------------
@@ -365,6 +399,22 @@ class Tensor:
                 halves[(rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)) // 2] = low
                 halves[(rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)) // 2] = high
         m.go(block.after, g)
+
+
+def _at(registers: Ints, threads: Any) -> Any:
+    """Return the index of registers of threads, which are neighbours (a slice) or not."""
+    return (registers, threads) if isinstance(threads, slice) else np.ix_(registers, threads)
+
+
+@lru_cache(maxsize=64)
+def _accumulated(many: int) -> tuple[Ints, Ints]:
+    """Return row and column of each of the results that the threads of a warpgroup have."""
+    thread, each = np.arange(128), np.arange(many)
+    lane = thread % 32
+    return (
+        (thread // 32 * 16 + lane // 4)[:, None] + 8 * (each // 2 % 2),
+        8 * (each // 4) + (2 * (lane % 4))[:, None] + each % 2,
+    )
 
 
 def _numbers_of(words: Ints, to: str) -> Ints:

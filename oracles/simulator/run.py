@@ -96,6 +96,8 @@ class Run:
         self.waiting = list(range(clusters))
         self.actor: Agent | Flight | None = None
         self.event: Event | None = None
+        self._ran = (-1, -1), 0
+        """Clusters that have started and not ended, behind what that hangs on."""
         self._warned: set[tuple[str, int, int]] = set()
 
     def go(self) -> bool:
@@ -136,7 +138,13 @@ class Run:
             self.machine.start(cta)
 
     def _running(self) -> int:
-        """Return how many clusters have started and not ended."""
+        """Return how many clusters have started and not ended: the same until one does."""
+        key = len(self.waiting), int(np.count_nonzero(self.machine.columns.ended))
+        if key != self._ran[0]:
+            self._ran = key, self._started()
+        return self._ran[1]
+
+    def _started(self) -> int:
         started = len(self.blocks) // self.machine.kernel.cluster - len(self.waiting)
         live = {
             agent.cta // self.machine.kernel.cluster

@@ -118,7 +118,10 @@ class Schedule:
                     self._draw.shuffle(self._rank)
             case Strategy.LATE | Strategy.EARLY | Strategy.SPLIT:
                 pass
-        return min(ready, key=lambda agent: self._rank[agent.by])
+        if len(ready) == 1:
+            return ready[0]
+        rank = self._rank
+        return min(ready, key=lambda agent: rank[agent.by])
 
 
 class Choices:

@@ -19,14 +19,15 @@ def test_each_case_is_in_one_bucket_of_each_oracle() -> None:
         *case("b", "invalid"),
         *case("c", "error"),
         *case("d", prover="fail", simulator="pass"),
+        *case("e", prover="pass", simulator="skipped"),
         record("d", status="fail", mutant="drop line 3"),
         record("s", phase="shrink", status="fail"),
     ]
-    said, short = added_up(rows, ("prover", "simulator"), "abcd", "abcd")
+    said, short = added_up(rows, ("prover", "simulator"), "abcde", "abcde")
     assert short == []
     assert said == (
-        "the sum: 4 cases x 3 oracles = 12: 4 pass, 1 fail, 1 unknown, 0 unsupported, 1 error, "
-        "1 invalid, 4 not asked (the case was not built, or a judge broke)"
+        "the sum: 5 cases x 3 oracles = 15: 6 pass, 1 fail, 1 unknown, 0 unsupported, 1 error, "
+        "1 invalid, 1 skipped, 4 not asked (the case was not built, or a judge broke)"
     )
 
 

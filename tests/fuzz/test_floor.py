@@ -72,3 +72,19 @@ def test_every_family_is_drawn_in_a_long_campaign() -> None:
     bases = campaign(0)
     (said,) = shortfalls([*bases, *campaign(MET, families=FAMILIES[1:])], ORACLES)
     assert said == f"direct/direct is in none of {MET} drawn cases; each family is to be"
+
+
+def test_every_oracle_is_asked_about_a_fifth_of_the_cases() -> None:
+    """What was skipped is no answer; few that are asked have judged little."""
+    rows = campaign(80)
+    asked = sum(row.oracle == "prover" for row in rows)
+    assert not list(shortfalls([*rows, *skipped(4 * asked)], ORACLES))
+    (said,) = shortfalls([*rows, *skipped(4 * asked + 10)], ORACLES)
+    assert said.startswith(f"prover was asked about {asked} of {5 * asked + 10} (")
+    assert said.endswith("cases, at least 20 % are to be")
+
+
+def skipped(count: int) -> list[Record]:
+    """Cases that one oracle was not asked about, and the other was."""
+    rows = [record(f"k{n}", status="skipped") for n in range(count)]
+    return rows + [record(f"k{n}", oracle="simulator") for n in range(count)]

@@ -12,7 +12,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.pipeline import Launch
 from fuser.schedule.params import PointwiseParams
-from fuzz.campaign.judge import judge_values
+from fuzz.campaign.judge import Others, judge_values
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, compiled, to_text
 from fuzz.values import blamed, compared
@@ -62,7 +62,7 @@ def test_a_campaign_says_it() -> None:
     last = broken(program.launches[1], "silu", "sigmoid")
     recorder = Recorder(case, to_text(case))
     wrong = replace(program, launches=(program.launches[0], last))
-    judge_values(recorder, case, wrong, (), frozenset({"differential"}), 0.0)
+    judge_values(recorder, case, wrong, Others(case, wrong), frozenset({"differential"}), 0.0)
     assert f"of kernel {last.kernel.name}" in recorder.records[-1].reason
 
 

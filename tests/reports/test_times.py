@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from records import record
 from reported import RUNS, SPLIT, frame
 
+from fuzz.campaign.record import CPU_S, LARGE_S, LEFT
 from reports import times
 
 
@@ -40,6 +42,41 @@ def test_time_is_summed_by_oracle_and_by_why_a_case_was_judged() -> None:
     assert table.loc["mutant", "mutants"] == pytest.approx(0.5)
     assert table["seconds"].sum() == pytest.approx(0.5 * len(SPLIT))
     assert section.says.startswith("6.0 s of judging, 150 % of the 4 s that the workers had")
+
+
+def test_shares_are_beside_what_was_left_out() -> None:
+    """Of each kind, and of large cases; other things that there was no time for are counted."""
+    facts = {
+        f"{CPU_S} prover": 1.0,
+        f"{CPU_S} ptx": 2.0,
+        f"{CPU_S} assembler": 1.0,
+        LARGE_S: 0.5,
+        f"{LEFT} large cases: too many": 3,
+        f"{LEFT} mutants: no time left": 7,
+        "gpu": "off",
+    }
+    runs = pd.DataFrame({"facts": [facts]})
+    rows = [record(name, oracle="ptx", status="skipped") for name in "ab"]
+    section = times.budget(frame(*rows, record("c", oracle="ptx")), runs)
+    table = section.table.set_index("kind")
+    assert table["had %"].to_dict() == {
+        "proofs": 25.0,
+        "simulation": 0.0,
+        "other schedules": 0.0,
+        "compiled code": 75.0,
+        "large cases": 12.5,
+    }
+    assert table["cases left out"].to_dict()["compiled code"] == 2
+    assert table["cases left out"].to_dict()["large cases"] == 3
+    assert "7 mutants: no time left" in section.says
+    assert times.budget(frame(), RUNS).table.empty
+
+
+def test_what_nobody_was_asked_takes_no_time() -> None:
+    """It lowers no median, and is no proof."""
+    rows = [record("a", seconds=0.2), record("b", status="skipped", seconds=0.0)]
+    assert times.times(frame(*rows)).table["median ms"].tolist() == [200.0]
+    assert times.proofs(frame(*rows)).says.startswith("1 kernel judged")
 
 
 def test_without_judges_there_is_a_sentence() -> None:

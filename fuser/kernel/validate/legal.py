@@ -62,13 +62,15 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
         seen.add(id(stmt))
     yield from neighbours(kernel.body)
     yield from stray(kernel)
+    every = []
     for stmt, place in places(kernel):
+        every.append((stmt, place))
         for body in kir.bodies(stmt):
             yield from neighbours(body)
         for check in (undefined, structure, sync, tile, mma):
             for wrong in check(stmt, place):
                 yield f"`{line(stmt)}`{wrong}"
-    yield from registers(kernel)
+    yield from registers(every)
     if final:
         for stmt in kernel.walk():
             if isinstance(stmt, kir.Copy):

@@ -250,17 +250,19 @@ def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             )
 
 
-def registers(kernel: kir.Kernel) -> Iterable[str]:
-    """Say which fragments are used before anything defines them, in program order.
+def registers(every: Iterable[tuple[kir.Stmt, Place]]) -> Iterable[str]:
+    """Say which fragments are used before anything defines them, by all statements in order.
 
     A definition under a condition, or in a loop that may have no iterations, counts: whether it is
     always executed is for the judges.
     """
     known: dict[str, list[tuple[frozenset[int], kir.Fragment]]] = {}
-    for stmt, place in places(kernel):
+    for stmt, place in every:
         uses, makes = fragments(stmt)
         for used in uses:
-            mine = [made for who, made in known.get(used.name, []) if who & place.threads]
+            mine = [
+                made for who, made in known.get(used.name, []) if not who.isdisjoint(place.threads)
+            ]
             if not mine:
                 yield (
                     f"`{line(stmt)}` uses {used.name}, to which no statement before it gives a "

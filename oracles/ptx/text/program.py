@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from oracles.ptx.text.grammar import (
 )
 from oracles.ptx.text.translate import (
     CARRY,
+    LOCAL,
     STORED,
     Lines,
     UnsupportedError,
@@ -293,19 +295,20 @@ class Program:
             old = np.array(sorted(tensor[n] for n in all_ if n in tensor), np.intp)
             if len(old):
                 head.append(f" m.touch(g, {lines.const(old)}, {lines.const(new)})")
-        head += [f" {local(n)} = R[{n!r}] if full else R[{n!r}][g]" for n in used]
-        tail = []
         kept = [n for n in made if self._bits[n] & block.live]
+        key = {n: f"r{i}" for i, n in enumerate(dict.fromkeys((*used, *kept)))}
+        head += [f" {local(n)} = R[{key[n]}] if full else R[{key[n]}][g]" for n in used]
+        tail = []
         if kept:
             tail += [" if full:"]
             for n in kept:
                 kind = STORED[self.types[n]]
-                tail.append(f"  R[{n!r}] = m.own({local(n)}, {kind}, {lines.fresh[n]})")
-            tail += [" else:", *(f"  R[{n!r}][g] = {local(n)}" for n in kept)]
+                tail.append(f"  R[{key[n]}] = m.own({local(n)}, {kind}, {lines.fresh[n]})")
+            tail += [" else:", *(f"  R[{key[n]}][g] = {local(n)}" for n in kept)]
         source = "\n".join([*head, *(f" {one}" for one in lines.lines), *tail])
         source += f"\n return {condition}"
-        space = lines.space
-        exec(compile(source, f"<block {block.index}>", "exec"), space)
+        space = lines.space | {short: n for n, short in key.items()}
+        exec(_code(renamed(source)), space)
         block.run = space["run"]
         return block.run
 
@@ -361,6 +364,18 @@ def _ends(block: Block) -> bool:
     if ins is None or ins.guard is not None:
         return False
     return ins.name in (*_LEAVE, "bra")
+
+
+@lru_cache(maxsize=1 << 12)
+def _code(source: str) -> CodeType:
+    """Compile the Python of a block; three of four blocks are those of others (measured)."""
+    return compile(source, "<block>", "exec")
+
+
+def renamed(source: str) -> str:
+    """Return the Python of a block with registers named by the order in which they come."""
+    names: dict[str, str] = {}
+    return LOCAL.sub(lambda found: names.setdefault(found[0], f"v{len(names)}"), source)
 
 
 @lru_cache(maxsize=16)

@@ -69,6 +69,10 @@ CARRIED = ("addc", "subc", "madc")
 """Instructions that read it; those with `.cc` write it."""
 
 
+LOCAL = re.compile(r"""(?<![\w$%'"])v_\w+""")
+"""The Python name of a register, where it does not stand in quotes."""
+
+
 class UnsupportedError(Exception):
     """An instruction that is not modelled, by its name."""
 

@@ -37,7 +37,7 @@ class Act(Enum):
     REDUCE = "tensor reduction"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Touch:
     """One access of a global tensor that the kernel writes, to flat elements.
 
@@ -71,10 +71,12 @@ class Touches:
         """Remember an access, whose elements differ from each other or not."""
         self.every.append(touch)
         depth = self.depth[touch.elements]
-        for n in np.unique(depth).tolist():
+        alike = np.count_nonzero(depth == depth[0]) == depth.size  # most often, and sooner known
+        for n in [int(depth[0])] if alike else np.unique(depth).tolist():
             if n == len(self.layers):
                 self.layers.append(np.zeros_like(self.depth))
-            self.layers[n][touch.elements[depth == n]] = len(self.every)
+            here = touch.elements if alike else touch.elements[depth == n]
+            self.layers[n][here] = len(self.every)
         self.depth[touch.elements] = depth + 1
 
     def of(self, elements: Index) -> list[Touch]:

@@ -62,14 +62,18 @@ class Tensorcores:
         self._parts: dict[int, list[Flight]] = {}
         self._products: dict[tuple[int, int, int, int], int] = {}
         self._counts: dict[tuple[int, int, int], int] = {}
+        self._named: dict[int, tuple[Names, Names]] = {}
+        """Fragments that statements read and write, by the identity of these."""
 
     # --- registers ------------------------------------------------------------------------------
 
     def access(self, agent: Agent, stmt: kir.Stmt) -> None:
         """Check an ordinary access of registers against the wgmmas in flight."""
-        reads, writes = _registers(stmt)
+        if id(stmt) not in self._named:
+            self._named[id(stmt)] = _registers(stmt)
+        reads, writes = self._named[id(stmt)]
         team = agent.team
-        team.touched.update(f.name for f in (*reads, *writes))
+        team.touched.update(reads, writes)
         if not team.groups.open and not team.groups.closed:
             return
         for flight in team.groups.left:
@@ -77,12 +81,12 @@ class Tensorcores:
             assert isinstance(wgmma, kir.Wgmma), "groups of wgmma hold nothing else"
             step = Step(flight.name, flight.by, flight.event)
             acc = wgmma.acc.name
-            if any(f.name == acc for f in reads):
+            if acc in reads:
                 raise Violation("RAW", f"{acc} is read, but no wait covers its wgmma", step)
-            if any(f.name == acc for f in writes):
+            if acc in writes:
                 raise Violation("WAW", f"{acc} is written, but no wait covers its wgmma", step)
             a = wgmma.a
-            if isinstance(a, kir.Fragment) and any(f.name == a.name for f in writes):
+            if isinstance(a, kir.Fragment) and a.name in writes:
                 says = f"{a.name} is written, but no wait covers the wgmma that reads it"
                 raise Violation("WAR", says, step)
 
@@ -311,7 +315,16 @@ def _held(agent: Agent, fragment: kir.Fragment, size: int) -> Array:
     return values
 
 
-def _registers(
+Names = frozenset[str]
+
+
+def _registers(stmt: kir.Stmt) -> tuple[Names, Names]:
+    """Return the names of what a statement reads and writes in registers in an ordinary way."""
+    reads, writes = _fragments(stmt)
+    return frozenset(f.name for f in reads), frozenset(f.name for f in writes)
+
+
+def _fragments(
     stmt: kir.Stmt,
 ) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragment, ...]]:
     """Return the fragments that a statement reads and writes in an ordinary way."""

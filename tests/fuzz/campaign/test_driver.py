@@ -13,6 +13,7 @@ from records import record
 
 from fuser import pipeline
 from fuser.kernel import ir as kir
+from fuzz import budget
 from fuzz.campaign import judge
 from fuzz.campaign.child import Child
 from fuzz.campaign.driver import (
@@ -154,6 +155,68 @@ def test_a_failure_is_asked_for_by_who_can_see_it() -> None:
     assert needed(record("a", oracle="build", subject=""), every) == ()
     assert needed(record("a", oracle="build", subject="", kind="crash"), every) == every
     assert needed(record("a", oracle="differential"), every) == ("differential",)
+
+
+# --- what there is no time for ------------------------------------------------------------------
+
+
+def passes(asked: str) -> list[Record]:
+    """Every oracle that is asked, and the compiler, passes a case."""
+    head, text = asked.split("\n", 1)
+    names = head.removeprefix("# oracles: ").split(", ")
+    return [record(case_id(text), oracle=name) for name in ("build", *names)]
+
+
+def test_a_judge_that_had_its_share_is_not_asked_and_that_is_recorded() -> None:
+    """Each case is still in one bucket of each oracle; given cases go to all."""
+    heard: list[Message] = []
+    job = replace(JOB, plan=replace(PLAN, oracles=("prover", "ptx")), bases=("direct/direct",))
+    engine = Engine(job, heard.append, passes, None, {"ptx": 1.0})
+    engine.judge_bases()
+    assert {r.oracle: r.status for r in judged(heard)} == {
+        "build": "pass",
+        "prover": "pass",
+        "ptx": "pass",
+    }
+    heard.clear()
+    engine.check_fresh(representative("direct/tma"))
+    rows = {r.oracle: r for r in judged(heard)}
+    assert {name: row.status for name, row in rows.items()} == {
+        "build": "pass",
+        "prover": "pass",
+        "ptx": "skipped",
+    }
+    assert rows["ptx"].reason.startswith("not judged: compiled code had more than")
+    assert len({row.case for row in rows.values()}) == 1
+
+
+def test_where_cases_are_counted_all_are_judged() -> None:
+    """A campaign that is resumed judges what one does that nobody disturbed."""
+    heard: list[Message] = []
+    job = replace(JOB, plan=replace(PLAN, oracles=("ptx",), most=3))
+    engine = Engine(job, heard.append, passes, None, {"ptx": 1.0})
+    engine.check_fresh(representative("direct/tma"))
+    assert {r.status for r in judged(heard)} == {"pass"}
+
+
+def test_large_cases_that_had_their_share_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody judges them, and they may come again."""
+    monkeypatch.setattr(budget, "LARGE", 0)
+    heard: list[Message] = []
+    seconds = {"build": 1.0}
+
+    def judge(asked: str) -> list[Record]:
+        seconds["build"] += 1.0
+        return passes(asked)
+
+    engine = Engine(JOB, heard.append, judge, None, seconds)
+    engine.check_fresh(representative("direct/tma"))
+    assert engine.large_s == 1.0
+    heard.clear()
+    engine.check_fresh(representative("direct/direct"))
+    engine.check_fresh(representative("direct/direct"))
+    why = "they had more than 20 % of the time"
+    assert heard == [Skipped(1, budget.LARGE_CASES, why)] * 2
 
 
 # --- what failed before --------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from fuser.runtime.classify import classify
@@ -27,10 +29,26 @@ def test_other_calls_take_the_same_kernels(family: str) -> None:
     assert {one.kind for one in found} == {"integers", "reals"}
 
 
+def test_smaller_calls_are_those_of_all_that_are_smaller() -> None:
+    """Half the elements at most, as the same cases, and more of them."""
+    case = representative("direct/tma")
+    program = compiled(case)
+    most = prod(case.extents.values()) // 2
+    found = list(others(case, program, smaller=True))
+    assert all(prod(one.extents.values()) <= most for one in found)
+    kept = [to_text(one) for one in others(case, program) if prod(one.extents.values()) <= most]
+    assert [to_text(one) for one in found][: len(kept)] == kept
+    assert kept
+
+
 def test_a_call_is_found_by_its_words() -> None:
     """As a record has them, behind the name of a kernel; the case itself is no other call."""
     case = representative("direct/tma")
     for other in others(case, compiled(case)):
+        found = called(case, f"pointwise0 {named(other)}")
+        assert found is not None
+        assert to_text(found) == to_text(other)
+    for other in others(case, compiled(case), smaller=True):
         found = called(case, f"pointwise0 {named(other)}")
         assert found is not None
         assert to_text(found) == to_text(other)

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, seed, settings
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
 from fuzz.cases.__main__ import draw
-from fuzz.cases.case import Case
+from fuzz.cases.case import Case, compiled
 from fuzz.cases.features import (
     ENOUGH,
     Cell,
@@ -120,6 +120,18 @@ def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:
     assert not coverage.knows(total(64))
     assert coverage.repeats == 2
     assert cells(total(64), plan(total(64))) <= legal()
+
+
+def test_what_nobody_judges_is_not_counted() -> None:
+    """It is no repeat when it is drawn again; how long its kernels are is known."""
+    coverage = Coverage()
+    assert not coverage.knows(total(300))
+    assert coverage.size == max(len(one.source) for one in compiled(total(300)).launches)
+    assert {cell for cell, many in coverage.counts.items() if many} == coverage.latest
+    coverage.forget()
+    assert not any(coverage.counts.values())
+    assert not coverage.knows(total(300))
+    assert coverage.repeats == 0
 
 
 def test_what_is_drawn_is_near_the_targets() -> None:
