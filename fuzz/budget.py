@@ -55,7 +55,7 @@ LARGE_SHARE = 0.2
 """Share of the CPU time that is spent on them."""
 LARGE_CASES = "large cases"
 
-PROOF_SHARE = 1 / 100
+PROOF_SHARE = 1 / 30
 """Of the seconds of a campaign, the CPU seconds that one proof may take."""
 PROOF_S = 1.5, 60.0
 """What these are at least and at most.  99 of 100 proofs take less than a second (measured)."""

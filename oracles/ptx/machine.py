@@ -895,6 +895,12 @@ class Machine:
         """
         self.pending, self.at_exit, self.barriers, self.touch = [], [], list, None
         self.clocks.holders.clear()
+        for space in (self.glob, self.shared):
+            space.report = _unheard
+
+
+def _unheard(*_: object) -> None:
+    """Take a finding of a machine that is closed: nobody makes one."""
 
 
 @lru_cache(maxsize=1024)

@@ -87,4 +87,4 @@ def test_taken_is_a_part_of_all() -> None:
 def test_a_proof_has_a_part_of_a_campaign() -> None:
     """Not less than most proofs take, nor more than the prover gives up after."""
     assert (proof_s(1.0), proof_s(1e6)) == PROOF_S
-    assert proof_s(400.0) == pytest.approx(4.0)
+    assert proof_s(300.0) == pytest.approx(10.0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from ptx_kernels import done
 
 from oracles.ptx.launch import Scalar
+from oracles.ptx.machine import Machine
 from oracles.verdict import Status
 
 
@@ -107,3 +111,22 @@ OVER:
     assert "32 threads (t32, t33, t34, ...) wait for ever: barrier 1 has 32 of 96" in str(
         found.verdict
     )
+
+
+def test_a_machine_is_gone_with_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is free before the garbage collector comes: six of one case had 420 MiB."""
+    made: list[weakref.ref[Machine]] = []
+    begin = Machine.__init__
+
+    def noted(self: Machine, *args: object) -> None:
+        begin(self, *args)  # type: ignore[arg-type]
+        made.append(weakref.ref(self))
+
+    monkeypatch.setattr(Machine, "__init__", noted)
+    gc.disable()
+    try:
+        done("st.global.u32 [%rd3], %r1; bar.sync 0;", threads=64)
+        assert made
+        assert all(one() is None for one in made)
+    finally:
+        gc.enable()
