@@ -49,6 +49,9 @@ STACKED = 128
 """Columns of a product from which its wgmmas are fast by themselves.  Measured on an H200, gated
 layers: one wgmma for both is 3 to 11 % faster with 64 columns each, 0.5 % faster to 1.5 % slower
 with 128, but 1 to 3 % faster in ping-pong."""
+UNIT = 8, 16
+"""Columns of tiles are multiples of: 8 where K lies along rows of that operand, 16 where they do
+themselves, of which the narrowest swizzle is (of 16 bits; others are copied first)."""
 IN_TURNS = (
     (TileKind(128, 128, "pipelined", 2), 0.85),
     (TileKind(64, 128, "pipelined", 1), 0.55),
@@ -152,12 +155,14 @@ def _pitch(access: Access, loops: Sequence[int]) -> int:
 class Rules:
     """What a domain asks of tiles.
 
-    So many columns at least; and whether CTAs may share one, and one may be transposed.
+    So many columns of each product at least, and multiples of a `unit`; whether CTAs may share one;
+    and the unit of the columns of transposed ones, 0 where there are to be none.
     """
 
     columns: int
     shared: bool
-    transposed: bool
+    unit: int
+    transposed: int
 
 
 def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
@@ -171,13 +176,23 @@ def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
     halves = all(access.tv.dtype.nbytes == 2 for access in domain.writes)
     plain = len(domain.products) == 1 and not (computed or parts or sided)
     columns = min(extents[2], WIDEST) if computed else 0
-    return Rules(columns, not alone, plain and halves)
+    rows, cols = ({*group} for group in sides(domain))
+    across_a, across_b = (
+        UNIT[access.coords[-1] in along]
+        for access, along in ((domain.products[0].a, rows), (domain.products[0].b, cols))
+    )
+    return Rules(columns, not alone, across_b, across_a if plain and halves else 0)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
 def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     """Return what may be chosen, the fastest first as predicted."""
-    every = (one for one in _choices(work, rules, sms) if one.kind.cols >= rules.columns)
+    every = (
+        one
+        for one in _choices(work, rules, sms)
+        if one.kind.cols >= rules.columns
+        and (one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0)
+    )
     return sorted(every, key=lambda one: one.takes.us)
 
 
@@ -190,7 +205,8 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
             yield Choice(predicted(work, kind, stages, columns, sms=sms), kind)
     if not rules.shared:
         return
-    shared = fitting(work.m, TRANSPOSED_PARTED) if rules.transposed else ()
+    unit = rules.transposed
+    shared = fitting(work.m, TRANSPOSED_PARTED, unit) if unit else ()
     for kind in (*PARTED, *shared):
         (stages, columns), seen = _stages(work, kind), work.seen_by(kind)
         many = tiles(work.around, seen.m, seen.n, kind.rows, work.wide(kind))
@@ -208,7 +224,7 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
 def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
     """Yield the kinds of tiles that a CTA computes alone, in clusters where rows lie badly."""
     badly = any(pitch % SECTOR for pitch in work.pitches)
-    for kind in whole(work, transposed=rules.transposed):
+    for kind in whole(work, rules.transposed):
         yield kind
         if badly:
             yield from clustered(kind)

@@ -264,10 +264,13 @@ def _sums(nbytes: int, count: int, sharing: Sharing, waves: int) -> float:
     return 0.0
 
 
-def whole(work: Work, *, transposed: bool) -> Iterator[TileKind]:
-    """Yield the kinds of tiles that one CTA computes alone; several of an SM if that is plain."""
+def whole(work: Work, transposed: int) -> Iterator[TileKind]:
+    """Yield the kinds of tiles that one CTA computes alone; several of an SM if that is plain.
+
+    Columns of transposed ones are multiples of a number; 0: there are none.
+    """
     yield from WHOLE
     if work.many == 1 and not work.parts:
         yield from RESIDENT
     if transposed:
-        yield from fitting(work.m, TRANSPOSED)
+        yield from fitting(work.m, TRANSPOSED, transposed)

@@ -223,14 +223,14 @@ def clustered(kind: TileKind) -> Iterator[TileKind]:
             yield replace(kind, cluster=cluster)
 
 
-def fitting(rows: int, widest: tuple[TileKind, ...]) -> Iterator[TileKind]:
-    """Yield transposed tiles that so many rows of a result fill, as nearly as columns in eights."""
+def fitting(rows: int, widest: tuple[TileKind, ...], unit: int) -> Iterator[TileKind]:
+    """Yield transposed tiles that so many rows of a result fill, as nearly as columns in units."""
     rows = max(rows, 1)  # of no results there are no tiles, but a schedule
-    eights = ceil(rows / 8) * 8
+    units = ceil(rows / unit) * unit
     for kind in widest:
         few = ceil(rows / kind.cols)
-        widths = {ceil(rows / (8 * many)) * 8 for many in range(few, few + FITS)}
-        least = min(NARROW, eights) if kind.warpgroups > 1 else 8
+        widths = {ceil(rows / (unit * many)) * unit for many in range(few, few + FITS)}
+        least = min(NARROW, units) if kind.warpgroups > 1 else unit
         for wide in sorted(widths, reverse=True):
             if least <= wide <= kind.cols:
                 yield replace(kind, cols=wide, transpose=True)

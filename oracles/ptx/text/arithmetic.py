@@ -310,7 +310,7 @@ def _fma_f64(a: Values, b: Values, c: Values, mode: str) -> Values:
     tame &= (np.abs(uh) > 1e-250) | (uh == 0) & ((a == 0) | (b == 0))
     plain = a * b + c
     odd_ones = ~tame & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    out = np.where(tame, out, plain)
+    out = np.where(tame & (out != 0), out, plain)  # which has the sign of an exact zero
     for at in np.flatnonzero(odd_ones):
         exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
         if exact:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.ir import TensorView
 from fuser.pipeline import build
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
@@ -174,3 +177,32 @@ def test_nothing_is_computed_twice_to_choose(monkeypatch: pytest.MonkeyPatch) ->
     chosen(fusion(), (300, 512, 4096))
     monkeypatch.setattr(choose, "predicted", None)
     assert chosen(fusion(), (300, 512, 4096)).splits >= 1
+
+
+def _layers(products: int, first: int, second: int) -> Fusion:
+    """Layers of one input, of which an operand lies along K (0), or along its rows (1)."""
+    fd = FusionDefinition()
+
+    def operand(across: int) -> TensorView:
+        tv = fd.define_tensor([-1, -1], "bf16")
+        return fd.ops.permute(tv, [1, 0]) if across else tv
+
+    x = operand(first)
+    made = [fd.ops.linear(x, operand(second)) for _ in range(products)]
+    fd.add_output(fd.ops.mul(*made) if products == 2 else made[0])
+    return fd.fusion()
+
+
+_EXTENTS = st.one_of(st.integers(1, 40), st.integers(1, 512).map(lambda n: 8 * n))
+
+
+@given(st.sampled_from((1, 2)), st.integers(0, 1), st.integers(0, 1), st.tuples(*(_EXTENTS,) * 3))
+def test_every_layout_has_a_default(products: int, first: int, second: int, shape: Shape) -> None:
+    """Columns of tiles suit a swizzle where they lie along rows: of 24 there is none."""
+    of, (m, n, k) = _layers(products, first, second), shape
+    forms = [(k, m) if first else (m, k), *((k, n) if second else (n, k),) * products]
+    specs = {
+        tv.name: Spec(form, (form[1], 1), at << 32, DType.BF16)
+        for at, (tv, form) in enumerate(zip(of.inputs, forms, strict=True))
+    }
+    assert build(of, None, classify(of, None, specs)).launches

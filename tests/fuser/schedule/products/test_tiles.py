@@ -44,18 +44,19 @@ def test_tall_tiles_store_fewer_columns_at_a_time() -> None:
     assert TileKind(128, 256, "cooperative", 2).stages(256, SPAN * 384, 2) == (4, 64)
 
 
-@given(st.integers(0, 20_000))
-def test_transposed_tiles_fit_the_rows_of_a_result(rows: int) -> None:
-    """Less than eight columns too many for each tile, and shared memory for two stages."""
-    for kind in (*fitting(rows, TRANSPOSED), *fitting(rows, TRANSPOSED_PARTED)):
+@given(st.integers(0, 20_000), st.sampled_from((8, 16)))
+def test_transposed_tiles_fit_the_rows_of_a_result(rows: int, unit: int) -> None:
+    """Less than a unit of columns too many for each tile, and shared memory for two stages."""
+    for kind in (*fitting(rows, TRANSPOSED, unit), *fitting(rows, TRANSPOSED_PARTED, unit)):
         assert kind.manner in MANNERS.values()
         assert kind.transpose
         many = -(-rows // kind.cols)
-        assert many * kind.cols - rows < 8 * max(many, 1)
+        assert many * kind.cols - rows < unit * max(many, 1)
+        assert kind.cols % unit == 0
         stages, columns = kind.stages(kind.cols, SPAN * (kind.rows + kind.cols), 2)
         assert stages >= 2
         assert kind.cols % columns == 0
-    assert any(kind.warpgroups == 2 for kind in fitting(rows, TRANSPOSED))
+    assert any(kind.warpgroups == 2 for kind in fitting(rows, TRANSPOSED, unit))
 
 
 def test_threads_that_store_results_hold_few_columns() -> None:

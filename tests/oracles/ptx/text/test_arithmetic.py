@@ -78,6 +78,30 @@ def test_fma_of_f64_is_rounded_once(a: float, b: float, c: float) -> None:
     assert got == want
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("a", "b", "c", "negative"),
+    [
+        (-0.0, 1.0, -0.0, True),
+        (0.0, -3.0, -0.0, True),
+        (-0.0, 1.0, 0.0, False),
+        (0.0, 3.0, -0.0, False),
+        (-2.0, 0.5, 1.0, False),
+        (-1e-30, 1e-30, 0.0, True),
+    ],
+)
+def test_an_exact_zero_has_its_sign(
+    dtype: type[np.floating], a: float, b: float, c: float, *, negative: bool
+) -> None:
+    """Two zeros of one sign keep it, others sum up to +0; a product that underflows is none."""
+    if dtype is np.float64 and a == -1e-30:
+        a, b = -1e-300, 1e-300
+    x, y, z = (np.array([number], dtype) for number in (a, b, c))
+    got = A.fma(x, y, z)[0]
+    assert got == 0
+    assert np.signbit(got) == negative
+
+
 @given(F32, F32, st.sampled_from(["add", "sub", "mul", "div"]), st.sampled_from(["rz", "rm", "rp"]))
 def test_other_roundings(a: float, b: float, name: str, mode: str) -> None:
     """Sums, products and quotients of f32 in each direction."""
