@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -198,6 +198,19 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     return MatmulTiling(domain, every, len(outer), tile, tuple(pairs), transpose=params.transpose)
 
 
+def sided(domain: Domain) -> Iterator[tuple[Operand, Operand]]:
+    """Yield A and B of each product, also where a kernel of these products is refused."""
+    for product in domain.products:
+        *_, group = ((), *summed(domain, product))
+        yield _pair(product, sides(domain), 0, 0, group)
+
+
+def along(access: Access, group: Group) -> bool:
+    """Tell whether a tensor's stride along the last axis of a group is known to be 1."""
+    walked = access.axis_of(group[-1]) if group else None
+    return walked is not None and unit_stride(access.tv, walked)
+
+
 def summed(domain: Domain, product: Product) -> list[Group]:
     """Return the axes of a kernel that a product sums over."""
     first = _first_summed(domain)
@@ -262,7 +275,7 @@ def _pair(
 
 
 def _operand(access: Access, along: int, at: int, summed: Group) -> Operand:
-    walked = access.axis_of(summed[-1])
+    walked = access.axis_of(summed[-1]) if summed else None
     inner = walked is None or unit_stride(access.tv, walked)
     other = [
         axis

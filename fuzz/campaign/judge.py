@@ -24,9 +24,9 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuzz.campaign.child import DRAWING, account
 from fuzz.campaign.launches import Array, Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import FAILED, Record
-from fuzz.campaign.recorder import Recorder
+from fuzz.campaign.recorder import BY_DEFAULT, Recorder
 from fuzz.cases.calls import named, others
-from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
+from fuzz.cases.case import Case, Value, by_default, compiled, from_text, inputs, specs, to_text
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.ptx.cases import Execution, Run
 from fuzz.values import blamed, compared, partials
@@ -110,14 +110,19 @@ def judge(
 
 
 def programs(recorder: Recorder, case: Case) -> list[Program]:
-    """Return the program of a case, or none where the compiler makes none of it."""
+    """Return the program of a case, or none where the compiler makes none of it.
+
+    It has to make one where no schedule is named, too, and whatever is refused then is its fault.
+    """
     made: list[Program] = []
 
-    def built() -> Verdict:
-        made.append(compiled(case))
-        return Verdict("build", Status.PASS, len(made[0].launches))
+    def built(make: Callable[[Case], Program], keep: list[Program]) -> Verdict:
+        keep.append(make(case))
+        return Verdict("build", Status.PASS, len(keep[0].launches))
 
-    recorder.ask("build", "", built)
+    recorder.ask("build", "", partial(built, compiled, made))
+    if made:
+        recorder.ask("build", BY_DEFAULT, partial(built, by_default, []))
     return made
 
 

@@ -16,6 +16,8 @@ from fuzz.cases.case import Case, case_id, facts
 from oracles.verdict import Verdict
 from oracles.witness import Witness, dumps
 
+BY_DEFAULT = "by default"
+"""Subject of the build of a case where no schedule is named."""
 DRAWN = ContextVar("DRAWN", default=True)
 """Whether witnesses are searched for."""
 
@@ -48,7 +50,8 @@ class Recorder:
             verdict = judge()
         except (FusionError, ScheduleError) as error:
             status, kind, reason = "invalid", "", f"{type(error).__name__}: {error}"
-            if isinstance(error, ScheduleError) and self._chosen(error):
+            refused = isinstance(error, ScheduleError)
+            if refused and (subject == BY_DEFAULT or self._chosen(error)):
                 status, kind = "fail", "heuristic refused"
         except CompileError as error:
             said = [f"CompileError: {error}", *getattr(error, "__notes__", ()), error.log]
@@ -103,7 +106,7 @@ class Recorder:
             if found is not None:
                 self.records[-1] = replace(self.records[-1], witness=dumps(found))
 
-    def _chosen(self, error: ScheduleError) -> bool:
+    def _chosen(self, error: Exception) -> bool:
         """Tell whether params are refused that the heuristics chose, as the case's are no such."""
         return str(error).startswith(("MatmulParams(", "AmpereParams(")) and not self._products
 

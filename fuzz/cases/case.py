@@ -155,6 +155,11 @@ def compiled(case: Case, watch: Watch | None = None) -> Program:
     return build(case.fusion, case.params, shapes, watch=watch)
 
 
+def by_default(case: Case) -> Program:
+    """Return the program of the same call where no schedule is named."""
+    return build(case.fusion, None, classify(case.fusion, None, specs(case)))
+
+
 def specs(case: Case) -> dict[str, Spec]:
     """Return what a call of this case says about its inputs, at made-up addresses."""
     result = {}

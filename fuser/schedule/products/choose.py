@@ -16,7 +16,7 @@ from fuser.dtype import DType
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
 from fuser.schedule.domain import Access, Domain, Product
-from fuser.schedule.matmul import sides, sizes
+from fuser.schedule.matmul import along, sided, sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products.cost import SECTOR, Prediction, Sharing, Work, predicted, raster, whole
@@ -172,16 +172,13 @@ def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
     alone = len(domain.products) > 1 or computed or parts
     alone = alone or accumulator(domain.products[0].tv) is DType.F16
     # Epilogues read tensors as results lie, which transposed tiles do not.
-    sided = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
-    halves = all(access.tv.dtype.nbytes == 2 for access in domain.writes)
-    plain = len(domain.products) == 1 and not (computed or parts or sided)
+    whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
+    plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
     columns = min(extents[2], WIDEST) if computed else 0
-    rows, cols = ({*group} for group in sides(domain))
-    across_a, across_b = (
-        UNIT[access.coords[-1] in along]
-        for access, along in ((domain.products[0].a, rows), (domain.products[0].b, cols))
-    )
-    return Rules(columns, not alone, across_b, across_a if plain and halves else 0)
+    down, across = (UNIT[any(pair[side].transposed for pair in sided(domain))] for side in range(2))
+    _, cols = sides(domain)
+    halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
+    return Rules(columns, not alone, across, down if plain and halves else 0)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
@@ -310,8 +307,8 @@ def _params(
     kind, many = choice.kind, len(domain.products)
     wide = kind.wide(many)
     depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
-    firsts = {leaf for p in domain.products for leaf in p.leaves or (p.a,)}
-    seconds = {p.b for p in domain.products} - firsts
+    firsts = {one.access for a, _ in sided(domain) for one in a.leaves or (a,)}
+    seconds = {b.access for _, b in sided(domain)}
     if kind.transpose:
         firsts, seconds = seconds, firsts
     per_stage = sum(

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from fuser.codegen import cuda
+from fuser.errors import ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel.ir import Kernel
+from fuser.pipeline import Program
 from fuser.runtime import nvrtc
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams
@@ -15,7 +17,7 @@ from fuzz.campaign import judge as judges
 from fuzz.campaign.judge import CPU_ORACLES, NOT_EXECUTED, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
-from fuzz.campaign.recorder import Recorder
+from fuzz.campaign.recorder import BY_DEFAULT, Recorder
 from fuzz.cases.case import Case, compiled, to_text
 from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import POINTWISE_FAMILIES
@@ -87,6 +89,20 @@ def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:
     (record,) = judge(Case(case.fusion, case.params, {"i0": 3, "i1": 5}, "integers", 0, offset=1))
     assert (record.oracle, record.status) == ("build", "invalid")
     assert "use load" in record.reason
+
+
+def test_what_is_refused_by_default_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who names no schedule cannot mend it."""
+    case = representative("hopper-pipelined")
+    build = [r for r in judge(case, ()) if r.oracle == "build"]
+    assert [(r.subject, r.status) for r in build] == [("", "pass"), (BY_DEFAULT, "pass")]
+
+    def refused(_: Case) -> Program:
+        raise ScheduleError("PointwiseParams(tile=(1, 1)): what the heuristics chose")
+
+    monkeypatch.setattr(judges, "by_default", refused)
+    (record,) = [r for r in judge(case, ()) if r.subject == BY_DEFAULT]
+    assert (record.status, record.kind) == ("fail", "heuristic refused")
 
 
 def test_values_that_were_not_compared_are_said_to_be_unknown(
