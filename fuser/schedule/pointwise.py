@@ -20,6 +20,7 @@ from fuser.schedule.domain import (
     unit_stride,
 )
 from fuser.schedule.params import PointwiseParams
+from fuser.schedule.products.tiles import BARRIERS
 from fuser.schedule.shape_class import ShapeClass
 
 MAX_TMA_RANK = 5
@@ -172,6 +173,8 @@ def copied(tiles: Tiling, params: PointwiseParams, shapes: ShapeClass) -> dict[A
 
 FEW = 8
 """Elements along an axis, at most, for which nothing is gained by transposing tiles."""
+HELD = 144
+"""Registers of a thread that what it loads of a tile that is transposed may take."""
 SIDE, SIDE_BYTES = 64, 256
 """Rows and columns of a tile that is transposed: elements, and bytes of the widest, at most."""
 
@@ -198,16 +201,23 @@ def default_transposing(
         rows //= 2
     while cols > vector and cols >= 2 * extents[-1]:
         cols //= 2
+    staged = sum(access.tv.dtype.nbytes for access in whole if tiles.turned(access))
+    while rows * cols * staged > SM_90A.smem_bytes - BARRIERS and max(rows, cols) > vector:
+        rows, cols = (rows // 2, cols) if rows >= cols else (rows, cols // 2)
     around = prod(extents[:-2])
     while max(rows, cols) > SIDE // 2 and (
         around * -(-extents[-2] // rows) * -(-extents[-1] // cols) < 2 * SM_90A.sms
     ):
         rows, cols = (rows // 2, cols) if rows >= cols else (rows, cols // 2)
     lines = rows == cols == side
+    words = sum(max(access.tv.dtype.nbytes // 4, 1) for access in domain.reads)
+    each = vector * (4 if lines else 2)
+    while each > 2 and each * words > HELD:
+        each //= 2
     return PointwiseParams(
         tile=(rows, cols),
-        vector=vector,
-        warps=max(1, rows * cols // (WARP * (4 if lines else 2) * vector)),
+        vector=min(vector, each),
+        warps=max(1, rows * cols // (WARP * each)),
         ctas_per_sm=None,
         load="tma" if by_tma and lines else "direct",
         store="direct",

@@ -413,7 +413,10 @@ def _nbytes(domain: Domain, loops: Sequence[int]) -> int:
 def _rows(
     domain: Domain, loops: Sequence[int], plain: PointwiseParams
 ) -> Iterator[PointwiseParams]:
-    """Yield params for rows, or parts of them: 16 elements a thread, more for longer parts."""
+    """Yield params for rows, or parts of them: 16 elements a thread, more for longer parts.
+
+    Fewer where a thread has no registers for 16 of all tensors and results.
+    """
     tiles = reduction_tiling(domain, plain)
     longest = max(prod(loops[axis] for axis in tiles.groups[-1]), 1)
     even = min((_aligned(longest, n) for n in _sizes(domain)), default=plain.vector)
@@ -421,16 +424,18 @@ def _rows(
     whole = by_rows(domain)  # that slide are at least as fast
     slides = whole is not None and slide_refusal(whole, plain.vector) is None
     slides &= longest < LANES[-1] * HELD
-    for nth, (warps, held) in enumerate(((2, 16), (4, 16), (4, 32), (8, 16), (8, 32), (8, 64))):
+    least = next((held for held in (16, 8, 4, 2) if _fits(domain, held)), 1)
+    longer = ((4, 16), (4, 32), (8, 16), (8, 32), (8, 64))
+    for nth, (warps, held) in enumerate(((2, least), *longer)):
         elements = WARP * warps * held
         cols = min(wide, elements)
-        vector = min(even, plain.vector)
+        vector = min(even, plain.vector, held)
         while cols > vector * WARP * PARTS:
             vector *= 2
         if not nth or (vector <= plain.vector and _fits(domain, held) and cols * 2 > elements):
             tile = max(elements // cols, 1), cols
             yield replace(plain, tile=tile, warps=warps, vector=min(vector, cols))
-            if tile[0] == 1 and vector < plain.vector and not slides:
+            if tile[0] == 1 and vector < plain.vector <= held and not slides:
                 yield replace(plain, tile=tile, warps=warps, vector=plain.vector)
 
 

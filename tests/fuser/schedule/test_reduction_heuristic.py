@@ -16,7 +16,7 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuser.schedule.reduction_heuristic import default_reduction_params
 from fuser.schedule.segment import Segment
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, by_default, specs
 
 BF16_ROW = 2
 """Bytes of an element."""
@@ -180,3 +180,15 @@ def test_what_is_chosen_spills_next_to_nothing(
     (launch,) = build(case.fusion, None, classify(case.fusion, None, specs(case))).launches
     spilled = re.findall(r"(\d+) bytes spill stores", compile_cubin(launch.source).log)
     assert max(map(int, spilled)) <= 4
+
+
+@pytest.mark.parametrize(("many", "dtype"), [(8, "i64"), (24, "bf16")])
+@pytest.mark.parametrize("axes", [[1], [0], [0, 1]], ids=str)
+def test_many_results_have_a_default(many: int, dtype: str, axes: list[int]) -> None:
+    """Threads have registers for sums of all of them: fewer elements each, shorter vectors."""
+    fd = FusionDefinition()
+    for _ in range(many):
+        fd.add_output(fd.ops.sum(fd.define_tensor(shape=["i0", "i1"], dtype=dtype), axes))
+    plain = PointwiseParams((1, 128), 1, 4, None, "direct", "direct")
+    case = Case(fd.fusion(), plain, {"i0": 256, "i1": 2048}, "reals", 0)
+    assert by_default(case).launches

@@ -17,7 +17,7 @@ from fuser.runtime.classify import classify
 from fuser.schedule.domain import Domain, domains
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import default_transposing, tiling
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, by_default, specs
 
 PLAIN = PointwiseParams((16, 32), 4, 4, None, "direct", "direct", transpose=True)
 
@@ -169,3 +169,15 @@ def test_defaults_are_right_at_other_sizes_too(
     called = Case(fusion, params, dict(zip(names, small, strict=True)), "integers", seed=1)
     records = judged.records(called)
     assert {record.status for record in records} == {"pass"}
+
+
+@pytest.mark.parametrize(("many", "dtype"), [(8, "f64"), (16, "bf16"), (30, "f64")])
+def test_many_transposed_tensors_have_a_default(many: int, dtype: str) -> None:
+    """Threads have registers for all that they load, and tiles shared memory."""
+    fd = FusionDefinition()
+    for _ in range(many):
+        x = fd.define_tensor(shape=["i0", "i1"], dtype=dtype)
+        fd.add_output(fd.ops.permute(fd.ops.relu(x), [1, 0]))
+    plain = PointwiseParams((1, 128), 1, 4, None, "direct", "direct")
+    case = Case(fd.fusion(), plain, {"i0": 256, "i1": 512}, "reals", 0)
+    assert by_default(case).launches
