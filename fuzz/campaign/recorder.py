@@ -51,7 +51,7 @@ class Recorder:
         except (FusionError, ScheduleError) as error:
             status, kind, reason = "invalid", "", f"{type(error).__name__}: {error}"
             refused = isinstance(error, ScheduleError)
-            if refused and (subject == BY_DEFAULT or self._chosen(error)):
+            if refused and ((subject == BY_DEFAULT and _named(error)) or self._chosen(error)):
                 status, kind = "fail", "heuristic refused"
         except CompileError as error:
             said = [f"CompileError: {error}", *getattr(error, "__notes__", ()), error.log]
@@ -113,6 +113,11 @@ class Recorder:
     def _note(self, record: Record, start: float) -> None:
         self.records.append(replace(record, seconds=time.process_time() - start))
         account.turn(OVERHEAD)
+
+
+def _named(error: Exception) -> bool:
+    """Tell whether params are refused; a fusion may ask for what no params can give it."""
+    return str(error).split("(")[0].endswith("Params")
 
 
 def _broken(error: Exception) -> tuple[str, str]:

@@ -211,8 +211,13 @@ def _multiplies(case: Case) -> bool:
 
 
 def _any_order(case: Case) -> bool:
-    """Tell whether the order of sums is no matter: they are exact, or there are none."""
-    return case.kind == "integers" or not _adds_up(case)
+    """Tell whether the order of sums is no matter: they are exact, or there are none.
+
+    Parts of sums of integers that CTAs hand on in 16 bits are not: 249 and 3 are 252 in bf16, 265
+    and -16 are 248.
+    """
+    exact = case.kind == "integers" and getattr(case.params, "partial", "f32") == "f32"
+    return exact or not _adds_up(case)
 
 
 def _adds_up(case: Case) -> bool:

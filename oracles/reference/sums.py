@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
+from math import log1p, prod
 
 import torch
 
@@ -71,7 +71,8 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     Notes
     -----
     n numbers, each off by the part r of itself, and n - 1 roundings by u: off by
-    (1 + r_1) ... (1 + r_n) (1 + u)**(n - 1) - 1 of itself.  Products on the way lie between those
+    (1 + r_1) ... (1 + r_n) (1 + u)**(n - 1) - 1 of itself; by logarithms, for beside 1 most of a
+    small r is lost, and a little more for what these lose.  Products on the way lie between those
     of all magnitudes above 1 and of all below.
     """
     x, dims = _operand(tv, args)
@@ -87,7 +88,10 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
         return Estimate(x.dtype, wrap(value, x.dtype), ZERO, undecided)
     size = torch.where(x.value.isfinite() & (x.value != 0), x.value.abs(), 1.0)
     unit = EPS[x.dtype] * max(_count(x, dims) - 1, 0)
-    grown = every(1 + x.error / size) * (1 + 2 * unit) - 1
+    grown = torch.log1p(x.error / size)
+    for axis in dims:
+        grown = grown.sum(axis, keepdim=True)
+    grown = torch.expm1(grown.reshape(shape) + log1p(2 * unit)) * (1 + 2.0**-40)
     most, least = every(size.clamp(min=1)) * (1 + grown), every(size.clamp(max=1))
     whole = ((x.value == x.value.trunc()) & (x.error == 0)).to(torch.int32)
     exact = (every(whole) > 0) & (most < WHOLE[x.dtype])

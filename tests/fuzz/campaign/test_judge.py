@@ -104,6 +104,13 @@ def test_what_is_refused_by_default_is_a_failure(monkeypatch: pytest.MonkeyPatch
     (record,) = [r for r in judge(case, ()) if r.subject == BY_DEFAULT]
     assert (record.status, record.kind) == ("fail", "heuristic refused")
 
+    def impossible(_: Case) -> Program:
+        raise ScheduleError('T1.request_serial_grid_reduction(method="tma"): TMA adds only')
+
+    monkeypatch.setattr(judges, "by_default", impossible)
+    (record,) = [r for r in judge(case, ()) if r.subject == BY_DEFAULT]
+    assert record.status == "invalid", "the fusion asks for it, and no params can give it"
+
 
 def test_values_that_were_not_compared_are_said_to_be_unknown(
     monkeypatch: pytest.MonkeyPatch,
