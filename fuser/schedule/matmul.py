@@ -200,9 +200,10 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
 
 def sided(domain: Domain) -> Iterator[tuple[Operand, Operand]]:
     """Yield A and B of each product, also where a kernel of these products is refused."""
+    tile = sides(domain)
     for product in domain.products:
         *_, group = ((), *summed(domain, product))
-        yield _pair(product, sides(domain), 0, 0, group)
+        yield _pair(product, tile, 0, 0, group)
 
 
 def along(access: Access, group: Group) -> bool:

@@ -175,7 +175,8 @@ def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
     whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
     plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
     columns = min(extents[2], WIDEST) if computed else 0
-    down, across = (UNIT[any(pair[side].transposed for pair in sided(domain))] for side in range(2))
+    pairs = [*sided(domain)]
+    down, across = (UNIT[any(pair[side].transposed for pair in pairs)] for side in range(2))
     _, cols = sides(domain)
     halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
     return Rules(columns, not alone, across, down if plain and halves else 0)
@@ -307,8 +308,9 @@ def _params(
     kind, many = choice.kind, len(domain.products)
     wide = kind.wide(many)
     depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
-    firsts = {one.access for a, _ in sided(domain) for one in a.leaves or (a,)}
-    seconds = {b.access for _, b in sided(domain)}
+    pairs = [*sided(domain)]
+    firsts = {one.access for a, _ in pairs for one in a.leaves or (a,)}
+    seconds = {b.access for _, b in pairs}
     if kind.transpose:
         firsts, seconds = seconds, firsts
     per_stage = sum(
