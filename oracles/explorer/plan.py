@@ -237,6 +237,10 @@ class Plan:
     def in_shared(self, event: int, cta: int) -> None:
         """Note that an event is an access of the shared memory of a CTA."""
         self.shared_bits |= event
+        self.at_cta(event, cta)
+
+    def at_cta(self, event: int, cta: int) -> None:
+        """Note that an event is one of the shared memory, or a barrier, of a CTA."""
         self.within[cta] = self.within.get(cta, 0) | event
 
     def of_shared(self, known: int, cta: int) -> int:

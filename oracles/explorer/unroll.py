@@ -258,7 +258,7 @@ class _Unroller:
             accesses = (use,)
         if cta != agent.cta:
             plan.remote_bits |= event
-            plan.within[cta] = plan.within.get(cta, 0) | event
+            plan.at_cta(event, cta)
             plan.leaving.append((cta, event, f"its barrier used by {self.where}"))
         match stmt:
             case kir.MBarrierArrive():
