@@ -40,7 +40,8 @@ from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, r
 from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.pointwise import copied as copied_by_threads
-from fuser.schedule.products.choose import computes_in_registers
+from fuser.schedule.products.choose import best, computes_in_registers
+from fuser.schedule.products.unaligned import Lying, vectors, where_they_lie
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.scan import default_scan_params
@@ -222,6 +223,31 @@ class _Call:
         loops = loops_of(segment.domain, self.values)
         return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
 
+    def scheduled(self, segment: Segment) -> Params:
+        """Return the params chosen, or such as read operands that TMA cannot, if that is better."""
+        schedule = self.chosen(segment)
+        if not isinstance(schedule, MatmulParams) or isinstance(self.params, TensorCoreParams):
+            return schedule
+        lying = self._lying(segment, schedule)
+        if lying is None:
+            return schedule
+        domain, loops = segment.domain, loops_of(segment.domain, self.values)
+        (first,) = best(segment.fusion, domain, loops, 1, self.sms)
+        return where_they_lie(domain, loops, lying, first.takes.us, self.sms) or schedule
+
+    def _lying(self, segment: Segment, schedule: MatmulParams) -> Lying | None:
+        """Return how the operands of a product lie, if TMA cannot read one as it does."""
+        tiles, shapes = tiled(segment.domain, schedule), self.shapes(segment, schedule)
+        assert isinstance(tiles, MatmulTiling), "a domain with products"
+        if len(tiles.operands) > 1 or any(operand.leaves for operand in tiles.operands[0]):
+            return None
+        moved = tuple(
+            self.specs[operand.access.tv.name].distinct
+            for operand in tiles.operands[0]
+            if _refusal(tiles, operand, schedule, shapes) is not None
+        )
+        return Lying(vectors(segment.domain, shapes), moved) if moved else None
+
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
         other = isinstance(self.params, NormParams | ScanParams)
@@ -236,7 +262,7 @@ class _Call:
             schedule = self.chosen(segment, by_tma=True)
             assert isinstance(schedule, PointwiseParams), "a domain without products"
             return self._pointwise(segment, schedule)
-        schedule = self.chosen(segment)
+        schedule = self.scheduled(segment)
         shapes = self.shapes(segment, schedule)
         if segment.domain.scanned is not None and not isinstance(self.params, ScanParams):
             tiles = tiled(segment.domain, schedule)
@@ -317,7 +343,7 @@ class _Call:
             for arg in tensor_args(product.tv)
         }
         if copied <= known:
-            schedule = self.chosen(segment)
+            schedule = self.scheduled(segment)
             tiles = tiled(domain, schedule)
             shapes = self.shapes(segment, schedule)
             assert isinstance(tiles, MatmulTiling), "a domain with products"

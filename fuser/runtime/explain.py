@@ -30,6 +30,7 @@ from fuser.schedule.domain import Access
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.products.choose import Choice, best
+from fuser.schedule.products.unaligned import ReadDirectly, ranked, vectors
 from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
@@ -61,7 +62,7 @@ class Part:
     why: tuple[str, ...]
     apart: tuple[str, ...]
     views: Mapping[str, str]
-    best: tuple[Choice, ...] = ()
+    best: tuple[Choice | ReadDirectly, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -164,10 +165,13 @@ def explain(
         if segment.domain.products and not isinstance(params, TensorCoreParams):
             asked_for = any(product.tv.meet for product in segment.domain.products)
             loops = loops_of(segment.domain, values)
-            first = (
-                () if asked_for else best(segment.fusion, segment.domain, loops, len(ORDER), sms)
-            )
-            part = replace(part, best=first)
+            first: Sequence[Choice | ReadDirectly] = ()
+            if isinstance(schedule, AmpereParams):
+                where = vectors(segment.domain, cut.kernels[n])
+                first = ranked(segment.domain, loops, where, sms)[: len(ORDER)]
+            elif not asked_for:
+                first = best(segment.fusion, segment.domain, loops, len(ORDER), sms)
+            part = replace(part, best=tuple(first))
         parts.append(part)
     outputs = {tv.name: output_spec(tv, values).distinct for tv in fusion.outputs}
     read: Counter[str] = Counter()

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import by_rows
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm_heuristic import norm_candidates, row_alignment
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import pointwise_candidates
 from fuser.schedule.products.choose import candidates as product_candidates
+from fuser.schedule.products.unaligned import ranked, vectors
 from fuser.schedule.reduction_heuristic import reduction_candidates
 from fuser.schedule.segment import Segment
 from fuser.schedule.shape_class import Params, ShapeClass
@@ -39,6 +41,9 @@ def candidates(
         asked = any(product.tv.meet is not None for product in domain.products)
         if isinstance(default, MatmulParams) and not asked:
             yield from product_candidates(segment.fusion, domain, loops, sms)
+        if isinstance(default, AmpereParams) and not asked:
+            for one in ranked(domain, loops, vectors(domain, shapes), sms):
+                yield one.params
     elif domain.rows:
         yield from norm_candidates(domain, loops, aligned=row_alignment(domain, shapes))
     elif domain.scanned is not None:

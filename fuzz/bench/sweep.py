@@ -11,8 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import product
-from math import ceil
+from math import ceil, gcd
 from multiprocessing import get_context
 from typing import IO
 
@@ -31,8 +30,8 @@ from fuser.runtime.executable import Executable, device_present
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products.choose import candidates
+from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
 from fuzz.bench.products import Product, plain
@@ -42,20 +41,6 @@ from fuzz.campaign.conduct import shard as one_of
 from fuzz.campaign.record import DEFAULT
 from fuzz.exit_code import HARNESS, Command
 
-BY_THREADS = (
-    (16, 32, 64, 1),
-    (16, 64, 32, 1),
-    (32, 32, 64, 2),
-    (32, 64, 64, 2),
-    (64, 32, 64, 4),
-    (64, 64, 64, 4),
-    (64, 64, 32, 4),
-    (128, 64, 32, 8),
-    (128, 128, 32, 8),
-)
-"""Rows, columns, depth and warps of tiles whose operands threads load, as no engine can."""
-CTAS_PER_SM = (1, 2, 3, 4, 6, 8, 12)
-"""How many of these an SM is to have, by CTAs that share a tile."""
 MOST_WORSE = 4.0
 """Schedules whose tiles multiply so many times what there is are not timed, beyond the least."""
 
@@ -66,27 +51,14 @@ def schedules(
     """Yield schedules for a product of 16-bit operands, all that may be the fastest for a shape.
 
     They are those that the default is chosen from, and where no engine copies operands, those by
-    which threads load them.
+    which these are read where they lie.
     """
-    if k % 8:
-        yield from _by_threads(m, n, k, sms)
     fusion = plain("", (m, n, k)).fusion()
     (segment,) = segments(fusion)
     loops = loops_of(segment.domain, extents_of(fusion, specs(fusion, (m, n, k))))
+    if k % 8:
+        yield from (one.params for one in ranked(segment.domain, loops, (gcd(k, 8),) * 2, sms))
     yield from candidates(fusion, segment.domain, loops, sms)
-
-
-def _by_threads(m: int, n: int, k: int, sms: int) -> Iterator[AmpereParams]:
-    for high, wide, deep, warps in BY_THREADS:
-        if high >= 2 * max(m, 8):
-            continue
-        tiles, steps = ceil(m / high) * ceil(n / wide), ceil(k / deep)
-        counts = {max(1, min(many * sms // tiles, steps // 4, MAX_SPLITS)) for many in CTAS_PER_SM}
-        for count, ahead in product(sorted(counts), (0, 1)):
-            yield AmpereParams(
-                (high, wide, deep), warps, "threads", 1, ahead, persistent=False,
-                columns=min(wide, 64), splits=count, meet="last",
-            )  # fmt: skip
 
 
 def worthwhile(m: int, n: int, k: int) -> list[MatmulParams | AmpereParams]:

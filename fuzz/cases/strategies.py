@@ -54,7 +54,7 @@ from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
-AT_ONCE, FEW = 14, 8
+AT_ONCE, FEW = 5, 5
 """Wishes of a kind that a case is made for at once, at most; and of one that is for a schedule."""
 TRIES = 3
 """Draws of a case that is to have a schedule, whose kernels may be of another for their extents."""

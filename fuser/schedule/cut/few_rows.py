@@ -1,10 +1,10 @@
 """Products of few rows as sums that threads compute.
 
-A tensor core multiplies 64 rows at once.  Of one row, or a few, it wastes most, and its operands
-must begin at multiples of 16 bytes: what does not is copied first.  As sums of what is multiplied
-element by element such products are kernels that read the large operand once, at the speed of
-memory, wherever its rows begin.  Each of a few rows is a sum of its own, of a kernel that has all
-of them; together they are the result, part by part.
+A tensor core multiplies 64 rows at once.  Of one row, or a few, it wastes most, and operands whose
+rows do not begin at multiples of 16 bytes are copied first, or loaded less well.  As sums of what
+is multiplied element by element such products are kernels that read the large operand once, at the
+speed of memory, wherever its rows begin.  Each of a few rows is a sum of its own, of a kernel that
+has all of them; together they are the result, part by part.
 """
 
 from __future__ import annotations

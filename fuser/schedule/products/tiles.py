@@ -124,14 +124,14 @@ class TileKind:
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(11.9, 1.43, 0.77),
-    ("pipelined", 2, 64): Manner(16.2, 1.86, 0.89),
-    ("cooperative", 1, 64): Manner(26.4, 2.34, 0.84),
-    ("cooperative", 2, 64): Manner(24.4, 2.54, 1.08),
-    ("cooperative", 2, 128): Manner(17.3, 2.99, 0.76),
-    ("cooperative", 3, 64): Manner(27.0, 3.37, 1.78),
-    ("ping_pong", 2, 64): Manner(57.2, 1.90, 1.09),
-    ("ping_pong", 2, 128): Manner(38.1, 1.95, 1.05),
+    ("pipelined", 1, 64): Manner(6.22, 1.6, 0.391),
+    ("pipelined", 2, 64): Manner(11.9, 1.51, 1.3),
+    ("cooperative", 1, 64): Manner(15.1, 1.81, 1.03),
+    ("cooperative", 2, 64): Manner(39.3, 2.69, 1.05),
+    ("cooperative", 2, 128): Manner(24, 2.54, 1.26),
+    ("cooperative", 3, 64): Manner(32.1, 1.84, 2.11),
+    ("ping_pong", 2, 64): Manner(38.3, 2.18, 0.52),
+    ("ping_pong", 2, 128): Manner(104, 2.24, 1.08),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 

@@ -153,9 +153,9 @@ def test_narrow_products_and_those_in_turn_are_stacked(
     assert chosen(fusion(products=products), shape).stacked == stacked
 
 
-@pytest.mark.parametrize("shape", [(4096, 4096, 4097), (300, 512, 513), (9, 2137, 2395)])
+@pytest.mark.parametrize("shape", [(4096, 4096, 4097), (300, 512, 513), (1000, 1000, 1004)])
 def test_engines_copy_operands_whose_rows_lie_anywhere(shape: Shape) -> None:
-    """Threads that load them are seldom faster, and up to seven times slower (H100, 39 shapes)."""
+    """Of large products, which sm_80's instructions take up to four times as long for (H100)."""
     *copies, product = classified(fusion(), shape).schedules
     assert isinstance(product, MatmulParams)
     assert len(copies) == 2

@@ -1,0 +1,139 @@
+"""Operands that TMA cannot read: where they lie, or copied first."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuser.errors import ScheduleError
+from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.pipeline import build
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.explain import explain
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.products.unaligned import Lying, ranked, where_they_lie
+from fuser.schedule.segment import segments
+from fuser.schedule.shape_class import CallClass
+
+Shape = tuple[int, int, int]
+EXTENTS = st.integers(1, 20_000)
+
+
+def fusion(dtype: str = "bf16", op: str = "linear", act: str = "") -> Fusion:
+    """A product of two matrices, behind an activation."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], dtype) for _ in range(2))
+    made = fd.ops.linear(x, w) if op == "linear" else fd.ops.matmul(x, w)
+    fd.add_output(getattr(fd.ops, act)(made) if act else made)
+    return fd.fusion()
+
+
+def specs(of: Fusion, shape: Shape, op: str = "linear") -> dict[str, Spec]:
+    """Dense operands of a product."""
+    m, n, k = shape
+    forms = ((m, k), (n, k) if op == "linear" else (k, n))
+    return {
+        tv.name: Spec(form, (form[1], 1), at << 32, tv.dtype)
+        for at, (tv, form) in enumerate(zip(of.inputs, forms, strict=True))
+    }
+
+
+def classified(of: Fusion, shape: Shape, op: str = "linear") -> CallClass:
+    """The class of a call by default."""
+    return classify(of, None, specs(of, shape, op))
+
+
+def lying(shape: Shape) -> Lying:
+    """How dense operands lie."""
+    m, n, k = shape
+    each = gcd(k, 8)
+    return Lying((each, each), () if each == 8 else (2 * m * k, 2 * n * k))
+
+
+@pytest.mark.parametrize(
+    ("shape", "observe"),
+    [  # H100, us before, behind copies, and as they are chosen now
+        ((26, 2890, 12268), "groups"),  # 79.0, 38.1
+        ((37, 31610, 11438), "groups"),  # 758, 541
+        ((17, 898, 140), "groups"),  # 5.2, 2.7
+        ((88, 1458, 106), "groups"),  # 5.3, 3.3
+        ((977, 126, 134), "groups"),  # 6.0, 3.9
+        ((64, 8192, 8190), "groups"),  # 146.6, 91.0
+        ((26, 2890, 12267), "threads"),  # 82.0, 63.2
+    ],
+)
+def test_small_products_and_those_of_few_rows_are_one_kernel(shape: Shape, observe: str) -> None:
+    """It reads operands once, where they lie; with an activation behind it, too."""
+    for act in ("", "relu"):
+        (params,) = classified(fusion(act=act), shape).schedules
+        assert isinstance(params, AmpereParams)
+        assert params.observe == observe
+    assert len(build(fusion(), None, classified(fusion(), shape)).launches) == 1
+
+
+@pytest.mark.parametrize("shape", [(4000, 4000, 4004), (200, 3000, 3004), (7680, 105, 75)])
+def test_others_are_copied_first(shape: Shape) -> None:
+    """These took 224, 24.6 and 8.0 us behind copies, and 892, 41.8 and 9.6 without (H100)."""
+    *copies, product = classified(fusion(), shape).schedules
+    assert isinstance(product, MatmulParams)
+    assert len(copies) == 2
+
+
+@pytest.mark.parametrize(
+    ("of", "shape", "op"),
+    [
+        (fusion(), (26, 2890, 12264), "linear"),  # TMA can read it
+        (fusion("i8"), (26, 2890, 1001), "linear"),  # was not measured
+        (fusion(op="matmul"), (64, 2890, 128), "matmul"),  # B by rows along its columns
+    ],
+)
+def test_what_was_not_measured_stays_as_it_is(of: Fusion, shape: Shape, op: str) -> None:
+    """Operands of other types, or that lie in another order."""
+    assert isinstance(classified(of, shape, op).schedules[-1], MatmulParams)
+
+
+@given(EXTENTS, EXTENTS, EXTENTS)
+def test_every_schedule_can_be_had(m: int, n: int, k: int) -> None:
+    """Predictions are positive and in order, and what takes longer to copy is not copied sooner."""
+    (segment,) = segments(fusion())
+    found = lying((m, n, k))
+    every = ranked(segment.domain, (m, n, k), found.vectors)
+    assert every
+    assert 0 < every[0].us <= every[-1].us
+    assert [one.us for one in every] == sorted(one.us for one in every)
+    us = [us for us in (1.0, 1e9) if where_they_lie(segment.domain, (m, n, k), found, us)]
+    assert 1e9 in us
+    assert {one.params.observe for one in every} == {"groups" if k % 2 == 0 else "threads"}
+
+
+@pytest.mark.parametrize("shape", [(5, 3902, 2238), (2316, 84, 6366), (18, 90, 113)])
+def test_every_schedule_that_is_ranked_can_be_built(shape: Shape) -> None:
+    """Or is refused for its registers, in words."""
+    of = fusion()
+    (segment,) = segments(of)
+    built = 0
+    for one in ranked(segment.domain, shape, lying(shape).vectors):
+        try:
+            program = build(of, one.params, classify(of, one.params, specs(of, shape)))
+        except ScheduleError as error:
+            assert "registers" in str(error)  # noqa: PT017
+            continue
+        built += len(program.launches)
+    assert built > 4
+
+
+def test_they_are_explained_and_tuned() -> None:
+    """Three that are predicted to be the fastest; all of them are candidates of the tuner."""
+    of, shape = fusion(), (26, 2890, 12268)
+    says = str(explain(of, (26, 12268), (2890, 12268)))
+    assert "best 32 x 64, operands read where they lie by cp.async, 11 CTAs a tile" in says
+    found = Alternatives(of, specs(of, shape))
+    every = [*found.candidates(0)]
+    assert found.default.schedules[0] == every[0]
+    assert len({*every}) == len(every) > 10
+    assert found.replaced(found.default, 0, every[3]) is not None
