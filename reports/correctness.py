@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from fuzz.campaign.record import ORACLES, SHORT, SKIPPED, STATUSES, TITLES
+from fuzz.campaign.record import ORACLES, SHORT, SKIPPED, STATUSES, TITLES, gist
 from oracles.witness import loads
 from reports.lanes import svg
 from reports.page import Headline, Section, many, template
@@ -261,6 +261,7 @@ def unanswered(records: pd.DataFrame) -> Section:
     judged = len(cases[cases["oracle"] != "build"]) - skipped
     open_ = int(rows["status"].isin(["unknown", "unsupported"]).sum())
     share = 100 * open_ / judged if judged else 0.0
+    rows = rows.assign(reason=rows["reason"].map(gist))
     by_reason = rows.groupby(["status", "oracle", "reason"])
     table = by_reason.agg(cases=("case", "nunique"), case=("case", "first")).reset_index()
     table = table.sort_values("cases", ascending=False)

@@ -5,6 +5,7 @@ It imports nothing of ours, so that the report can read a ledger without the com
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -41,6 +42,19 @@ WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", SKIPPED, "p
 
 FAILED = ("fail", "error")
 """Statuses that are failures."""
+
+_NUMBER, _NAME = re.compile(r"\b\d+(?:\.\d+)?\b"), re.compile(r"\b(T|[a-z]{4,})\d+(?:_\w+)?\b")
+"""Numbers that stand alone, and names of tensors and kernels."""
+
+
+def gist(reason: str) -> str:
+    """Return what a reason has in common with those of other cases: a line with N for numbers.
+
+    Without the schedules that it names, which are another case's own.
+    """
+    first = reason.split("\n", 1)[0].partition(" under ")[0] or "no reason"
+    return _NAME.sub(r"\1N", _NUMBER.sub("N", first))[:160]
+
 
 ENLARGED = "enlarged"
 """How subjects begin of calls at larger extents (`fuzz.cases.enlarged`).  One case in three has

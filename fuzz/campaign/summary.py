@@ -16,6 +16,7 @@ from fuzz.campaign.record import (
     WORST_FIRST,
     Record,
     failures,
+    gist,
     signature,
 )
 from fuzz.cases.params import FAMILIES
@@ -182,7 +183,7 @@ def _open(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[
     """Count unknown and unsupported answers, and list each reason once."""
     judged = sum(o != "build" and status != SKIPPED for (_, o), status in cases.items())
     reasons = Counter(
-        (r.status, r.oracle, _first_line(r))
+        (r.status, r.oracle, gist(r.reason))
         for r in ordinary(records)
         if r.status in ("unknown", "unsupported", "invalid", SKIPPED)
     )

@@ -22,7 +22,7 @@ from fuzz.campaign.conduct import REPLACED, Campaign, _listen, main
 from fuzz.campaign.driver import Job, Judged, Message, Plan, Ready, Round, Shrunk
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.mutants import OPERATIONS
-from fuzz.campaign.record import ORACLES, Record, signature
+from fuzz.campaign.record import ORACLES, Record, gist, signature
 from fuzz.cases.case import case_id
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
@@ -370,3 +370,22 @@ def test_the_summary_lists_every_open_reason() -> None:
     assert "prover:        1 pass, 0 fail, 1 unknown, 0 unsupported" in said
     assert "1 of 2 answers (50.00 %)" in said
     assert "1 x prover unknown: z3 gave up" in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("48 elements (100.0%) undecided, hanging on rounding", "N elements (N%) undecided, "),
+        ("16 elements (100.0%) undecided, hanging on rounding under NormParams(tile=(1, 16))", "N"),
+        ("AmpereParams(ampere-groups): sm_80 multiplies no f8e5m2 (T0_operand_1 of matmul2)", ""),
+        ("gave up after 14.67 CPU s, at state 562\nmore", "gave up after N CPU s, at state N"),
+        ("", "no reason"),
+    ],
+)
+def test_reasons_that_differ_by_numbers_and_names_are_one(reason: str, says: str) -> None:
+    """Seventy lines that say the same hide the one that does not."""
+    found = gist(reason)
+    assert found.startswith(says)
+    assert "NormParams" not in found
+    if "f8" in reason:
+        assert found.endswith("sm_80 multiplies no f8e5m2 (TN of matmulN)")
