@@ -124,10 +124,12 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         ends = [t.aligned for t in kernel.tensors if t.extents[-1] == Var(f"n{axis}")]
         # 16 elements of 8 bits are more than a tile of 8 columns, where nothing asks for them.
         off = even if even <= tile else max(ends, default=1)
-        extents.append(max(off, count * tile - off) if tile > 1 else count)
+        whole = -(-count * tile // off) * off  # alignments may ask for whole tiles, or several
+        extents.append(count if tile == 1 else count * tile - off if off < tile else whole)
     numbers = {"splits": sharing, "groups": 1}
     known = {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
-    return Launch(kernel.cluster * sharing, _dense(kernel, extents, {"raster": 1} | known))
+    params = _dense(kernel, extents, {"raster": 1} | known)
+    return _of_tiles(kernel, kernel.cluster * sharing, params)
 
 
 def _sharing(launch: pipeline.Launch, steps: int) -> int:

@@ -11,6 +11,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel.ir import Kernel
 from fuser.pipeline import Program
 from fuser.runtime import nvrtc
+from fuser.schedule.ampere_params import AmpereParams, Observe
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams
 from fuzz.campaign import judge as judges
@@ -202,6 +203,30 @@ def test_a_made_up_launch_of_transposed_tiles_keeps_their_alignment() -> None:
     moves = next(one for one in compiled(case).launches if one.kernel.name.startswith("pointwise"))
     for trips in trip_counts(moves):
         assert simulate(moves.kernel, with_trips(moves, trips)).status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps", "observe", "stages"),
+    [((48, 48, 16), 1, "threads", 1), ((256, 8, 16), 8, "mbarriers", 2)],
+)
+def test_a_made_up_launch_has_the_steps_and_tiles_that_its_kernel_requires(
+    tile: tuple[int, int, int], warps: int, observe: Observe, stages: int
+) -> None:
+    """An alignment of a whole step, or of two tiles, left none, or CTAs for one: unsupported."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor(shape=shape, dtype="f16") for shape in (["i0", "i2"], ["i1", "i2"]))
+    made = fd.ops.linear(a, b)
+    fd.add_output(made)
+    fd.add_output(fd.ops.eq(made, 2.0))  # rows of 16 elements, a byte each
+    params = AmpereParams(
+        tile, warps, observe, stages, 0, persistent=False, columns=8, splits=3,
+        meet="last", residency="co-resident",
+    )  # fmt: skip
+    case = Case(fd.fusion(), params, {"i0": 48, "i1": 48, "i2": 96}, "integers", 0, 16, 16)
+    (launch,) = compiled(case).launches
+    assert max(tensor.aligned for tensor in launch.kernel.tensors) == 16
+    for trips in trip_counts(launch):
+        assert simulate(launch.kernel, with_trips(launch, trips)).status is Status.PASS
 
 
 def test_one_result_a_row_aligns_no_columns() -> None:
