@@ -103,11 +103,9 @@ class MatmulTiling:
 
     def unit(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's stride along a kernel axis is known to be 1."""
-        group = self.groups[axis]
-        walked = access.axis_of(group[-1]) if group else None
-        if walked is None:  # an axis of one element: as good as any
+        if not self.walks(access, axis):  # an axis of one element: as good as any
             return axis == self.axes(access)[-1] and self.varies(access, axis)
-        return unit_stride(access.tv, walked)
+        return along(access, self.groups[axis])
 
     def shape(self, access: Access) -> tuple[int, ...]:
         """Tile of a tensor: 1 along the axes that it does not vary along."""
