@@ -44,7 +44,7 @@ from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import FAMILIES, SCAN_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
-from fuzz.kernels.fusions import every_operation, every_reduction, less_extremes, linear
+from fuzz.kernels.fusions import every_operation, every_reduction, every_sum, less_extremes, linear
 from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import Mutant, drop_each_sync
 from oracles.prover.prove import prove, witness_trips
@@ -57,6 +57,7 @@ OPERATIONS = (
     "operations bf16",
     "operations i32",
     "reductions f32",
+    "sums f32",
     "norms f32",
 )
 """Cases beside those of families: all operations of a type, so that none is left to chance."""
@@ -168,7 +169,8 @@ def _of_type(what: str, dtype: str) -> Case:
         norm = NormParams((2, 64), 2, 2, 1, "direct", "direct", lanes=32)
         return Case(less_extremes(dtype), norm, {"i0": 30, "i1": 2}, "reals", 0)
     rows = ReductionParams((4, 32), 1, 1, None, "direct", "direct")
-    return Case(every_reduction(dtype), rows, {"i0": 30, "i1": 3}, "reals", 0)
+    fusion = every_sum(dtype) if what == "sums" else every_reduction(dtype)
+    return Case(fusion, rows, {"i0": 30, "i1": 3}, "reals", 0)
 
 
 def taken(records: list[Record]) -> list[Record]:

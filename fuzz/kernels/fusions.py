@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
-from fuser.fusion.ops import OPS, Rule
+from fuser.fusion.ops import OPS, Form, Rule
 from fuser.runtime.call import Spec
 
 EVEN = 64
@@ -145,6 +145,18 @@ def every_operation(dtype: str) -> Fusion:
         elif name != "philox":  # its operands are words of a key
             many = 3 if name == "addcmul" else row.arity
             fd.add_output(getattr(fd.ops, name)(*(x, y, z)[:many]))
+    return fd.fusion()
+
+
+def every_sum(dtype: str) -> Fusion:
+    """Return row sums of each operation of one operand: what is behind a row must add nothing."""
+    fd, own = FusionDefinition(), DType.of(dtype)
+    x = fd.define_tensor(["i0", "i1"], dtype)
+    for name, row in OPS.items():
+        if row.form is Form.UNARY and name not in ("cast", "set") and own in row.allowed:
+            made = getattr(fd.ops, name)(x)
+            if made.dtype is own:
+                fd.add_output(fd.ops.sum(made, [1]))
     return fd.fusion()
 
 
