@@ -223,21 +223,22 @@ class _Call:
         loops = loops_of(segment.domain, self.values)
         return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
 
-    def scheduled(self, segment: Segment) -> Params:
+    def scheduled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the params chosen, or such as read operands that TMA cannot, if that is better."""
         schedule = self.chosen(segment)
-        if not isinstance(schedule, MatmulParams) or isinstance(self.params, TensorCoreParams):
-            return schedule
-        lying = self._lying(segment, schedule)
-        if lying is None:
-            return schedule
-        domain, loops = segment.domain, loops_of(segment.domain, self.values)
-        (first,) = best(segment.fusion, domain, loops, 1, self.sms)
-        return where_they_lie(domain, loops, lying, first.takes.us, self.sms) or schedule
+        shapes = self.shapes(segment, schedule)
+        if isinstance(schedule, MatmulParams) and not isinstance(self.params, TensorCoreParams):
+            other = self._where_they_lie(segment, schedule, shapes)
+            if other is not None:
+                return other, self.shapes(segment, other)
+        return schedule, shapes
 
-    def _lying(self, segment: Segment, schedule: MatmulParams) -> Lying | None:
-        """Return how the operands of a product lie, if TMA cannot read one as it does."""
-        tiles, shapes = tiled(segment.domain, schedule), self.shapes(segment, schedule)
+    def _where_they_lie(
+        self, segment: Segment, schedule: MatmulParams, shapes: ShapeClass
+    ) -> AmpereParams | None:
+        """Return params by which a product reads its operands where they lie, if TMA cannot."""
+        domain, loops = segment.domain, loops_of(segment.domain, self.values)
+        tiles = tiled(domain, schedule)
         assert isinstance(tiles, MatmulTiling), "a domain with products"
         if len(tiles.operands) > 1 or any(operand.leaves for operand in tiles.operands[0]):
             return None
@@ -246,7 +247,11 @@ class _Call:
             for operand in tiles.operands[0]
             if _refusal(tiles, operand, schedule, shapes) is not None
         )
-        return Lying(vectors(segment.domain, shapes), moved) if moved else None
+        if not moved:
+            return None
+        (first,) = best(segment.fusion, domain, loops, 1, self.sms)
+        lying = Lying(vectors(domain, shapes), moved)
+        return where_they_lie(domain, loops, lying, first.takes.us, self.sms)
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""
@@ -262,8 +267,7 @@ class _Call:
             schedule = self.chosen(segment, by_tma=True)
             assert isinstance(schedule, PointwiseParams), "a domain without products"
             return self._pointwise(segment, schedule)
-        schedule = self.scheduled(segment)
-        shapes = self.shapes(segment, schedule)
+        schedule, shapes = self.scheduled(segment)
         if segment.domain.scanned is not None and not isinstance(self.params, ScanParams):
             tiles = tiled(segment.domain, schedule)
             assert isinstance(tiles, ReductionTiling), "a domain with scans"
@@ -343,9 +347,8 @@ class _Call:
             for arg in tensor_args(product.tv)
         }
         if copied <= known:
-            schedule = self.scheduled(segment)
+            schedule, shapes = self.scheduled(segment)
             tiles = tiled(domain, schedule)
-            shapes = self.shapes(segment, schedule)
             assert isinstance(tiles, MatmulTiling), "a domain with products"
             for product in domain.products:
                 pairs = zip((product.a, product.b), tensor_args(product.tv), strict=True)
