@@ -87,8 +87,11 @@ def worth(
     "--shard", default="1/1", callback=one_of, help="Part of parts: each has other shapes."
 )
 @click.option("--workers", default=1, help="Processes that compile before anything is timed.")
+@click.option("--default", "only", is_flag=True, help="Time torch and the default schedule only.")
 @click.argument("out", type=click.File("w", lazy=False))
-def main(count: int, seed: int, shard: tuple[int, int], workers: int, out: IO[str]) -> None:
+def main(
+    *, count: int, seed: int, shard: tuple[int, int], workers: int, only: bool, out: IO[str]
+) -> None:
     """Time every schedule of products drawn at random; lines of JSON go to OUT."""
     if not device_present():
         click.echo("sweep: no CUDA device; nothing was measured", err=True)
@@ -96,28 +99,32 @@ def main(count: int, seed: int, shard: tuple[int, int], workers: int, out: IO[st
     part, parts = shard
     known: dict[Params | None, Executable] = {}
     every = [row for row in rows(count, seed) if isinstance(row, Product)][part - 1 :: parts]
+    ways = [[None] if only else [None, *worthwhile(*row.shape)] for row in every]
     if workers > 1:
-        compile_ahead(every, workers)
-    for row in every:
-        out.write(json.dumps(timed(row, known)) + "\n")
+        compile_ahead(every, ways, workers)
+    for row, tried in zip(every, ways, strict=True):
+        out.write(json.dumps(timed(row, tried, known)) + "\n")
         out.flush()
         torch.cuda.empty_cache()
 
 
-def compile_ahead(rows: Sequence[Product], workers: int) -> None:
+def compile_ahead(
+    rows: Sequence[Product], ways: Sequence[Sequence[Params | None]], workers: int
+) -> None:
     """Fill the cache on disk with the kernels of all that will be timed."""
-    tried: dict[tuple[Params, bool, bool], tuple[tuple[int, int, int], Params]] = {}
-    for row in rows:
-        m, n, k = row.shape
-        for params in worthwhile(m, n, k):
-            tried.setdefault((params, n % 8 == 0, k % 8 == 0), (row.shape, params))
+    tried: dict[object, tuple[tuple[int, int, int], Params | None]] = {}
+    for row, schedules in zip(rows, ways, strict=True):
+        for params in schedules:  # kernels serve all shapes alike, a default is of one
+            _, n, k = row.shape
+            of = row.shape if params is None else (n % 8 == 0, k % 8 == 0)
+            tried.setdefault((params, of), (row.shape, params))
     with ProcessPool(workers, context=get_context("spawn")) as pool:
         chunk = max(1, len(tried) // (8 * workers))
         for done in pool.map(_compile, tried.values(), chunksize=chunk).result():
             assert done is None, "it has no result"
 
 
-def _compile(tried: tuple[tuple[int, int, int], Params]) -> None:
+def _compile(tried: tuple[tuple[int, int, int], Params | None]) -> None:
     (m, n, k), params = tried
     fusion = plain("", (m, n, k)).fusion()
     with suppress(ScheduleError):
@@ -136,18 +143,19 @@ def specs(fusion: Fusion, shape: tuple[int, int, int]) -> dict[str, Spec]:
     }
 
 
-def timed(row: Product, known: dict[Params | None, Executable]) -> dict[str, object]:
-    """Return the microseconds of torch, of the default, and of each schedule of a product.
+def timed(
+    row: Product, tried: Sequence[Params | None], known: dict[Params | None, Executable]
+) -> dict[str, object]:
+    """Return the microseconds of torch, and of each schedule of a product; None is the default.
 
     `known` has the programs of schedules, for they serve many shapes.
     """
-    m, n, k = row.shape
     fusion: Fusion = row.fusion()
     sets = [row.inputs() for _ in range(max(2, min(8, 2 * L2_BYTES // row.nbytes + 1)))]
     outs = together(row.form(*sets[0]))
     taken: dict[str, float] = {"torch": fastest_us(row.form, sets)}
     wrong = []
-    for params in (None, *worthwhile(m, n, k)):
+    for params in tried:
         run = known.setdefault(params, Executable(fusion, params))
         name = DEFAULT if params is None else str(params)
         with suppress(ScheduleError):

@@ -65,3 +65,14 @@ def test_without_a_device_nothing_is_measured(tmp_path: Path) -> None:
     found = CliRunner().invoke(sweep.main, [str(tmp_path / "out")])
     assert found.exit_code == HARNESS
     assert "no CUDA device" in found.output
+
+
+@pytest.mark.parametrize(("shape", "kernels"), [((26, 290, 1228), 1), ((300, 512, 513), 3)])
+def test_a_default_is_compiled_as_its_shape_asks(
+    shape: tuple[int, int, int], kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operands that TMA cannot read are read where they lie, or copied by a kernel each."""
+    sources: list[str] = []
+    monkeypatch.setattr(sweep, "compile_cubin", sources.append)
+    sweep._compile((shape, None))
+    assert len(sources) == kernels
