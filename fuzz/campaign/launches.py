@@ -125,7 +125,8 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         # 16 elements of 8 bits are more than a tile of 8 columns, where nothing asks for them.
         off = even if even <= tile else max(ends, default=1)
         whole = -(-count * tile // off) * off  # alignments may ask for whole tiles, or several
-        extents.append(count if tile == 1 else count * tile - off if off < tile else whole)
+        tail = max(off, count * tile - off)
+        extents.append(count if tile == 1 else tail if off < tile else whole)
     numbers = {"splits": sharing, "groups": 1}
     known = {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
     params = _dense(kernel, extents, {"raster": 1} | known)

@@ -207,7 +207,11 @@ def test_a_made_up_launch_of_transposed_tiles_keeps_their_alignment() -> None:
 
 @pytest.mark.parametrize(
     ("tile", "warps", "observe", "stages"),
-    [((48, 48, 16), 1, "threads", 1), ((256, 8, 16), 8, "mbarriers", 2)],
+    [
+        ((48, 48, 16), 1, "threads", 1),
+        ((48, 24, 16), 1, "threads", 1),
+        ((256, 8, 16), 8, "mbarriers", 2),
+    ],
 )
 def test_a_made_up_launch_has_the_steps_and_tiles_that_its_kernel_requires(
     tile: tuple[int, int, int], warps: int, observe: Observe, stages: int
