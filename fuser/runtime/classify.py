@@ -41,7 +41,7 @@ from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, Tenso
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.pointwise import copied as copied_by_threads
 from fuser.schedule.products.choose import best, computes_in_registers
-from fuser.schedule.products.unaligned import Lying, vectors, where_they_lie
+from fuser.schedule.products.unaligned import Lying, is_plain, vectors, where_they_lie
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.scan import default_scan_params
@@ -238,10 +238,10 @@ class _Call:
     ) -> AmpereParams | None:
         """Return params by which a product reads its operands where they lie, if TMA cannot."""
         domain, loops = segment.domain, loops_of(segment.domain, self.values)
+        if not is_plain(domain):
+            return None
         tiles = tiled(domain, schedule)
         assert isinstance(tiles, MatmulTiling), "a domain with products"
-        if len(tiles.operands) > 1 or any(operand.leaves for operand in tiles.operands[0]):
-            return None
         moved = tuple(
             self.specs[operand.access.tv.name].distinct
             for operand in tiles.operands[0]

@@ -38,12 +38,13 @@ def candidates(
     if prod(loops) == 0:
         return
     if domain.products:
-        asked = any(product.tv.meet is not None for product in domain.products)
-        if isinstance(default, MatmulParams) and not asked:
+        if any(product.tv.meet is not None for product in domain.products):
+            return
+        if isinstance(default, MatmulParams):
             yield from product_candidates(segment.fusion, domain, loops, sms)
-        if isinstance(default, AmpereParams) and not asked:
-            for one in ranked(domain, loops, vectors(domain, shapes), sms):
-                yield one.params
+        elif isinstance(default, AmpereParams):
+            every = ranked(domain, loops, vectors(domain, shapes), sms)
+            yield from (one.params for one in every)
     elif domain.rows:
         yield from norm_candidates(domain, loops, aligned=row_alignment(domain, shapes))
     elif domain.scanned is not None:

@@ -47,13 +47,18 @@ _NUMBER, _NAME = re.compile(r"\b\d+(?:\.\d+)?\b"), re.compile(r"\b(T|[a-z]{4,})\
 """Numbers that stand alone, and names of tensors and kernels."""
 
 
+def first_line(reason: str) -> str:
+    """Return the first line of a reason, as a line of a summary has room for it."""
+    return reason.split("\n", 1)[0][:160] or "no reason"
+
+
 def gist(reason: str) -> str:
     """Return what a reason has in common with those of other cases: a line with N for numbers.
 
     Without the schedules that it names, which are another case's own.
     """
-    first = reason.split("\n", 1)[0].partition(" under ")[0] or "no reason"
-    return _NAME.sub(r"\1N", _NUMBER.sub("N", first))[:160]
+    first = first_line(reason).partition(" under ")[0]
+    return _NAME.sub(r"\1N", _NUMBER.sub("N", first))
 
 
 ENLARGED = "enlarged"

@@ -16,6 +16,7 @@ from fuzz.campaign.record import (
     WORST_FIRST,
     Record,
     failures,
+    first_line,
     gist,
     signature,
 )
@@ -120,11 +121,11 @@ def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:
             shown = least.get(failure, record)
             where = f"repro {repros[failure]}" if failure in repros else "without a repro"
             said = f"{known.status(shown)}, {cases} case{'s' * (cases > 1)}"
-            yield f"{failure}: {said}, {where}: {_first_line(shown)}"
+            yield f"{failure}: {said}, {where}: {first_line(shown.reason)}"
     for record in records:
         blind = record.oracle == "mutant" and record.status == "fail"
         if record.mutant and (blind or record.status == "error"):
-            yield f"{signature(record)}: {record.mutant}: {_first_line(record)}"
+            yield f"{signature(record)}: {record.mutant}: {first_line(record.reason)}"
 
 
 def _origins(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[str]:
@@ -200,7 +201,3 @@ def _open(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[
                 warned.setdefault((r.oracle, kind), set()).add(r.case)
     for (oracle, kind), found in sorted(warned.items()):
         yield f"  {len(found)} cases with a warning: {oracle} {kind}"
-
-
-def _first_line(record: Record) -> str:
-    return record.reason.splitlines()[0][:160] if record.reason else "no reason"

@@ -110,18 +110,17 @@ def where_they_lie(
     `us` are predicted of the product alone, once its operands are copied.
     """
     copied = us + sum(LAUNCH_US + 2 * nbytes / MOVED for nbytes in lying.moved)
-    for one in ranked(domain, loops, lying.vectors, sms):
-        worth = BY_THREADS if one.params.observe == "threads" else COPIED
-        return one.params if one.us < worth * copied else None
-    return None
+    first = next(iter(ranked(domain, loops, lying.vectors, sms)), None)
+    if first is None:
+        return None
+    worth = BY_THREADS if first.params.observe == "threads" else COPIED
+    return first.params if first.us < worth * copied else None
 
 
 def ranked(
     domain: Domain, loops: Sequence[int], vectors: tuple[int, int], sms: int = SM_90A.sms
 ) -> list[ReadDirectly]:
-    """Return schedules of a product that read its operands where they lie, the fastest first."""
-    if not _is_plain(domain):
-        return []
+    """Return schedules of a plain product that read operands where they lie, the fastest first."""
     extents, (depth, *_) = sizes(domain, loops)
     found = (
         ReadDirectly(predicted(extents, depth, vectors, params, sms), params)
@@ -130,7 +129,7 @@ def ranked(
     return sorted(found, key=lambda one: one.us)
 
 
-def _is_plain(domain: Domain) -> bool:
+def is_plain(domain: Domain) -> bool:
     """Whether it is one product of 16-bit matrices, both by rows along what is summed over."""
     if len(domain.products) != 1 or any(access.tv.parts for access in domain.writes):
         return False
