@@ -28,6 +28,7 @@ from fuser.passes.async_copies import fence_proxies, group_copies, observe_copie
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.exchange import exchange
 from fuser.passes.free_slots import free_shared_slots, free_slots
+from fuser.passes.launches import await_launches
 from fuser.passes.overlay import overlay
 from fuser.passes.queues import await_queues
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
@@ -80,6 +81,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     drain_stores,
     fence_proxies,
     forget_requests,
+    await_launches,
     init_barriers,
     sync_threads,
 )

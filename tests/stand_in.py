@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from cuda.bindings import driver
 
 from fuser.codegen import cuda
 from fuser.kernel import ir as kir
@@ -62,13 +63,39 @@ class StandIn:
 
     def start(self, function: int, *given: int, at_once: bool = False) -> None:
         """Take the place of `launchKernel`, and of `launchCooperativeKernel`."""
-        stream, pointers = given[7:9]
+        self._launched(function, given[0], *given[7:9], at_once=at_once)
+
+    def start_dependent(
+        self, how: driver.CUlaunchConfig, function: driver.CUfunction, pointers: int, extra: int
+    ) -> tuple[driver.CUresult]:
+        """Take the place of `cuLaunchKernelEx`."""
+        del extra
+        (allowed,) = how.attrs
+        assert allowed.id.name.endswith("PROGRAMMATIC_STREAM_SERIALIZATION")
+        assert allowed.value.programmaticStreamSerializationAllowed
+        try:
+            self._launched(int(function), how.gridDimX, int(how.hStream), pointers, dependent=True)
+        except DriverError as error:
+            return (driver.CUresult(error.status),)
+        return (driver.CUresult.CUDA_SUCCESS,)
+
+    def _launched(
+        self,
+        function: int,
+        grid: int,
+        stream: int,
+        pointers: int,
+        *,
+        at_once: bool = False,
+        dependent: bool = False,
+    ) -> None:
         kernel = self.kernels[function]
+        assert kernel.dependent == dependent, "launched in another way than the kernel says"
         names = cuda.parameters(kernel)
         at = (ctypes.c_uint64 * len(names)).from_address(pointers)
         read = (ctypes.c_int64.from_address(place).value for place in at)
         words = dict(zip(names, read, strict=True))
-        made = Launch(kernel, given[0], stream, words, at_once)
+        made = Launch(kernel, grid, stream, words, at_once)
         self.seen.append(made)
         self.compute(made)
 
@@ -87,6 +114,7 @@ def stand_in(patch: pytest.MonkeyPatch) -> StandIn:
         CUDADriverError=DriverError,
     )
     patch.setattr(launch, "launcher", launcher)
+    patch.setattr(driver, "cuLaunchKernelEx", made.start_dependent)
     patch.setattr(executable, "load_function", made.load)
     patch.setattr(executable, "compile_cubin", lambda *_, **__: None)
     patch.setattr(executable, "on_gpu", lambda tensor: tensor.device.type == "cpu")

@@ -119,11 +119,10 @@ class Dependent:
         if stream != self._stream:
             self._how.hStream, self._stream = driver.CUstream(stream), stream
         (error,) = driver.cuLaunchKernelEx(self._how, self._function, pointers, extra)
-        if error == driver.CUresult.CUDA_SUCCESS:
-            return
-        if error == NO_CONTEXT:
+        if error == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
+            raise ScheduleError(f"{self._name}: a dependent launch fails ({error.name})")
+        if error != driver.CUresult.CUDA_SUCCESS:
             raise launcher.CUDADriverError(int(error))
-        raise ScheduleError(f"{self._name}: a dependent launch fails ({error.name})")
 
 
 @dataclass(slots=True)

@@ -96,6 +96,14 @@ SHUFFLE_US = 0.0008
 EDGES, SLIDE_US = 2, 0.3
 """How much more accesses of rows that slide take, and all of them: those of their ends are of
 single elements.  Measured on an H200: sums of 17 x 523 1.8 us, element by element 1.5."""
+ALIKE, ALIKE_HELD = 0.3, 0.25
+"""What a tensor that all tiles read alike takes of the accesses and registers of one of which each
+reads its own; nobody waits for it."""
+RESULT_US, SHIFT_US = 0.0013, 0.0015
+"""What an SM takes for an element of a warp that is added up for another result, and for one that
+is put together of two words beside those of the tensor that is read once.  These four are fitted to
+1050 times of products of 1 to 4 rows of 170 matrices as sums, H100: the schedules that they choose
+take 1.04 times as long as the fastest, 1.11 without them."""
 WHOLE = 1.04
 """How much longer whole rows may take by the model, which does not see that loads of a next step
 wait for this one.  Measured on an H200: sums of rows of 15312 x 26080 176 us, by parts 182."""
@@ -199,20 +207,21 @@ def _whole_rows(
 
     Also by vectors of memory, wherever rows begin between them.
     """
-    leaves = domain.leaves
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
     widest = max(_sizes(domain), default=4)
     wide = WIDEST // max(widest, 2)
+    shares = _shares(domain, loops, domain.rows)
     slides = (False, True) if aligned < WIDEST and slide_refusal(domain, wide) is None else (False,)
     every = product(slides, (1, 2, 4, 8), LANES)
     for slide, cluster, lanes in every:
         vector = wide if slide else max(1, aligned // max(widest, 2))
-        words = sum(_loaded(leaf.tv.dtype, vector) for leaf in leaves)
+        words = [_loaded(leaf.tv.dtype, vector) for leaf in domain.leaves]
         width = ceil(columns / cluster) + (vector - 1 if slide else 0)
         held = ceil(width / (lanes * vector)) * vector
         threads = max(lanes, 128)
-        registers = BASE + held * words + MORE * (_added(domain) - 1)
+        fixed = BASE + MORE * (_added(domain) - 1)
+        registers = fixed + held * sum(words)
         side = min(lanes, WARP) * vector * widest
         most = HELD if vector * widest >= 4 else ALONE
         if held > most or registers * threads > FILE or registers > MOST:
@@ -222,13 +231,17 @@ def _whole_rows(
         if cluster > 1 and (slide or held < LEAST or lanes < threads):
             continue
         rows = threads // lanes
+        accesses = held / vector * (EDGES if slide else 1)
         work = _Work(
             nbytes=_nbytes(domain, loops),
             tiles=max(ceil(tiles / rows), 1) * cluster,
             steps=1,
             threads=threads,
-            accesses=held * len(leaves) / vector * (EDGES if slide else 1),
+            accesses=accesses * sum(shares),
+            waits=accesses * shares.count(1),
             registers=registers,
+            fewer=fixed + held * _held(words, shares),
+            more_us=RESULT_US * held * (_added(domain) - 1),
             side=side,
             odd=vector * widest < 4,
             parts=max(lanes / WARP, 1) * cluster,
@@ -289,10 +302,11 @@ def _chunked(params: PointwiseParams) -> PointwiseParams:
 class _Work:
     """What a kernel has to do: bytes to read, tiles of results, steps of each; and by what CTAs.
 
-    They have so many `threads`, each with so many `accesses` in a step, and `registers`; `side` are
-    the bytes that lie side by side, `odd` if they begin anywhere; a warp takes so many `shuffles`
-    in the end, and puts together so many `parts` of a result; of `at_once` CTAs the last-arriving
-    one loads results at once.
+    They have so many `threads`, each with so many `accesses` in a step, of which it `waits` for so
+    many, and `registers` at most, `fewer` as a rule; beside accesses a step takes `more_us` of a
+    warp; `side` are the bytes that lie side by side, `odd` if they begin anywhere; a warp takes so
+    many `shuffles` in the end, and puts together so many `parts` of a result; of `at_once` CTAs the
+    last-arriving one loads results at once.
     """
 
     nbytes: int
@@ -300,7 +314,10 @@ class _Work:
     steps: int
     threads: int
     accesses: float
+    waits: float
     registers: float
+    fewer: float
+    more_us: float
     side: int
     odd: bool
     parts: float
@@ -311,8 +328,11 @@ class _Work:
     @property
     def resident(self) -> int:
         """CTAs that an SM has registers for."""
-        registers = ceil(self.registers / 8) * 8 * self.threads
-        return max(1, min(int(FILE / registers), THREADS // self.threads, MAX_CTAS))
+        return self._resident(self.registers)
+
+    def _resident(self, registers: float) -> int:
+        taken = ceil(registers / 8) * 8 * self.threads
+        return max(1, min(int(FILE / taken), THREADS // self.threads, MAX_CTAS))
 
     def counts(self, fewest: int) -> list[int]:
         """Return how many CTAs may share a tile: so that all SMs have one or two, or all they can.
@@ -332,12 +352,13 @@ class _Work:
         rate *= self.side / (self.side + rates.sector) if self.odd else 1
         each = ceil(self.tiles * splits / SM_90A.sms)
         steps = ceil(self.steps / splits)
-        one = steps * (rates.step + self.accesses * rates.own) + rates.begin
+        one = steps * (rates.step + self.waits * rates.own) + rates.begin
         bytes_us = self.nbytes / (self.tiles * self.steps) / rate
         warps = self.threads / WARP
-        flow = each * (steps * max(bytes_us, warps * self.accesses * rates.access) + rates.cta)
+        busy = warps * (self.accesses * rates.access + self.more_us)
+        flow = each * (steps * max(bytes_us, busy) + rates.cta)
         flow += each * warps * self.shuffles * SHUFFLE_US
-        turns = ceil(each / self.resident) * one
+        turns = ceil(each / self._resident(self.fewer)) * one
         time = float((flow**rates.sharp + turns**rates.sharp) ** (1 / rates.sharp))
         time = max(time, self.nbytes / BYTES_PER_US) + rates.put * log2(self.parts)
         if splits == 1:
@@ -356,13 +377,18 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     (rows, cols), threads = params.tile, WARP * params.warps
     held = rows * cols / threads
     sizes = _sizes(domain)
+    reduced = tuple(axis for group in tiles.reduced for axis in tiles.groups[group])
+    shares = _shares(domain, loops, reduced) if tiles.along else [1.0] * len(leaves)
     width = [_width(params, tiles, _aligned(extents[-1], n), n) for n in sizes]
     loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
     widest, narrowest = max(sizes, default=1), min(width, default=params.vector)
     nbytes, at_once = _nbytes(domain, loops), 1
     rates = ROWS if tiles.along else LONG_COLUMNS
     registers = BASE + held * (_added(domain) + sum(loaded))
+    fewer, more_us = BASE + held * (_added(domain) + _held(loaded, shares)), 0.0
     if tiles.along:
+        shifted = sum(_shifts(params, tiles, _aligned(extents[-1], n), n) for n in sizes)
+        more_us = held * (RESULT_US * (_added(domain) - 1) + SHIFT_US * max(shifted - 1, 0))
         side = WARP * widest * narrowest
         parts = float(min(max(cols // (params.vector * WARP), 1), PARTS))
         shuffles = held / params.vector * log2(lanes_together(cols // params.vector, params))
@@ -380,8 +406,11 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         tiles=prod(counts[axis] for axis in tiles.walked),
         steps=prod(counts[axis] for axis in tiles.reduced),
         threads=threads,
-        accesses=sum(held / many for many in width),
+        accesses=sum(held / many * share for many, share in zip(width, shares, strict=True)),
+        waits=sum(held / many for many, share in zip(width, shares, strict=True) if share == 1),
         registers=registers,
+        fewer=fewer if tiles.along else registers,
+        more_us=more_us,
         side=side,
         odd=narrowest * widest < 4,
         parts=parts,
@@ -392,14 +421,35 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
 
 
 def _width(params: PointwiseParams, tiles: ReductionTiling, even: int, size: int) -> int:
-    """Return how many elements of a size a thread accesses at a time, where so many lie evenly.
-
-    A vector of one row that begins anywhere comes in two words of memory (`tile::load_shifted`).
-    """
-    joined = tiles.along and params.tile[0] == 1 and params.load == "direct" and size in (2, 4)
-    if joined and even < params.vector <= WIDEST // size:
+    """Return how many elements of a size a thread accesses at a time, where so many lie evenly."""
+    if _shifts(params, tiles, even, size):
         return max(params.vector // 2, 1)
     return min(params.vector, even)
+
+
+def _shifts(params: PointwiseParams, tiles: ReductionTiling, even: int, size: int) -> bool:
+    """Whether a vector of one row, which begins anywhere, comes in two words of memory.
+
+    `tile::load_shifted` puts it together.
+    """
+    joined = tiles.along and params.tile[0] == 1 and params.load == "direct" and size in (2, 4)
+    return joined and even < params.vector <= WIDEST // size
+
+
+def _shares(domain: Domain, loops: Sequence[int], reduced: Sequence[int]) -> list[float]:
+    """Return what each tensor takes of the accesses of one that has elements for each tile: 1."""
+    alike = [
+        all(axis is None or axis in reduced or loops[axis] == 1 for axis in leaf.coords)
+        for leaf in domain.leaves
+    ]
+    return [1.0 if all(alike) or not one else ALIKE for one in alike]
+
+
+def _held(words: Sequence[float], shares: Sequence[float]) -> float:
+    """Return a thread's registers for an element of all tensors, of so many `words` each."""
+    return sum(
+        n * (1 if share == 1 else ALIKE_HELD) for n, share in zip(words, shares, strict=True)
+    )
 
 
 def _nbytes(domain: Domain, loops: Sequence[int]) -> int:

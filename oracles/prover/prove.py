@@ -37,7 +37,7 @@ from fuser.expr import Expr, Kind, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line, numbered
-from oracles.prover import drawn, launches, sites
+from oracles.prover import dependent, drawn, launches, sites
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
@@ -224,6 +224,9 @@ def _judged(
 
     It may be one of the `parts` that stand for another one, of which some claims are asked.
     """
+    if kernel.dependent and dependent.waits_first(kernel):
+        first = _judged(dependent.alone(kernel), policy, rlimit)
+        return replace(first, checked=first.checked + 1) if first.checked else first
     if drawn.subject(kernel):
         try:
             return _by_numbers(kernel, policy, rlimit)

@@ -32,15 +32,17 @@ from fuser.fusion.ops import OPS, Form, accumulator, unmoved
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.kept import memory_dtype
 
-MOST = {1: None, 2: None, 3: 128 << 20, 4: 16 << 20}
+MOST = {1: None, 2: None, 3: 6 << 20, 4: 6 << 20}
 """Rows, at most, and the bytes of the large operand up to which as many are sums: threads add up
 each element of each row in a register of its own, and with more of them too few threads have what
-is on its way from memory.  Measured on an H100, us as sums and by tensor cores: 1 x 3328 x 14336 34
-and 41, 2 x 31872 x 1152 26 and 30, 3 x 5632 x 15360 74 and 89, 3 x 13376 x 30976 371 and 301, 4 x
-512 x 2432 3.0 and 5.2, 4 x 11456 x 2240 30 and 22."""
-UNALIGNED = 16 << 20
-"""The same where rows of that operand do not begin at multiples of 16 bytes: 3 x 15391 x 117 6.6
-and 8.8, 3 x 11813 x 1249 46 and 36."""
+is on its way from memory.  Measured on an H100, us as sums and by tensor cores: 1 x 2176 x 7168
+11.5 and 12.7, 2 x 30400 x 832 17.9 and 18.3, 3 x 192 x 16064 3.7 and 4.5, 3 x 13696 x 256 3.7 and
+3.3, 3 x 11008 x 4224 48 and 32, 4 x 960 x 1408 2.3 and 3.1, 4 x 5560 x 608 4.5 and 3.3, 4 x 5632 x
+5632 34 and 24.  Of 88 shapes of three rows and four these bytes choose the faster, or lose 1 %."""
+LONGEST = 12_000
+"""Elements of a row of that operand, at most, where rows do not begin at multiples of 16 bytes: 3 x
+18779 x 677 14.5 and 24 us, 4 x 8497 x 10692 97 and 99, 4 x 10426 x 314 4.2 and 6.1; 3 x 8089 x
+12223 127 and 106, 4 x 2671 x 15661 73 and 54."""
 ADDED = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands whose products threads add up as tensor cores do, in f32."""
 
@@ -95,7 +97,7 @@ def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
 
 
 def _worth(product: TensorView, many: int, few: int, values: Mapping[Symbol, int]) -> bool:
-    """Whether the large operand is small enough for threads to add up so many rows."""
+    """Whether threads add up so many rows as fast as tensor cores, by the large operand's size."""
     most = MOST[many]
     if most is None:
         return True
@@ -104,7 +106,7 @@ def _worth(product: TensorView, many: int, few: int, values: Mapping[Symbol, int
     fastest = min(range(large.rank), key=lambda axis: large.stride_order[axis])
     nbytes = large.dtype.nbytes
     if shape[fastest] * nbytes % 16:
-        most = min(most, UNALIGNED)
+        return shape[fastest] <= LONGEST
     return prod(shape) * nbytes <= most
 
 

@@ -1,5 +1,6 @@
 """Copies by a queue: awaits follow from what is copied how far ahead, and every sync is needed."""
 
+import re
 from dataclasses import replace
 from itertools import chain
 
@@ -113,8 +114,8 @@ CHANGES = tuple(
     for operator in ("drop", "weaken", "swap", "move", "predicate")
 )
 """Rings as above, or with a load role, and what is done to their syncs."""
-IDLE = "fence_mbarrier_init"
-"""In one CTA nothing depends on it."""
+IDLE = r"fence_mbarrier_init|by one thread line \d+: grid_dependency_wait"
+"""In one CTA nothing depends on it; and who copies waits for launches, and joins the others."""
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_every_sync_is_needed(ring: tuple[int, int, int, bool], operator: str) -
             for judge, verdicts in judged(mutant.kernel).items()
         }
         assert len({*failed.values()}) == 1, f"{mutant.change}: {failed}"
-        needed = operator in ("drop", "weaken") and IDLE not in mutant.change
+        needed = operator in ("drop", "weaken") and not re.search(IDLE, mutant.change)
         assert failed["prover"] or not needed, mutant.change
 
 

@@ -31,7 +31,8 @@ def test_joins_of_hand_written_kernels_are_found_again(kernel: kir.Kernel) -> No
 def test_a_kernel_without_shared_memory_joins_nobody() -> None:
     """Ordinary accesses of a tile are private to their thread."""
     kernel = compiled(FAMILIES["direct/direct"]).launches[0].kernel
-    assert not [s for s in kernel.walk() if isinstance(s, kir.SYNCS)]
+    syncs = [s for s in kernel.walk() if isinstance(s, kir.SYNCS)]
+    assert syncs == [kir.GridDependencyWait()]
 
 
 def test_initialisation_is_joined_once_and_outside_of_loops() -> None:

@@ -135,6 +135,7 @@ def test_a_dependent_kernel_may_start_before_others_end(monkeypatch: pytest.Monk
     assert seen == [(3, 64, 5), (3, 64, 5), (3, 64, 0), (3, 64, 6)]
     assert not watch.seen
     plain = replace(kernel, dependent=False)
+    function = watch.load(None, plain, 0)
     BoundKernel(plain, function, 3, {}, torch.device("cpu"), what="call").start(5)
     assert [one.stream for one in watch.seen] == [5]
 

@@ -106,7 +106,7 @@ def test_an_equal_call_looks_nothing_up(
     call(x, y)
     sys.setprofile(None)
     checks = ["check", "check"] if given else []
-    assert called == ["__call__", "launch", *checks, "launch", "start"]
+    assert called == ["__call__", "launch", *checks, "launch", "start", "__call__"]
 
 
 def test_what_is_written_are_the_addresses_of_the_call(driver: StandIn) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from cuda.bindings import driver
 from stand_in import Launch, StandIn
 
 from fuser.fusion.definition import FusionDefinition
@@ -57,10 +58,9 @@ def written(seen: Launch) -> None:
 def test_a_launch_writes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every argument at its place; the memory of the call stays as it is."""
     _, call = call_of()
-    driver = StandIn(written)
-    launcher = SimpleNamespace(launchKernel=driver.start, CUDADriverError=RuntimeError)
-    monkeypatch.setattr(launch, "launcher", launcher)
-    monkeypatch.setattr(hardware, "load_function", driver.load)
+    seen = StandIn(written)
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", seen.start_dependent)
+    monkeypatch.setattr(hardware, "load_function", seen.load)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
     monkeypatch.setattr(launch.BoundKernel, "_check_residency", lambda *_: None)
@@ -75,8 +75,8 @@ def test_a_launch_writes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     (given,) = {*call.views} - {out}
     assert (left[given][3:] == 1).all()
     assert left[given][:3].isnan().all()  # poison before the first element
-    (seen,) = driver.seen
-    assert (seen.grid, seen.stream) == (call.launch.grid if call.launch else 0, 5)
+    (launched,) = seen.seen
+    assert (launched.grid, launched.stream) == (call.launch.grid if call.launch else 0, 5)
 
 
 def test_tensors_of_one_storage_are_one() -> None:

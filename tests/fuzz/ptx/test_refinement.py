@@ -44,7 +44,7 @@ def differences(family: str, pattern: str, new: str) -> list[Finding]:
             r"fence\.mbarrier_init[^;]*;",
             "",
             "fence.mbarrier_init",
-            "bar.sync",
+            "griddepcontrol wait",
         ),
         (
             "tma-pipelined/direct",

@@ -41,7 +41,7 @@ FAULTS = {
         "only each warp line 17",
         "drop line 14: async_commit",
     ),
-    "cooperative_cluster": ("only if ((k + 1) < ((n2 + 15) // 16)) line 49: async_await",),
+    "cooperative_cluster": ("only if ((k + 1) < ((n2 + 15) // 16)) line 50: async_await",),
     "cp_async_mbarrier": ("drop line 19: mbarrier_wait", "drop line 27: mbarrier_wait"),
 }
 

@@ -1,0 +1,88 @@
+"""Dependent launches: who is one, where it waits, and what the judges say where it does not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import kernels
+import pytest
+from fusions import FAMILIES, compiled, row_major
+
+from fuser.dtype import DType
+from fuser.fusion.definition import FusionDefinition
+from fuser.kernel import ir as kir
+from fuser.passes.launches import await_launches
+from fuzz.campaign.launches import with_trips
+from oracles.explorer import explore
+from oracles.prover import prove
+from oracles.simulator import simulate
+from oracles.verdict import Status
+
+WAIT = kir.GridDependencyWait()
+
+
+def first_use(kernel: kir.Kernel) -> int:
+    """Return the first statement of the body in which something touches global memory."""
+    return next(
+        at
+        for at, stmt in enumerate(kernel.body)
+        if any(isinstance(box, kir.Box) for one in kir.walk((stmt,)) for box in boxes(one))
+    )
+
+
+def boxes(stmt: kir.Stmt) -> Iterator[object]:
+    """Give what a statement moves from and to."""
+    yield from (getattr(stmt, name, None) for name in ("src", "dst"))
+
+
+@pytest.mark.parametrize("residency", ["any", "ticket", "co-resident"])
+def test_who_waits_for_the_launches_before(residency: str) -> None:
+    """CTAs that run at once, or draw their numbers, are launched when those before have ended."""
+    kernel = replace(kernels.staged(1), residency=residency)
+    made = await_launches(kernel)
+    if residency == "any":
+        assert made == replace(kernel, dependent=True, body=(WAIT, *kernel.body))
+    else:
+        assert made is kernel
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_kernel_waits_behind_the_initialisation_of_its_barriers(family: str) -> None:
+    """By all of its threads, once, before anything in global memory is touched."""
+    kernel = compiled(FAMILIES[family]).launches[0].kernel
+    assert kernel.dependent
+    assert sum(stmt == WAIT for stmt in kernel.walk()) == 1
+    at = kernel.body.index(WAIT)
+    assert at == bool(kernel.barriers)
+    assert at < first_use(kernel)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_judge_wants_the_wait(family: str) -> None:
+    """They pass the kernel with it, and name what may come too early without."""
+    launch = compiled(FAMILIES[family]).launches[0]
+    kernel, given = launch.kernel, with_trips(launch, 2)
+    without = kernel.rewrite(lambda stmt: [] if stmt == WAIT else None)
+    for one, wanted in ((kernel, Status.PASS), (without, Status.FAIL)):
+        for verdict in (
+            prove.prove(one),
+            explore.explore(one, explore.Launch(given.grid, given.params)),
+            simulate.search(one, given, schedules=3),
+        ):
+            assert verdict.status is wanted, verdict
+            errors = [f for f in verdict.findings if f.severity == "error"]
+            assert {f.kind for f in errors} == ({"dependency"} if errors else set())
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_kernels_of_a_fusion_wait_for_each_other(rows: int) -> None:
+    """Of products behind copies, and sums of few rows, too: all but those that run at once."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(2))
+    y = fd.ops.linear(fd.ops.relu(x), w)
+    fd.add_output(y)
+    fd.add_output(fd.ops.sum(y, dims=[0, 1]))
+    specs = {"T0": row_major((64 * rows, 259), DType.BF16), "T1": row_major((72, 259), DType.BF16)}
+    every = [launch.kernel for launch in compiled(None, fd.fusion(), specs).launches]
+    assert len(every) > 1
+    for kernel in every:
+        assert kernel.dependent == (kernel.residency == "any"), kernel.name
