@@ -494,6 +494,22 @@ def test_sums_that_may_lose_a_bit_are_not_exact() -> None:
     assert (want.bound > 0).flatten().tolist() == [True, True, False]
 
 
+def test_subnormal_operands_of_8_bits_have_the_exponent_of_normal_ones() -> None:
+    """An H100 leaves out 2**-19 beside 2**-8 * 1.25, which is 11 bits more."""
+    a = torch.tensor([[2.5, 0.1875, 1.25, -0.0625, -2, 2.0**-10, 0.75, -0.5]])
+    b = torch.full((8, 1), -(2.0**-9))
+    given = [a.to(torch.float8_e5m2), b.to(torch.float8_e4m3fn)]
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, -1], name) for name in ("f8e5m2", "f8e4m3"))
+    fd.add_output(fd.ops.fused_multiply_sum(x, y, [-1], ((0, -1, 1), (-1, 1, 0)), "f32"))
+    (sums,) = evaluate(fd.fusion(), given)
+    off = (sums.value + 0.004150390625).abs()
+    assert off == 2.0**-19
+    assert off <= sums.bound <= 2.0**-9
+    (normal,) = evaluate(fd.fusion(), [given[0], (b * 8).to(torch.float8_e4m3fn)])
+    assert normal.bound == 0
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (1, 9), (9, 1), (40, 50)])
 def test_inf_and_nan_are_ieees(shape: tuple[int, int]) -> None:
     """Inf times 0 and inf minus inf are NaN, in any order."""
