@@ -233,10 +233,7 @@ F8_ADDITION = 2.0**-10
 """The same for 8-bit floats, whose sums keep 14 bits within an instruction and beyond.
 
 Measured on an H200 by wgmma, K from 16 to 16384: at most 7.1 * 2**-13 a step (wild data, K = 32),
-4.5 over many (positive data, where the sum of 16384 products is off by a quarter of itself).  What
-they keep these bits of has the exponents of its operands, and subnormals have that of the least
-normal number: seen on an H100, -2**-9 * (2.5 + 0.1875 + 1.25 - 0.0625 - 2 + 2**-10 + 0.75 - 0.5)
-without the 2**-10, whose product lies 11 bits below the largest.
+4.5 over many (positive data, where the sum of 16384 products is off by a quarter of itself).
 """
 
 STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
@@ -427,11 +424,16 @@ def _size(arg: Estimate) -> torch.Tensor:
 
 
 def _aligned(arg: Estimate, dtype: DType) -> torch.Tensor:
-    """Return the magnitudes; subnormals of 8 bits are as large as the least normal number."""
+    """Return the magnitudes that tensor cores align: subnormals are as large as the least normal.
+
+    The exponent of a product is the sum of those of its operands, and a subnormal has that of the
+    least normal number.  Seen on an H100: in 8 bits -2**-9 * (2.5 + 0.1875 + 1.25 - 0.0625 - 2 +
+    2**-10 + 0.75 - 0.5) without the 2**-10, whose product lies 11 bits below the largest; in f16,
+    by wgmma and by mma, 2**-24 + 2**-24 * 2**-15 is exact, with 2**-16 it is 2**-24.
+    """
     size = _size(arg)
-    if not dtype.is_f8:
-        return size
-    return torch.where(size > 0, size.clamp(min=torch.finfo(TORCH[dtype]).smallest_normal), ZERO)
+    least = torch.finfo(TORCH[dtype]).smallest_normal
+    return torch.where(size > 0, size.clamp(min=least), ZERO)
 
 
 def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:

@@ -510,6 +510,22 @@ def test_subnormal_operands_of_8_bits_have_the_exponent_of_normal_ones() -> None
     assert normal.bound == 0
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_subnormal_operands_of_16_bits_have_the_exponent_of_normal_ones(kind: str) -> None:
+    """Of f16 an H100 leaves out the second product from 16 bits below the first on."""
+    least = {"f16": 2.0**-24, "bf16": 2.0**-133}[kind]
+    dtype = TORCH_OF[kind]
+    for lost, exact in ((4, True), (20, False)):
+        a = torch.tensor([[least, least]], dtype=torch.float64)
+        b = torch.tensor([[1.0], [2.0**-lost]], dtype=torch.float64)
+        if kind == "bf16":
+            b *= 2.0**120  # else products are below what f32 holds
+        want = reference_of(product(kind), a.to(dtype), b.to(dtype))
+        assert (want.bound == 0) == exact
+    normal = reference_of(product(kind), (a * 2**20).to(dtype), b.to(dtype))
+    assert normal.bound == 0
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (1, 9), (9, 1), (40, 50)])
 def test_inf_and_nan_are_ieees(shape: tuple[int, int]) -> None:
     """Inf times 0 and inf minus inf are NaN, in any order."""
