@@ -5,7 +5,7 @@ Needs neither torch nor a GPU: judges bind cases with it as the runtime binds ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser.errors import ScheduleError
@@ -29,6 +29,7 @@ from fuser.runtime.call import (
     with_parts,
     with_views,
 )
+from fuser.schedule.matmul import MatmulTiling
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.views import viewed
@@ -42,13 +43,15 @@ class Binding:
     """The integers of one launch; the grid is 0 where there is nothing to compute or launch.
 
     `places` has, for views that are tensors of the kernel, whose memory they lie in, and how many
-    bytes behind its first element they begin.
+    bytes behind its first element they begin.  Operands of products that are read `once` are those
+    of which each row is of one CTA, from its begin to its end.
     """
 
     launch: Launch
     values: dict[Var, int]
     grid: int
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    once: frozenset[str] = frozenset()
 
     @property
     def params(self) -> dict[str, int]:
@@ -136,7 +139,19 @@ def _bind(
             f"call: {count} tiles, each by {grid // count} CTAs, are {grid} CTAs; at "
             f"most {MAX_COORDINATE} are launched: use splits=1"
         )
-    return Binding(launch, {p: number(p, known) for p in launch.kernel.params}, grid)
+    given = {p: number(p, known) for p in launch.kernel.params}
+    return Binding(launch, given, grid, once=frozenset(_read_once(launch, extents)))
+
+
+def _read_once(launch: Launch, extents: Sequence[int]) -> Iterator[str]:
+    tiles, params = launch.tiling, launch.params
+    if not isinstance(tiles, MatmulTiling) or getattr(params, "splits", 1) > 1:
+        return
+    for operand in (operand for pair in tiles.operands for operand in pair):
+        own = tiles.axes(operand.access)
+        others = (a for a in tiles.walked if a not in own or not tiles.varies(operand.access, a))
+        if all(extents[axis] <= tiles.tile[axis] for axis in others):
+            yield operand.access.name
 
 
 def _check_promises(tv: TensorView, spec: Spec) -> None:

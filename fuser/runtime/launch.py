@@ -7,7 +7,7 @@ through cuda-bindings and kept by address.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -133,6 +133,7 @@ class _WrittenMap:
     view: tuple[tuple[int, ...], tuple[int, ...]]
     word: ctypes.c_uint64
     at: int
+    once: bool
     address: int = -1
     encoded: dict[int, bytes] = field(default_factory=dict)
 
@@ -142,7 +143,8 @@ class _WrittenMap:
             if len(self.encoded) >= MAX_ENCODED:
                 self.encoded.clear()
             known = self.made.encoding(address, *self.view)
-            content = self.encoded[address] = encode(f"call({self.made.tensor.name})", known)
+            what = f"call({self.made.tensor.name})"
+            content = self.encoded[address] = encode(what, known, once=self.once)
         ctypes.memmove(self.at, content, 128)
         self.address = address
 
@@ -153,7 +155,8 @@ class BoundKernel:
     `values` are those of every parameter; messages begin with `what`, the call as the user wrote
     it; `more` names parameters that only the text behind `function` has, behind all others.
     `shared` has where in memory the words of parameters lie that the caller keeps and writes; all
-    others are in a block of arguments of the kernel.  ScheduleError if CTAs have to run at once,
+    others are in a block of arguments of the kernel.  Of tensors that are read `once` the L2
+    fetches more at a time.  ScheduleError if CTAs have to run at once,
     and the device has not room for them.
     """
 
@@ -168,6 +171,7 @@ class BoundKernel:
         what: str,
         more: Sequence[str] = (),
         shared: Mapping[str, int] | None = None,
+        once: Collection[str] = (),
     ) -> None:
         self.kernel = kernel
         self.grid = grid
@@ -190,7 +194,13 @@ class BoundKernel:
         for divisor, by in divisors(kernel).items():
             self.room(by.name, "u8")[0] = reciprocal(number(divisor, values))
         self._maps = [
-            _WrittenMap(made, shape(made.tensor, values), self.word(made.tensor.name), own[name])
+            _WrittenMap(
+                made,
+                shape(made.tensor, values),
+                self.word(made.tensor.name),
+                own[name],
+                made.tensor.name in once,
+            )
             for name, made in maps.items()
         ]
 
@@ -282,19 +292,24 @@ SWIZZLE = {
 }
 
 
-def _promotion(row_nbytes: int) -> driver.CUtensorMapL2promotion:
+def _promotion(row_nbytes: int, *, once: bool) -> driver.CUtensorMapL2promotion:
     """Return how much the L2 fetches at a time: no more than a row of a box has.
 
     Measured on an H200: rows of 128 bytes of operands that come from memory, products by split K,
-    take 1 to 8 % longer where 256 bytes are fetched.
+    take 1 to 8 % longer where 256 bytes are fetched.  On an H100 they take 3 to 5 % less where one
+    CTA reads whole rows of them, one piece after the other: 64 x 18944 x 3584 52.8 us and 50.2, 15
+    x 11816 x 5432 49.9 and 47.5; 20 % more where several do: 379 x 27272 x 7736 292 and 343.
     """
-    if row_nbytes > 128:
+    if row_nbytes > 128 or once:
         return driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B
     return driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 
 
-def encode(what: str, made: Encoding) -> bytes:
-    """Return the 128 bytes of a tensor map; ScheduleError if our rules or the driver refuse."""
+def encode(what: str, made: Encoding, *, once: bool = False) -> bytes:
+    """Return the 128 bytes of a tensor map; ScheduleError if our rules or the driver refuse.
+
+    `once` says that whole rows of the tensor are read by one CTA, and by no other.
+    """
     made.check(what)
     dims, strides, box = made.dims, made.strides, made.box
     error, encoded = driver.cuTensorMapEncodeTiled(
@@ -307,7 +322,7 @@ def encode(what: str, made: Encoding) -> bytes:
         [driver.cuuint32_t(1) for _ in dims],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         SWIZZLE[made.swizzle],
-        _promotion(box[0] * made.dtype.nbytes),
+        _promotion(box[0] * made.dtype.nbytes, once=once),
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if error != driver.CUresult.CUDA_SUCCESS:

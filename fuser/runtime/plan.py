@@ -228,7 +228,16 @@ class BoundLaunch(BoundKernel):
         }
         whole = {n: where[own] for n, own in launch.arguments.items() if n not in views}
         what = f"call({kernel.name} of {type(launch.params).__name__})"
-        super().__init__(kernel, function, binding.grid, values, device, what=what, shared=whole)
+        super().__init__(
+            kernel,
+            function,
+            binding.grid,
+            values,
+            device,
+            what=what,
+            shared=whole,
+            once=binding.once,
+        )
         self._views = [
             (self.word(name), ctypes.c_uint64.from_address(where[of]), offset)
             for name, (of, offset) in views.items()

@@ -23,6 +23,7 @@ from fuser.kernel.tensor_map import Encoding
 from fuser.kernel.text import text
 from fuser.runtime import executable, launch, plan, torch_calls
 from fuser.runtime.executable import Executable
+from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 
 N = 64
@@ -394,7 +395,8 @@ def test_tensor_maps_are_of_the_addresses_of_the_call(
     """Encoded once for each address, written where one has changed."""
     encoded: list[int] = []
 
-    def encode(_: str, made: Encoding) -> bytes:
+    def encode(_: str, made: Encoding, *, once: bool) -> bytes:
+        assert not once
         encoded.append(made.address)
         return made.address.to_bytes(8, "little") * 16
 
@@ -407,3 +409,31 @@ def test_tensor_maps_are_of_the_addresses_of_the_call(
         words = driver.seen[-1].words
         assert [words["T0_map"], words["T1_map"]] == [t.data_ptr() for t in given]
     assert encoded == [t.data_ptr() for t in (x, y, z, y, x)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "splits", "once"), [(64, 1, True), (65, 1, False), (64, 2, False)]
+)
+def test_weights_that_one_cta_reads_come_in_longer_pieces(
+    rows: int, splits: int, once: bool, driver: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one tile has all rows, and nobody shares it; the other one is read by every tile."""
+    encoded: dict[int, bool] = {}
+
+    def encode(_: str, made: Encoding, *, once: bool) -> bytes:
+        encoded[made.address] = once
+        return bytes(128)
+
+    monkeypatch.setattr(launch, "encode", encode)
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd.add_output(fd.ops.linear(x, w))
+    params = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False, splits=splits)
+    given = [torch.ones(many, 256, dtype=torch.bfloat16) for many in (rows, 512)]
+    (made,) = Executable(fd.fusion(), params)(*given)
+    assert driver.seen
+    assert encoded == {
+        given[0].data_ptr(): False,
+        given[1].data_ptr(): once,
+        made.data_ptr(): False,
+    }
