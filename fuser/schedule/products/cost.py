@@ -158,17 +158,19 @@ class Prediction:
 def raster(rows: int, across: int, high: int, wide: int, sms: int = SM_90A.sms) -> int:
     """Return in groups of how many of `rows` of `across` tiles they are walked, 8 or more.
 
-    Where all tiles run in two waves or fewer they are 8.  Else it is the least of 8, 16 and 32
-    whose largest divisor of `rows` lets tiles that run at once read about the fewest rows and
-    columns.  Measured on an H100: 1542 x 6528 x 1984, 13 rows of tiles, one at a time 78 us, 13 at
-    a time 61; 1024 x 1024 x 1024, one wave, 8 at a time 6.1 us, 16 6.9.
+    Where all tiles run at once they are 8.  Else it is the least of 8, 16 and 32 whose largest
+    divisor of `rows` lets tiles that run at once read about the fewest rows and columns.  Measured
+    on an H100: 1542 x 6528 x 1984, 13 rows of tiles, one at a time 78 us, 13 at a time 61; of two
+    waves 1390 x 4352 x 3904, 11 rows, 77 and 63, 4028 x 1408 x 10304 transposed, 11 rows, 198 and
+    159; of one wave 1024 x 1024 x 1024, 8 at a time 6.1, 16 6.9.
     """
-    if rows * across <= 2 * sms:
+    if rows * across <= sms:
         return 8
 
     def brought(most: int) -> float:
         group = largest_divisor(rows, most)
-        return group * high + sms / group * wide
+        lines = min(group * ceil(sms / (group * across)), rows)
+        return lines * high + min(sms / group, across) * wide
 
     least = min(brought(most) for most in (8, 16, 32))
     return next(most for most in (8, 16, 32) if brought(most) <= 1.2 * least)

@@ -63,7 +63,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
     made.gate.set()
     monkeypatch.setattr(executable, "ColdTimer", lambda _: made)
     monkeypatch.setattr(executable, "Aside", lambda _: made)
-    monkeypatch.setattr(launch, "encode", lambda *_: bytes(128))
+    monkeypatch.setattr(launch, "encode", lambda *_, **__: bytes(128))
     monkeypatch.setenv("FUSER_CACHE", str(tmp_path))
     return made
 
