@@ -19,7 +19,16 @@ from fuser.schedule.domain import Access, Domain, Product
 from fuser.schedule.matmul import along, sided, sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
-from fuser.schedule.products.cost import SECTOR, Prediction, Sharing, Work, predicted, raster, whole
+from fuser.schedule.products.cost import (
+    LINE,
+    SECTOR,
+    Prediction,
+    Sharing,
+    Work,
+    predicted,
+    raster,
+    whole,
+)
 from fuser.schedule.products.tiles import (
     MOST_AT_ONCE,
     PARTED,
@@ -230,9 +239,9 @@ def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
 
 def _stages(work: Work, kind: TileKind) -> tuple[int, int]:
     """Return about how many stages fit, of one result of 16 bits, and columns of the epilogue."""
-    wide = work.wide(kind)
-    by_threads = work.result_pitch % 16 != 0
-    return kind.stages(wide, SPAN * (kind.rows + wide * work.many), 2, by_threads=by_threads)
+    wide, pitch = work.wide(kind), work.result_pitch
+    step = SPAN * (kind.rows + wide * work.many)
+    return kind.stages(wide, step, 2, by_threads=pitch % 16 != 0, across_lines=pitch % LINE != 0)
 
 
 def columns_of_share(wide: int, splits: int) -> int:
@@ -319,9 +328,14 @@ def _params(
         for a in some
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
-    pitches = (extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
-    by_threads = any(pitch % 16 for pitch in pitches)
-    stages, columns = kind.stages(wide, per_stage, results, by_threads=by_threads)
+    pitches = [extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts]
+    stages, columns = kind.stages(
+        wide,
+        per_stage,
+        results,
+        by_threads=any(pitch % 16 for pitch in pitches),
+        across_lines=any(pitch % LINE for pitch in pitches),
+    )
     if not stages:
         return None
     around, m, n = extents

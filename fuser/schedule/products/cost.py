@@ -54,8 +54,11 @@ SMs: 4096 x 4096 x 4104 by 128 x 256 takes 269 us, of 4096 172; in clusters of t
 brings 256 rows in place of 384, 185 (H100)."""
 CLUSTER_US = 1.15
 """From a request to its arrival, more where the slot is handed back by another CTA."""
-BYTES_PER_US = 3.81e6
-"""Between memory and the L2."""
+BYTES_PER_US, PARTED = 3.81e6, 1.12
+"""Between memory and the L2; and times as long where CTAs share a tile, so that parts of each row
+are read at once: 39 x 11440 x 31336 by one 278 us, by two 360 (H100)."""
+LINE = 128
+"""Bytes of a line of the L2."""
 L2_BYTES, AGAIN = 31.1e6, 1.22
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
@@ -229,6 +232,7 @@ def predicted(
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
     memory = (_read(work, kind, many, sms) + written) / BYTES_PER_US
+    memory *= PARTED if count > 1 else 1.0
     return Prediction(manner.start_us, loop, behind, sums, memory, waves, filled)
 
 
@@ -249,14 +253,14 @@ def _off(pitch: int) -> float:
     """Return what rows of operands cost, so many bytes apart, in times those in whole lines."""
     if pitch % SECTOR:
         return 1 + OFF_SECTOR
-    return 1 + (OFF_LINE if pitch % 128 else 0.0)
+    return 1 + (OFF_LINE if pitch % LINE else 0.0)
 
 
 def _as_stored(pitch: int) -> float:
     """Return the same of the rows of a result."""
     if pitch % 16:
         return BY_THREADS
-    return OFF_RESULT if pitch % 128 else 1.0
+    return OFF_RESULT if pitch % LINE else 1.0
 
 
 def _sums(nbytes: int, count: int, sharing: Sharing, waves: int) -> float:
