@@ -30,7 +30,7 @@ from fuser.runtime.call import (
     with_views,
 )
 from fuser.schedule.matmul import MatmulTiling
-from fuser.schedule.params import largest_divisor
+from fuser.schedule.params import TensorCoreParams, largest_divisor
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.views import viewed
 
@@ -43,8 +43,8 @@ class Binding:
     """The integers of one launch; the grid is 0 where there is nothing to compute or launch.
 
     `places` has, for views that are tensors of the kernel, whose memory they lie in, and how many
-    bytes behind its first element they begin.  Operands of products that are read `once` are those
-    of which each row is of one CTA, from its begin to its end.
+    bytes behind its first element they begin.  Operands of products are read `once` where one CTA
+    reads each row, from its first element to its last.
     """
 
     launch: Launch
@@ -145,7 +145,9 @@ def _bind(
 
 def _read_once(launch: Launch, extents: Sequence[int]) -> Iterator[str]:
     tiles, params = launch.tiling, launch.params
-    if not isinstance(tiles, MatmulTiling) or getattr(params, "splits", 1) > 1:
+    if not isinstance(tiles, MatmulTiling) or not isinstance(params, TensorCoreParams):
+        return
+    if params.splits > 1:
         return
     for operand in (operand for pair in tiles.operands for operand in pair):
         own = tiles.axes(operand.access)

@@ -1,7 +1,12 @@
 """Dependent launches: who is one, where it waits, and what the judges say where it does not."""
 
+import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import kernels
 import pytest
@@ -11,6 +16,7 @@ from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.passes.launches import await_launches
+from fuser.runtime.nvrtc import compile_cubin
 from fuzz.campaign.launches import with_trips
 from oracles.explorer import explore
 from oracles.prover import prove
@@ -86,3 +92,54 @@ def test_kernels_of_a_fusion_wait_for_each_other(rows: int) -> None:
     assert len(every) > 1
     for kernel in every:
         assert kernel.dependent == (kernel.residency == "any"), kernel.name
+
+
+GLOBAL = re.compile(
+    r"\b(LDG|STG|LD|ST|ATOM|ATOMG|RED|REDG|LDGSTS|UBLKCP|UTMALDG|UTMASTG|UTMAREDG)\b"
+)
+"""Instructions of the hardware that touch global memory."""
+
+
+def machine_code(source: str) -> list[str]:
+    """Return the instructions that the assembler makes of a kernel, in order.
+
+    `nvdisasm` is Triton's, which torch asks for.
+    """
+    found = find_spec("triton")
+    assert found is not None
+    assert found.origin is not None
+    tool = Path(found.origin).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    with NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compile_cubin(source).image)
+        file.flush()
+        done = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True)
+    return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", done.stdout)
+
+
+@pytest.mark.parametrize("shape", [(64, 128, 256), (3, 512, 512), (17, 64, 75), (300, 256, 4096)])
+def test_the_assembler_moves_no_access_before_the_wait(shape: tuple[int, int, int]) -> None:
+    """Of tensors that a kernel only reads it may: they count as constant while the kernel runs.
+
+    What reads them comes from products, sums of few rows, copies and operands read by threads.
+    """
+    rows, cols, depth = shape
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(2))
+    bias = fd.define_tensor(shape=[-1], dtype="bf16")
+    fd.add_output(fd.ops.softmax(fd.ops.linear(x, w, bias), dims=[-1]))
+    specs = {
+        "T0": row_major((rows, depth), DType.BF16),
+        "T1": row_major((cols, depth), DType.BF16),
+        "T2": row_major((cols,), DType.BF16),
+    }
+    waited = 0
+    for launch in compiled(None, fd.fusion(), specs).launches:
+        code = machine_code(launch.source)
+        waits = [n for n, line in enumerate(code) if "ACQBULK" in line]
+        assert bool(waits) == launch.kernel.dependent, launch.kernel.name
+        touches = [n for n, line in enumerate(code) if GLOBAL.search(line)]
+        assert touches
+        if waits:
+            waited += 1
+            assert waits[0] < touches[0], code[touches[0]]
+    assert waited

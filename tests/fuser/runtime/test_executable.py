@@ -180,6 +180,31 @@ def test_a_graph_has_what_was_captured() -> None:
 
 
 @pytest.mark.gpu
+def test_a_dependent_launch_waits_for_all_streams_of_a_graph() -> None:
+    """Where two streams join in front of it, and where another kernel or a copy is in front."""
+    run = Executable(added())
+    x, y, z = (torch.rand(1 << 22, device="cuda") for _ in range(3))
+    run(x, y)
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph):
+        here = torch.cuda.current_stream()
+        side.wait_stream(here)
+        (one,) = run(x, y)
+        with torch.cuda.stream(side):
+            (two,) = run(y, z)
+        here.wait_stream(side)
+        (both,) = run(one, two)
+        copied = both.clone()
+        (last,) = run(copied, copied * 2)
+    for _ in range(20):
+        x.uniform_()
+        z.uniform_()
+        graph.replay()
+        assert torch.equal(both, (x + y) + (y + z))
+        assert torch.equal(last, both + 2 * both)
+
+
+@pytest.mark.gpu
 def test_an_output_over_an_input_is_refused() -> None:
     """The kernel reads inputs through the read-only path, so they must not be written."""
     run = Executable(bias_gelu())
