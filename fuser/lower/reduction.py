@@ -313,10 +313,10 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             out.append(kir.GridShare(tensor.name, self._turns(), TILE, SPLITS, alone=True))
         sums = []
         if not self.tiling.along:
-            return [self._pooled_columns(out, *pair) for pair in pairs]
-        for reduction, mine in pairs:
+            return [self._pooled_columns(out, *pair, _share(n)) for n, pair in enumerate(pairs)]
+        for n, (reduction, mine) in enumerate(pairs):
             whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
-            other = Var("s")
+            other = _share(n)
             add = (
                 kir.Load(more, *box(reduction, mine, other + 1)),
                 kir.Compute(whole, COMBINE[reduction.tv.op], (whole, more)),
@@ -327,7 +327,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         return sums
 
     def _pooled_columns(
-        self, out: list[kir.Stmt], reduction: Reduction, mine: kir.Fragment
+        self, out: list[kir.Stmt], reduction: Reduction, mine: kir.Fragment, other: Var
     ) -> kir.Fragment:
         """Append what puts columns of all CTAs together: groups of threads, some CTAs each."""
         *outer, _, cols = mine.layout.shape
@@ -335,7 +335,6 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         vector = max(CROWD * cols // threads, 1)
         layout = kir.Layout((*outer, CROWD, cols), vector, threads)
         math = Arithmetic(layout, self._position, scalars=self.scalars, prefix="m")
-        other = Var("s")
         box = self._line(reduction, mine, other * CROWD, CROWD)
         whole, more = (math.fragment(f"{name}_{word}", mine.dtype) for word in ("of_all", "more"))
         nothing = identity(reduction.tv, mine.dtype)
@@ -399,3 +398,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         out = math.fragment(f"mean_{total.name}", total.dtype)
         math.math.append(kir.Compute(out, "div", (total, divisor)))
         return out
+
+
+def _share(number: int) -> Var:
+    """Return the index of the loop over the shares of a result; none has that of another's.
+
+    Loops of one name count as one that a thread comes back to, whose rounds never repeat.
+    """
+    return Var(f"s{number or ''}")

@@ -11,7 +11,7 @@ from conftest import Golden
 from device_checks import repeated
 from judged import complaints
 from product_kernels import compiled, gated, kernel, linear, specs
-from reductions import DIMS, DIRECT, OPS, TMA, reduced
+from reductions import DIMS, DIRECT, OPS, TMA, program, reduced
 from reductions import kernel as reduction
 from sample import covering, some
 from split_products import AMPERE_SCATTER, ROLES, SCATTER, WIDE_SCATTER, integers
@@ -28,6 +28,8 @@ from fuzz.cases.case import Case
 from fuzz.kernels.matmul import COMPILED
 from fuzz.mutation.operators import mutants
 from oracles.prover import prove
+from oracles.prover.reachability.ctas import readings
+from oracles.prover.reachability.fixpoint import opened
 from oracles.verdict import Status
 
 LAST = replace(SCATTER, meet="last")
@@ -190,6 +192,26 @@ def test_the_order_of_ctas_makes_bits_repeat(params: MatmulParams | AmpereParams
     for meet in ("scatter", "vectorized"):
         other = Executable(linear(), replace(params, splits=8, meet=meet))
         assert torch.equal(other(*given)[0], first)
+
+
+@pytest.mark.parametrize("dims", DIMS)
+def test_results_are_put_together_by_loops_of_their_own(dims: str) -> None:
+    """One CTA of no known place stands for all, so that each place need not be looked at.
+
+    By loops of one name it does not: rounds of the second one never repeat (601 states, not 7).
+    """
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "f32")
+    for op in ("sum", "max"):
+        fd.add_output(getattr(fd.ops, op)(x, dims=DIMS[dims]))
+    params = replace(DIRECT, tile=(2, 256), splits=3, meet="last")
+    (launch,) = program(fd.fusion(), params, {"i0": 300, "i1": 512}).launches
+    loops = [stmt for stmt in launch.kernel.walk() if isinstance(stmt, kir.ForLoop)]
+    assert len({loop.index for loop in loops}) == len(loops) >= 3
+    (alone,) = (one for one in readings(launch.kernel) if not one.together)
+    closed = opened(launch.kernel, alone, policy="default", states=30)
+    assert closed.confirmed(alone, first=False)[1] == ""
+    assert not closed.findings.failed
 
 
 @pytest.mark.gpu
