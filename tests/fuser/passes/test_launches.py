@@ -18,6 +18,9 @@ from fuser.kernel import ir as kir
 from fuser.passes.launches import await_launches
 from fuser.runtime.nvrtc import compile_cubin
 from fuzz.campaign.launches import with_trips
+from fuzz.campaign.mutants import representative
+from fuzz.cases.case import compiled as compiled_case
+from fuzz.ptx.cases import Planted, judge_case
 from oracles.explorer import explore
 from oracles.prover import prove
 from oracles.simulator import simulate
@@ -77,6 +80,18 @@ def test_every_judge_wants_the_wait(family: str) -> None:
             assert verdict.status is wanted, verdict
             errors = [f for f in verdict.findings if f.severity == "error"]
             assert {f.kind for f in errors} == ({"dependency"} if errors else set())
+
+
+@pytest.mark.parametrize("family", ["direct/direct", "norm-cluster/direct", "hopper-ping_pong"])
+def test_the_judge_of_ptx_wants_it_too(family: str) -> None:
+    """Of the text without the instruction it says what may come too early."""
+    case = representative(family)
+    program = compiled_case(case)
+    assert judge_case(case, program=program).kernels[0].status is Status.PASS
+    without = Planted(ptx=lambda text: text.replace("griddepcontrol.wait;", ""))
+    judged = judge_case(case, program=program, planted=without).kernels[0]
+    assert judged.status is Status.FAIL
+    assert {finding.kind for finding in judged.findings} == {"dependency"}
 
 
 @pytest.mark.parametrize("rows", [1, 3])
