@@ -89,12 +89,14 @@ _BETWEEN = {Kind.LT: Fraction(1, 2), Kind.LE: Fraction(-1, 2), Kind.EQ: Fraction
 class Sizes:
     """What tells the CTAs of a group apart, gathered from expressions over `PLACE` and `COUNT`.
 
-    `bounds` has the variables that only count to a number.
+    `bounds` has the variables that only count to a number.  Answers repeat with a `period` of
+    places and sizes; within one group every `repeats` places.
     """
 
     def __init__(self, bounds: Mapping[Var, int]) -> None:
         self.bounds = bounds
         self.first, self.last, self.size, self.period = 1, 1, 1, 1
+        self.repeats = 1
         self.cuts: set[Form] = set()
         self._beside: set[Form] = set()
         self._by_size = False
@@ -126,8 +128,11 @@ class Sizes:
 
     @property
     def lasts(self) -> tuple[int, int]:
-        """How many of the first and of the last CTAs differ from those between."""
-        return self.first + self.period, self.last
+        """How many of the first and of the last CTAs differ from those between.
+
+        What the size of a group is divided by, alone, tells none of its CTAs from another.
+        """
+        return self.first + self.repeats, self.last
 
     # --- what uses an expression --------------------------------------------------------------
 
@@ -263,6 +268,8 @@ class Sizes:
         by = floor(two.low)
         for slope in (one.place, one.rest):
             self.period *= (slope * self.period / by).denominator
+            if one.place != one.rest:
+                self.repeats *= (slope * self.repeats / by).denominator
         self._by_size |= bool(one.rest)
         if part.kind is Kind.MOD:
             return Form(low=Fraction(0), high=Fraction(by - 1), free=one.free)

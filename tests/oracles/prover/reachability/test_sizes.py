@@ -57,6 +57,27 @@ def test_numbers_of_an_unknown_that_places_are_compared_with_are_numbers_of_plac
     assert largest(n > PLACE, m < 9) == largest(n > PLACE)
 
 
+@pytest.mark.parametrize(
+    ("test", "alike"),
+    [
+        (n < (COUNT + 7) // 8, 1),
+        (n > COUNT % 8, 1),
+        (n < PLACE // 8, 8),
+        (n < (COUNT - PLACE) // 8, 8),
+        (n > (COUNT + PLACE) % 8, 8),
+    ],
+    ids=str,
+)
+def test_a_division_of_the_count_tells_no_places_apart(test: Expr, alike: int) -> None:
+    """It counts for how many CTAs are followed, and not for which of them comes last."""
+    made = Sizes({})
+    made.condition(test)
+    assert made.repeats == alike
+    assert made.lasts == (made.first + alike, made.last)
+    assert made.period == 8
+    assert made.largest > 8 + made.last
+
+
 def test_a_turn_that_is_a_number_is_a_number_of_places() -> None:
     """Whoever waits for turn 7 waits for one CTA."""
     assert largest(turns=(PLACE, 7)) >= 10
