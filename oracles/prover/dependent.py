@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fuser.kernel import ir as kir
 
 _EARLY = (
@@ -31,8 +29,3 @@ def waits_first(kernel: kir.Kernel) -> bool:
         if not all(isinstance(one, _EARLY) for one in kir.walk((stmt,))):
             return False
     return False
-
-
-def alone(kernel: kir.Kernel) -> kir.Kernel:
-    """Return the kernel as one whose launches before have ended when it starts."""
-    return replace(kernel, dependent=False)

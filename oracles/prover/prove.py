@@ -225,7 +225,7 @@ def _judged(
     It may be one of the `parts` that stand for another one, of which some claims are asked.
     """
     if kernel.dependent and dependent.waits_first(kernel):
-        first = _judged(dependent.alone(kernel), policy, rlimit)
+        first = _judged(replace(kernel, dependent=False), policy, rlimit)
         return replace(first, checked=first.checked + 1) if first.checked else first
     if drawn.subject(kernel):
         try:

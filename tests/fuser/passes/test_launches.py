@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +22,7 @@ from fuzz.cases.case import compiled as compiled_case
 from fuzz.ptx.cases import Planted, judge_case
 from oracles.explorer import explore
 from oracles.prover import prove
+from oracles.prover.sites import touches
 from oracles.simulator import simulate
 from oracles.verdict import Status
 
@@ -34,13 +34,8 @@ def first_use(kernel: kir.Kernel) -> int:
     return next(
         at
         for at, stmt in enumerate(kernel.body)
-        if any(isinstance(box, kir.Box) for one in kir.walk((stmt,)) for box in boxes(one))
+        if any(touches(one) is not None for one in kir.walk((stmt,)))
     )
-
-
-def boxes(stmt: kir.Stmt) -> Iterator[object]:
-    """Give what a statement moves from and to."""
-    yield from (getattr(stmt, name, None) for name in ("src", "dst"))
 
 
 @pytest.mark.parametrize("residency", ["any", "ticket", "co-resident"])

@@ -69,7 +69,7 @@ def test_numbers_of_an_unknown_that_places_are_compared_with_are_numbers_of_plac
     ids=str,
 )
 def test_a_division_of_the_count_tells_no_places_apart(test: Expr, alike: int) -> None:
-    """It counts for how many CTAs are followed, and not for which of them comes last."""
+    """It counts for how many CTAs are followed, not for which may be the last-arriving one."""
     made = Sizes({})
     made.condition(test)
     assert made.repeats == alike
