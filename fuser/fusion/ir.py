@@ -84,6 +84,10 @@ Meet = Literal["vectorized", "tma", "scatter", "cluster", "last"]
 reductions of the TMA engine; or all store theirs, in memory or, as a cluster, in their shared
 memory, wait for each other, and each adds up some columns of all; or the last-arriving one all."""
 
+Parts = Literal["tiles", "rows"]
+"""What a kernel leaves of a reduction that it begins: an element for each tile of a product, or for
+each of the rows that its CTAs have at a time, next to those of the other results."""
+
 
 class Requests(Recorded, Protocol):
     """Takes what is asked of the tensors of a definition under construction."""
@@ -122,9 +126,10 @@ class TensorView(Operators):
         Per axis: its stride is the number of elements that all faster axes span together.
     stride_order : tuple of int
         Per axis: its place by stride, 0 is the fastest.  Row-major is ``(n - 1, ..., 1, 0)``.
-    parts : bool
-        A reduction as far as the tiles of a kernel with products get: the axis that is reduced
-        comes last, with an element for each tile along it.  In cut fusions only.
+    parts : Parts or None
+        A reduction as far as one kernel gets, which another ends: the axis that is reduced comes
+        last, with an element for each part, behind those of extent 1 for others that are.  In cut
+        fusions only.
     count : tuple of Extent
         Of a mean of such parts: the extents that they were of.
     meet : Meet or None
@@ -143,7 +148,7 @@ class TensorView(Operators):
     attrs: tuple[tuple[str, AttrValue], ...]
     contiguity: tuple[bool, ...]
     stride_order: tuple[int, ...]
-    parts: bool = False
+    parts: Parts | None = None
     count: tuple[Extent, ...] = ()
     meet: Meet | None = None
     requests: Requests | None = None

@@ -20,7 +20,7 @@ from fuser.fusion.zeros import least_is_nothing, unchanged_by_zeros
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.tiling import SMS, TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
-from fuser.schedule.domain import Access, Coords, Reduction
+from fuser.schedule.domain import Access, Coords, Reduction, arguments
 from fuser.schedule.norm import copied, runs, slide_refusal
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
@@ -77,7 +77,10 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
                 self._forget()
         for access in late:
             self._load_once(access)
+        begun = [self._begun(access) for access in domain.begun]
         for access in domain.writes:
+            if access.tv.parts:
+                continue
             box = self._row(access)
             result = self._spread(math.value(access.tv, access.coords), self._boxed(box))
             store = kir.Store(box, result, self._width_of(access))
@@ -91,10 +94,11 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         if self.shapes.close:
             others = self.params.columns - self.params.lanes * self.params.vector
             fits = (*fits, self.extents[-1] > others)
+        if self.alone or begun:
+            fits = (*fits, eq(kir.GRID, self._grid()))
         if self.alone:
             origins = self._numbered(TILE, mine, self.tiling.walked)
             made = self._kernel((*origins, *math.math))
-            fits = (*fits, eq(kir.GRID, self._grid()))
         else:
             origins = self._numbered(TILE, mine + TRIP * all_, self.tiling.walked)
             once, again = self._hoisted(tuple(math.math))
@@ -102,15 +106,64 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             ring = request if self.copies else None
             loop = kir.ForLoop(TRIP, TRIPS, (*origins, *self.copies, *again), ring)
             trips = kir.Let(TRIPS, ceildiv(self._tiles() - mine, all_))
-            made = self._kernel((trips, *once, loop))
+            starts = [kir.Compute(acc, "promote", (nothing,)) for acc, nothing, _ in begun]
+            ends = [
+                kir.Store(box, acc, min(self.params.vector, box.tensor.aligned))
+                for acc, _, box in begun
+            ]
+            made = self._kernel((trips, *starts, *once, loop, *ends))
         return Lowered(
             replace(made, cluster=ctas, requires=fits, resident=self.params.resident),
             Numbers(self.extents, self._tiles(), self._grid()),
         )
 
+    @property
+    def alone(self) -> bool:
+        """Whether each tile has a CTA of its own, which begins nothing."""
+        return super().alone and not self.tiling.domain.begun
+
+    def _tensor(self, access: Access) -> kir.Tensor:
+        """Return a tensor as a kernel sees it; parts of reductions as rows of all its tiles."""
+        made = super()._tensor(access)
+        if not access.tv.parts:
+            return made
+        around = self.tiling.rank - 2
+        extents = (*(1,) * around, self._parts() * self.params.tile[0], self.extents[-1])
+        return replace(made, extents=extents, strides=(*(0,) * around, *made.strides[-2:]))
+
+    def _parts(self) -> Expr:
+        """CTAs, or clusters, that leave parts of reductions."""
+        return ceildiv(self._tiles(), self.params.tiles_per_cta)
+
+    def _begun(self, access: Access) -> tuple[kir.Fragment, kir.Literal, kir.Box]:
+        """Put what a tile has of a reduction of all rows to what those before it had.
+
+        Return the sums so far, what they are at first, and where they are stored behind all tiles.
+        """
+        math, tv = self.math, access.tv
+        ((_, source, walked),) = arguments(tv, access.coords)
+        value = math.value(source, walked)
+        if value.dtype is not tv.dtype:
+            value = math.promoted(value, tv.dtype)
+        value = self._spread(value, self.whole)
+        nothing, down = identity(tv, tv.dtype), self.tiling.rank - 2
+        zeros = {a.tv for a in self.tiling.domain.reads if self.tiling.varies(a, down)}
+        if self.params.tile[0] > 1 and not unchanged_by_zeros(tv, source, zeros):
+            left = self.origin(down) - self.extents[down]
+            names = ("row_left", "row_inside", f"within_{tv.name}")
+            value = math.bounded(value, nothing, down, left, names)
+        acc = math.fragment(f"sum_{tv.name}", tv.dtype, self.whole)
+        math.math.append(kir.Compute(acc, COMBINE[tv.op], (acc, value)))
+        tensor, rows = self.tensors[access.name], self.params.tile[0]
+        mine = kir.BLOCK // self.params.cluster
+        origin = (*(0,) * down, mine * rows, self._first())
+        return acc, nothing, kir.Box(tensor, origin, self.whole.shape, tensor.extents)
+
     def _grid(self) -> Expr:
         """CTAs of a launch: whole clusters, one a tile, or as many as run at once."""
         ctas, many = self.params.cluster, self.params.ctas_per_sm
+        if self.tiling.domain.begun:
+            return self._parts() * ctas
         if ctas == 1:
             return super()._grid()
         if many is None:
@@ -342,7 +395,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         along = [one for one in domain.leaves if self.tiling.varies(one, across)]
         found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}
         same = len(along) == 1 and found == {along[0].tv}
-        loaded = self.params.load != "cp_async" and not (self.params.slide or self.shapes.whole)
+        # What sums of all rows have of one behind the last is 0.
+        exact = self.shapes.whole or bool(domain.begun)
+        loaded = self.params.load != "cp_async" and not (self.params.slide or exact)
         return frozenset(along if same and loaded else ())
 
     def _inside(self) -> kir.Fragment:

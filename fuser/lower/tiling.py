@@ -104,7 +104,7 @@ class Lowering(Generic[Axes, P]):
                 strides.append(Var(f"{access.name}_s{axis}"))
             else:
                 strides.append(int(varies))
-        if access.tv.parts:
+        if access.tv.parts == "tiles":
             own[-1] = self.tiles_along(tiling.walked[-1])
         aligned = self.shapes.elements(access.name)
         ragged = access.name in self.shapes.ragged

@@ -17,6 +17,7 @@ from fuser.fusion.ir import Fusion, Symbol, TensorView, number_of
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
+from fuser.schedule.norm import norm_tiling
 from fuser.schedule.params import NormParams, ReductionParams, ScanParams
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import Params
@@ -202,16 +203,27 @@ def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:
 def with_parts(
     kernels: Iterable[tuple[Domain, Params]], values: Mapping[Symbol, int]
 ) -> dict[Symbol, int]:
-    """Return values of symbols, with those of the tiles by which kernels leave parts of results."""
+    """Return values of symbols, with the numbers of parts that kernels leave of results."""
     out = dict(values)
     for domain, schedule in kernels:
-        for access in domain.writes:
-            if access.tv.parts:
-                extent, walked = access.tv.logical[-1].extent, access.coords[-1]
-                assert isinstance(extent, Symbol), "parts have a symbol of their own"
+        for access in domain.begun:
+            extent, walked = access.tv.logical[-1].extent, access.coords[-1]
+            assert isinstance(extent, Symbol), "parts have a symbol of their own"
+            if access.tv.parts == "rows":
+                assert isinstance(schedule, NormParams), "of a kernel that has whole rows"
+                out[extent] = _rows_at_once(domain, schedule, out)
+            else:
                 assert walked is not None, "their axis is one of several elements"
                 out[extent] = -(-loops_of(domain, out)[walked] // schedule.tile[1])
     return out
+
+
+def _rows_at_once(domain: Domain, schedule: NormParams, values: Mapping[Symbol, int]) -> int:
+    """Return the rows that all CTAs of a kernel have at a time, and leave parts of."""
+    tiles = norm_tiling(domain, schedule)
+    *extents, _ = kernel_extents(tiles, schedule, values)
+    many = prod(-(-n // tile) for n, tile in zip(extents, tiles.tile[:-1], strict=True))
+    return -(-many // schedule.tiles_per_cta) * schedule.tile[0]
 
 
 def kernel_extents(tiles: Loops, schedule: Params, values: Mapping[Symbol, int]) -> tuple[int, ...]:
@@ -248,6 +260,8 @@ def strides_of(
             out.append(1)
         elif walked is None:
             out.append(ONE_ELEMENT)
+        elif access.tv.parts == "rows":  # along the last axis, whichever reduced one is the inner
+            out.append(own[-1])
         else:
             out.append(_harmless(extents[axis], own[walked]))
     return tuple(out)

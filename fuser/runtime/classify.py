@@ -29,6 +29,7 @@ from fuser.runtime.call import (
 )
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.candidates import candidates
+from fuser.schedule.cut.begun import begun_by_products, begun_by_rows
 from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
@@ -36,7 +37,12 @@ from fuser.schedule.domain import Access, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
-from fuser.schedule.norm_heuristic import default_norm_params, fits_registers, row_alignment
+from fuser.schedule.norm_heuristic import (
+    begins_well,
+    default_norm_params,
+    fits_registers,
+    row_alignment,
+)
 from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.pointwise import copied as copied_by_threads
@@ -45,7 +51,7 @@ from fuser.schedule.products.unaligned import Lying, is_plain, vectors, where_th
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.scan import default_scan_params
-from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
+from fuser.schedule.segment import Segment, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.schedule.views import viewed
 
@@ -141,6 +147,9 @@ def _found(
     choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
     if not isinstance(params, PointwiseParams) or isinstance(params, NormParams | ScanParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
+        if not isinstance(params, NormParams) or params.tiles_per_cta > 1:
+            begun = begun_by_rows(fusion, choices)
+            choices = replace(choices, parts=choices.parts | begun)
     call = _Call(params, sms, plain, specs)
     found = call.cut(fusion, choices)
     for tv in found.worth_keeping(fusion):
@@ -200,8 +209,13 @@ class _Call:
     def cut(self, fusion: Fusion, choices: Choices) -> _Cut:
         """Cut a fusion so that its kernels can be, and no product is computed twice."""
         while True:
-            choices = replace(choices, parts=choices.parts & begun_by_products(fusion, choices))
+            able = begun_by_products(fusion, choices) | begun_by_rows(fusion, choices)
+            choices = replace(choices, parts=choices.parts & able)
             found, values = segments(fusion, choices), self.values
+            torn = _torn(found)
+            if torn:
+                choices = replace(choices, parts=choices.parts - torn)
+                continue
             for segment in found:
                 schedule = replace(self, values=values).chosen(segment)
                 values = with_parts([(segment.domain, schedule)], values)
@@ -329,6 +343,12 @@ class _Call:
             if along:
                 return replace(choices, spread=choices.spread | along)
             return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
+        if domain.rows and domain.begun and not isinstance(self.params, NormParams):
+            schedule, _ = self.settled(segment)
+            assert isinstance(schedule, NormParams), "a kernel that has whole rows"
+            if not begins_well(domain, loops_of(domain, self.values), schedule):
+                dropped = {access.tv.held for access in domain.begun}
+                return replace(choices, parts=choices.parts - dropped)
         if not domain.products:
             return choices
         apart = frozenset(product.tv.name for product in strangers(domain))
@@ -393,7 +413,7 @@ class _Call:
         ragged: set[str] = set()
         extents = kernel_extents(tiles, schedule, self.values)
         for access in (*domain.reads, *domain.writes):
-            if access.tv.parts:  # one element a tile: nothing to align
+            if access.tv.parts == "tiles":  # one element each: nothing to align
                 aligned[access.name] = 1
                 continue
             spec = self.specs[access.tv.name]
@@ -492,6 +512,13 @@ def _of_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:
     """
     reductions = (tv for tv in fusion.tensors if reduced_axes(tv) and tv.meet is None)
     return frozenset(tv.name for tv in reductions) - choices.empty
+
+
+def _torn(cut: Sequence[Segment]) -> frozenset[str]:
+    """Return the reductions that kernels of whole rows begin whose number of parts is another's."""
+    begun = [{a.tv for a in segment.domain.begun if a.tv.parts == "rows"} for segment in cut]
+    many = Counter(extent for some in begun for extent in {tv.logical[-1].extent for tv in some})
+    return frozenset(tv.held for some in begun for tv in some if many[tv.logical[-1].extent] > 1)
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:

@@ -376,6 +376,7 @@ class Executable:
         cubin = self._compile(launch.source)
         function = load_function(cubin, launch.kernel, device.index or 0)
         persistent = isinstance(launch.params, NormParams) and launch.params.ctas_per_sm is not None
+        persistent = persistent and not launch.tiling.domain.begun
         if launch.kernel.cluster > 1 and persistent:
             # Clusters that wait for others to end would take their tiles as late.
             with cupy.cuda.Device(device.index or 0):

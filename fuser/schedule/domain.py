@@ -93,6 +93,11 @@ class Domain:
         """All tensors in memory."""
         return (*self.reads, *self.writes, *dict.fromkeys(access for _, access in self.gathers))
 
+    @property
+    def begun(self) -> tuple[Access, ...]:
+        """Parts of reductions that another kernel ends."""
+        return tuple(access for access in self.writes if access.tv.parts)
+
     def name(self, reduction: Reduction) -> str:
         """Name a reduction: one tensor may be walked in several ways, each a sum of its own."""
         alike = [one for one in self.reductions if one.tv is reduction.tv]
@@ -150,7 +155,7 @@ def groups(
         if whole is not None and whole.extents != extents:
             continue
         for other in [*found]:
-            if any(one.tv.parts for one in (*writes, *other[1])):
+            if any(one.tv.parts == "tiles" for one in (*writes, *other[1])):
                 continue
             axes = whole.axes if whole is not None else tuple(range(len(other[0]), len(extents)))
             kept = _without(axes, len(extents))
@@ -187,7 +192,7 @@ def _alike(fusion: Fusion) -> list[Group]:
         writes: list[Access] = []
         rest = []
         for tv in left:
-            coords = _match(tv, extents)
+            coords = matched(tv, extents)
             if coords is None or not _scan_alike(extents, writes, Access(tv, coords, tv.name)):
                 rest.append(tv)
             else:
@@ -526,20 +531,31 @@ def next_faster(tv: TensorView, axis: int) -> int | None:
     return max(faster, key=lambda other: tv.stride_order[other], default=None)
 
 
-def _match(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
-    """Give every iterated axis of an output a loop axis of the same extent, in order if it can."""
+def matched(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
+    """Give every iterated axis of an output a loop axis of the same extent, in order if it can.
+
+    Parts of rows are in the order of what they are of, as the results of their kernel are.
+    """
+    axes = _walked(tv)
+    order = sorted(range(len(axes)), key=_order_of(tv).__getitem__)
     free = list(range(len(extents)))
-    coords: list[int | None] = []
-    for axis in _walked(tv):
-        if axis.iter_type is not IterType.ITERATION:
-            coords.append(None)
+    coords: list[int | None] = [None] * len(axes)
+    for n in order:
+        if axes[n].iter_type is not IterType.ITERATION:
             continue
-        found = next((n for n in free if extents[n] == axis.extent), None)
+        found = next((one for one in free if extents[one] == axes[n].extent), None)
         if found is None:
             return None
         free.remove(found)
-        coords.append(found)
+        coords[n] = found
     return None if free else tuple(coords)
+
+
+def _order_of(tv: TensorView) -> tuple[int, ...]:
+    """Return the places in which loop axes are dealt to the axes of a tensor."""
+    if tv.parts != "rows":
+        return tuple(range(tv.rank))
+    return tuple(axis for axis in producer_axes(tv, 0) if axis is not None)
 
 
 def _walked(tv: TensorView) -> tuple[IterDomain, ...]:

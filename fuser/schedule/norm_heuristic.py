@@ -8,7 +8,7 @@ registers decide; figures are of an H200, in microseconds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import log, prod
 
@@ -27,6 +27,11 @@ Softmax of 8192 x 32768: 330, as with 27 kB."""
 RING, RING_ALONE = 0.45, 0.35
 """The same of rings, whose CTAs load each row twice, from memory and from its slot: layer norm of
 16384 x 4096, 96 kB: 74.4, as with 38 kB; softmax of 8192 x 32768, 192 kB in one CTA: 272."""
+LOOPED = 56 << 10
+"""Bytes on their way of an SM whose CTAs have row after row, of which they begin sums; more take
+what these need of the L1 and of registers.  Layer norm backward on an H100: 32768 x 1024, 40
+kB directly 77.5, by rings 56 kB 75.4, 80 kB 86.2, 104 kB 152; 16384 x 4096, 48 kB directly 150, by
+rings 64 kB 144, 96 kB 169."""
 HELD, SHARED = 80, 64
 """Elements of a row that a thread has, at most, unless the row is too long; and where a CTA has
 several rows."""
@@ -114,8 +119,32 @@ def norm_candidates(
     domain: Domain, loops: Sequence[int], *, aligned: int = 16, ring: bool = True
 ) -> Iterator[NormParams]:
     """Yield what params are chosen from, the best by the model first; as `default_norm_params`."""
+    rows = _rows(domain, loops, aligned)
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
-    full = _whole(domain, (*domain.reads, *domain.writes))
+    if rows.parts and (shared := rows.parted(columns)):
+        yield shared
+    many = rows.tiles * rows.cluster > SM_90A.sms
+    long = aligned == 16 and rows.cluster > 1 and many
+    if ring and long and (shared := rows.by_clusters(columns)):
+        yield shared
+    yield from sorted(rows.tried(ring=ring and aligned >= 4), key=rows.rank, reverse=True)
+
+
+def begins_well(domain: Domain, loops: Sequence[int], params: NormParams) -> bool:
+    """Whether a kernel has registers for the sums of all rows, and their parts are few bytes.
+
+    Else who ends them reads again what the kernel has read.
+    """
+    rows = _rows(domain, loops, 16)
+    held = params.tile[1] // params.lanes
+    fits = rows.resident(params.lanes, held, recompute=params.recompute) > 0
+    return (fits or params.load == "bulk") and rows.of_parts(params) <= rows.nbytes * rows.tiles
+
+
+def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
+    """Return what a CTA has of the rows of a domain; arguments are those of `norm_candidates`."""
+    columns = max(prod(loops[axis] for axis in domain.rows), 1)
+    full = _whole(domain, (*domain.reads, *(one for one in domain.writes if not one.tv.parts)))
     widest = max((one.tv.dtype.nbytes for one in full), default=4)
     reads = [one for one in _whole(domain, domain.reads) if _moves(one, domain)]
     weights = [one for one in _whole(domain, domain.reads) if not _moves(one, domain)]
@@ -126,7 +155,7 @@ def norm_candidates(
     few, long, least = PARTED
     parted = aligned < 16 and tiles <= few and columns >= long and columns * tiles <= least
     narrow = aligned < 16 and (columns < SHORT or columns * tiles < LITTLE or parted)
-    rows = _Rows(
+    return _Rows(
         columns=min(-(-columns // cluster), int(2 * SHARE / words)),
         tiles=tiles,
         vector=max(1, (aligned if narrow else 16) // max(widest, 2)),
@@ -135,15 +164,11 @@ def norm_candidates(
         words=words,
         inputs=len(reads),
         weights=2 * sum(map(_words, weights)),
+        begun=sum(one.tv.dtype.nbytes / 4 for one in domain.begun),
         cluster=cluster,
         masked=aligned < 16 and (narrow or bool(weights)),
+        parts=parted,
     )
-    if parted and (shared := rows.parted(columns)):
-        yield shared
-    many = rows.tiles * cluster > SM_90A.sms
-    if ring and aligned == 16 and cluster > 1 and many and (shared := rows.by_clusters(columns)):
-        yield shared
-    yield from sorted(rows.tried(ring=ring and aligned >= 4), key=rows.rank, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +176,8 @@ class _Rows:
     """What a CTA has of rows: so many columns of each.
 
     An element of all inputs takes `nbytes`, or, held packed, `words` registers; one of the
-    `weights`, which count twice if they are of 32 bits, `WEIGHT`.
+    `weights`, which count twice if they are of 32 bits, `WEIGHT`; and of sums of all rows, which
+    are `begun` here, as many.
     """
 
     columns: int
@@ -162,8 +188,10 @@ class _Rows:
     words: float
     inputs: int
     weights: float
+    begun: float
     cluster: int
     masked: bool
+    parts: bool
 
     def tried(self, *, ring: bool) -> Iterator[NormParams]:
         """Yield the ways to deal rows to threads, directly and by rings."""
@@ -191,8 +219,8 @@ class _Rows:
 
     def _dealt(self, lanes: int, wide: int, *, recompute: bool, ring: bool) -> Iterator[NormParams]:
         """Yield schedules by which so many threads have a row."""
-        # Few rows spread over SMs.
-        threads = max(lanes, THREADS if self.tiles > SM_90A.sms else WARP)
+        # Few rows spread over SMs; of sums of all rows a CTA of one row leaves the fewest parts.
+        threads = max(lanes, THREADS if self.tiles > SM_90A.sms and not self.begun else WARP)
         held = wide // lanes
         many = self.resident(lanes, held, recompute=recompute)
         alone = self.resident(lanes, held, recompute=False) < 2
@@ -205,9 +233,10 @@ class _Rows:
         rows = threads // lanes * self.deep(held)
         tile, warps = (rows, wide), threads // 32
         hold = bool(self.weights) and held <= EARLY and not (recompute or self.masked)
+        each = self.each(rows, many)
         yield NormParams(
             tile, self.vector, warps, None, "direct", "direct", lanes=lanes, recompute=recompute,
-            resident=many, hold=hold, cluster=self.cluster,
+            resident=many, hold=hold, cluster=self.cluster, tiles_per_cta=each,
         )  # fmt: skip
         # Weights stay in what is left of the L1.
         room = SM_90A.smem_bytes * 63 // 64 - int(self.weights * 2 * self.columns)
@@ -216,8 +245,16 @@ class _Rows:
             if ring and self.cluster == 1 and fits and self.tiles > SM_90A.sms * many * rows:
                 yield NormParams(
                     tile, self.vector, warps, many, "cp_async", "direct", stages, stages - 1,
-                    lanes=lanes, recompute=recompute, resident=many, hold=hold,
+                    lanes=lanes, recompute=recompute, resident=many, hold=hold, tiles_per_cta=each,
                 )  # fmt: skip
+
+    def each(self, rows: int, many: int) -> int:
+        """Return how many tiles of so many rows a CTA has, of so many an SM, if it begins sums."""
+        at_once = max(SM_90A.sms * many // self.cluster, 1)
+        at_once -= (
+            at_once // 8 if self.cluster > 2 else 0
+        )  # GPCs have fewer SMs than are whole ones
+        return max(-(-self.tiles // (rows * at_once)), 1) if self.begun else 1
 
     def parted(self, columns: int) -> NormParams | None:
         """Return how clusters share few long rows that are read by single elements; None if not."""
@@ -245,7 +282,7 @@ class _Rows:
             part = -(-columns // ctas)
             wide = part + -part % (lanes * self.vector)
             each = (self.words + PACKED if recompute else max(self.words, 1)) + self.weights / 2
-            held = wide // lanes * each + ctas
+            held = wide // lanes * (each + self.begun) + ctas
             slots = SM_90A.smem_bytes * 63 // 64 // max(wide * self.nbytes, 1)
             if wide // lanes > MAX_HELD or slots < 2:
                 continue
@@ -255,6 +292,7 @@ class _Rows:
             return NormParams(
                 (1, wide), self.vector, lanes // 32, 1, "bulk", "direct", stages, stages - 1,
                 lanes=lanes, recompute=recompute, hold=bool(self.weights), cluster=ctas,
+                tiles_per_cta=replace(self, cluster=ctas).each(1, 1),
             )  # fmt: skip
         return None
 
@@ -269,18 +307,24 @@ class _Rows:
 
     def deep(self, held: int) -> int:
         """Return how many rows a thread has at once."""
-        return 2 if self.apart and 2 * held <= MAX_HELD else 1
+        return 2 if self.apart and 2 * held <= MAX_HELD and not self.begun else 1
 
     def resident(self, lanes: int, held: int, *, recompute: bool) -> int:
         """Return how many CTAs an SM has registers for; 0 if the assembler would spill."""
-        threads = max(lanes, THREADS)
+        threads = max(lanes, WARP if self.begun else THREADS)
         each = (self.words + PACKED if recompute else max(self.words, 1)) * self.deep(held)
-        registers = BASE + MORE * (self.inputs > 1) + held * (each + self.weights * WEIGHT)
+        each += self.weights * WEIGHT + self.begun
+        registers = BASE + MORE * (self.inputs > 1) + held * each
         registers += STEP * (self.weights > 0 and held * lanes > self.columns and not recompute)
         registers *= MASKED if self.masked else 1
         registers = -(-int(registers) // STEP) * STEP
         most = min(FILE // threads // STEP * STEP, 255)
         return 0 if registers > most else min(FILE // (threads * registers), 2048 // threads, 32)
+
+    def of_parts(self, params: NormParams) -> float:
+        """Return the bytes of parts of sums of all rows, of a column, written and read."""
+        each = params.tile[0] * params.tiles_per_cta
+        return 8 * self.begun * params.tile[0] * -(-self.tiles // each)
 
     def rank(self, params: NormParams) -> tuple[float, ...]:
         """Return how good a schedule is: more bytes that count, but no more than are enough.
@@ -294,10 +338,18 @@ class _Rows:
         share = ALONE if alone else 1.0
         if params.load == "cp_async":
             share = RING_ALONE if alone else RING
+        share = 1.0 if self.begun else share
         row = self.columns * self.nbytes
         nbytes = params.resident * params.tile[0] * row * params.stages * share
         all_ = self.tiles * self.cluster * row / SM_90A.sms
-        counts = round(log(max(min(nbytes, all_, SATURATED), 1.0), ALIKE))
+        useful = min(nbytes, all_, SATURATED)
+        if self.begun:
+            read = self.nbytes * self.tiles
+            useful = min(nbytes, all_, LOOPED) * min(LOOPED / max(nbytes, 1.0), 1.0) ** 0.5
+            useful *= read / max(read + self.of_parts(params), 1)
+            useful *= (self.columns / params.tile[1]) ** 0.25
+        counts = log(max(useful, 1.0), ALIKE)
+        counts = counts if self.begun else round(counts)
         over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
         direct = params.load == "direct"
         singles = self.vector == 1 and self.tiles <= SM_90A.sms

@@ -296,6 +296,10 @@ class NormParams(PointwiseParams):
     slide : bool
         Read rows that begin anywhere by whole vectors of 16 bytes, wherever these begin in a row:
         sums of one tensor, nothing else of its rows.  Direct loads, no cluster.
+    tiles_per_cta : int
+        Beyond 1, kernels begin reductions of all their rows, such as gradients of weights: a CTA
+        has up to so many tiles, whatever `ctas_per_sm`, and leaves a part, which another kernel
+        ends.
     load : {"direct", "cp_async", "bulk"}
         Mechanism of the inputs that have whole rows; by cp.async, or by bulk copies of one row a
         tile, those of the next `prefetch` tiles are on their way while one is computed, in rings of
@@ -314,10 +318,11 @@ class NormParams(PointwiseParams):
     hold: bool = True
     cluster: int = 1
     slide: bool = False
+    tiles_per_cta: int = 1
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
-        self.check_ints("vector warps stages prefetch lanes resident", use=4)
+        self.check_ints("vector warps stages prefetch lanes resident tiles_per_cta", use=4)
         self.check_tile("rows and columns", use=(1, 2048))
         rows, cols = self.tile
         if self.vector not in (1, 2, 4, 8, 16):
@@ -345,6 +350,8 @@ class NormParams(PointwiseParams):
                 "registers; use more warps or a smaller tile",
             )
         self.check_ctas()
+        if self.tiles_per_cta < 1:
+            self.refuse("tiles_per_cta", "a CTA has a tile, or several; use tiles_per_cta=1")
         if self.reload and (self.load == "direct" or not self.recompute):
             why = "only slots of rings are loaded again, for what is computed again; use load="
             self.refuse("reload load recompute", f'{why}"cp_async" and recompute=True')

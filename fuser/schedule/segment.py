@@ -5,7 +5,8 @@ engine reads them; what does not, is computed into an intermediate by a segment 
 operands, where that is asked for) in registers.  Either rounds it to the operand's type, as the
 numeric contract says of operands.  Reductions that a kernel would have to repeat for its tiles are
 computed into an intermediate too, unrounded.  One of a product is begun where the product is: every
-tile leaves what it has of each row, and a kernel behind puts these parts together.
+tile leaves what it has of each row, and a kernel behind puts these parts together; so are those of
+all rows of a kernel that has whole ones.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from fuser.dtype import DType
 from fuser.fusion.ir import (
     Extent,
     Fusion,
-    IterDomain,
     IterType,
     Scalar,
-    Symbol,
     TensorView,
     ancestry,
     reached,
@@ -31,6 +30,7 @@ from fuser.fusion.ir import (
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, scanned_axis
 from fuser.fusion.promotion import arithmetic
+from fuser.schedule.cut.begun import begins, frame, parts_of, under
 from fuser.schedule.domain import Domain, domains, groups, scans, sources, whole_rows
 from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import Viewed, viewed
@@ -75,6 +75,21 @@ def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, .
     others, and those with the same axes share a kernel.
     """
     choices = choices or Choices()
+    try:
+        return _segments(fusion, choices)
+    except _NotBegun as found:
+        return segments(fusion, replace(choices, parts=choices.parts - {found.name}))
+
+
+class _NotBegun(Exception):
+    """A reduction of this name is begun by no kernel: what has its rows is cut otherwise."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _segments(fusion: Fusion, choices: Choices) -> tuple[Segment, ...]:
     known = viewed(fusion, choices)
     wanted: dict[str, Wanted] = {}
     while True:
@@ -168,7 +183,10 @@ class _Cutting:
             for first, *_ in split:
                 self._make(first)
             return
-        assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
+        rows = [tv for tv in outputs if tv.parts == "rows"]
+        if rows and not domain.rows:
+            raise _NotBegun(rows[0].held)
+        assert domain.products or rows or not any(tv.parts for tv in outputs), "tiles leave parts"
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
         )
@@ -277,16 +295,19 @@ class _Cutting:
         if target.name not in self.made:
             self._begin(target)
         (source,) = tensor_args(reduction)
-        (axis,) = reduced_axes(reduction)
-        count = (source.logical[axis].extent,) if reduction.op == "mean" else ()
-        dims = (("dims", (target.rank - 1,)), *reduction.attrs[1:])
-        given = replace(target, op="input", args=(), attrs=(), parts=False)
+        extents = tuple(source.logical[axis].extent for axis in reduced_axes(reduction))
+        count = extents if reduction.op == "mean" else ()
+        dims = (("dims", tuple(range(reduction.rank, target.rank))), *reduction.attrs[1:])
+        given = replace(target, op="input", args=(), attrs=(), parts=None)
         return replace(reduction, args=(given,), attrs=dims, count=count)
 
     def _begin(self, target: TensorView) -> None:
-        """Compute parts of reductions, with results of the same products that are still to do."""
+        """Compute parts of reductions, with results of the same kernel that are still to do."""
         if any(tv.name == target.name for mine in self.open for tv in mine):
             self._make(target)
+            return
+        if target.parts == "rows":
+            self._begin_rows(target)
             return
         self.why[target.name] = "the kernel of the product leaves a part of each tile, another ends"
         axes, mine = frame(self.fusion, target), set(under(target, self.choices.empty))
@@ -309,6 +330,24 @@ class _Cutting:
         group = next(fits, ())
         self.left = [other for other in self.left if other is not group]
         self._compute((*group, *alike.values()))
+
+    def _begin_rows(self, target: TensorView) -> None:
+        """Compute parts of reductions of all rows, with the results that are computed of these."""
+        fusion, choices = self.fusion, self.choices
+        group = next((some for some in self.left if begins(fusion, some, target, choices)), ())
+        if not group:
+            raise _NotBegun(target.held)
+        alike = [
+            tv
+            for tv in self.parts
+            if tv.parts == "rows"
+            and begins(fusion, group, tv, choices)
+            and tv.name not in self.made
+        ]
+        for tv in alike:
+            self.why[tv.name] = "the CTAs that have its rows leave a part each, another kernel ends"
+        self.left = [other for other in self.left if other is not group]
+        self._compute((*group, *alike))
 
     def _lies_in_memory(self, operand: TensorView) -> bool:
         """Whether an operand is an input, seen through operations that neither move nor stretch."""
@@ -523,51 +562,6 @@ def apart(
     return sorted(found, key=lambda tv: tv.number), list(begun)
 
 
-def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
-    """Return the reductions that kernels with products may begin: one axis of what they make.
-
-    Not those of which CTAs are asked to put their parts together in turns, nor those of a product
-    that gets a kernel of its own: only sums are left of that, no tiles.
-    """
-    found = set()
-    for tv in viewed(fusion, choices).fusion.tensors:
-        if len(reduced_axes(tv)) == 1 and tv.name not in choices.empty and tv.meet is None:
-            found_under = under(tv, choices.empty)
-            if found_under and all(
-                one.op == "mma" and one.name not in choices.apart for one in found_under
-            ):
-                found.add(tv.name)
-    return frozenset(found)
-
-
-def parts_of(reduction: TensorView) -> TensorView:
-    """Return what the tiles of a kernel with products leave of a reduction."""
-    (source,) = tensor_args(reduction)
-    dims = reduced_axes(reduction)
-    kept = [axis for n, axis in enumerate(source.logical) if n not in dims]
-    # One number for all that a kernel leaves along an axis.
-    made = (one.name for one in under(reduction, frozenset()))
-    tiles = "_".join((*made, *(str(source.logical[n].extent) for n in dims), "tiles"))
-    logical = (*kept, IterDomain(Symbol(tiles), IterType.ITERATION))
-    return replace(
-        reduction,
-        name=f"{reduction.held}_parts",
-        logical=logical,
-        dtype=arithmetic(reduction.dtype),
-        op="sum" if reduction.op == "mean" else reduction.op,
-        attrs=(("dims", dims),),
-        contiguity=(True,) * len(logical),
-        stride_order=row_major(len(logical)),
-        parts=True,
-    )
-
-
-def frame(fusion: Fusion, tv: TensorView) -> tuple[Extent, ...]:
-    """Return the loop axes of the kernel that computes a tensor."""
-    ((extents, _),) = groups(Fusion(fusion.inputs, fusion.tensors, (tv,)))
-    return extents
-
-
 def _is_begun(tv: TensorView, choices: Choices) -> bool:
     return tv.held in choices.parts
 
@@ -577,16 +571,3 @@ def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:
         return (parts_of(tv).logical[-1].extent,)
     (arg,) = tensor_args(tv)
     return tuple(arg.logical[axis].extent for axis in reduced_axes(tv))
-
-
-def under(reduction: TensorView, empty: frozenset[str]) -> list[TensorView]:
-    """Return the reductions, products and scans that a reduction reduces, element by element."""
-
-    def ends(tv: TensorView) -> bool:
-        return bool(reduced_axes(tv)) or tv.op == "mma" or scanned_axis(tv) is not None
-
-    def following(tv: TensorView) -> list[TensorView]:
-        return [] if ends(tv) or tv.name in empty else tensor_args(tv)
-
-    every = reached(tensor_args(reduction), following)
-    return [tv for tv in every if ends(tv) and tv.name not in empty]

@@ -21,7 +21,7 @@ from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs, symbols
-from fuzz.cases.draft import DTYPES, FEATURES, Draft, Wanted, add_outputs, take_input
+from fuzz.cases.draft import DTYPES, FEATURES, Draft, Wanted, add_outputs, ones, reduce, take_input
 from fuzz.cases.graphs import extend, grow
 
 NORM_FAMILIES = (
@@ -44,7 +44,7 @@ HELD = 24
 
 @st.composite
 def norm_fusions(draw: st.DrawFn, *, exact: bool = False, wanted: Wanted = ()) -> Fusion:
-    """Fusions that reduce rows and use the results for each element of them.
+    """Fusions that reduce rows and use the results for each element of them, and all rows, too.
 
     Operations that are `wanted` are drawn more often.  One to three axes end with those of a row,
     one or two.  Shrinks towards x + sum(x) in f32.
@@ -60,8 +60,19 @@ def norm_fusions(draw: st.DrawFn, *, exact: bool = False, wanted: Wanted = ()) -
     take_input(draw, draft, dtypes=sorted(types, key=DTYPES.index), whole=True)
     grow(draw, draft, draw(st.sampled_from(["normalize", "norm"])))
     extend(draw, draft, 0, 3)
+    if rank > reduced:
+        down(draw, draft, list(range(rank - reduced)))
     add_outputs(draw, draft)
     return draft.fd.fusion()
+
+
+def down(draw: st.DrawFn, draft: Draft, axes: list[int]) -> None:
+    """Reduce what has whole rows along the other axes, once in two times, as gradients do."""
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        whole = [tv for tv in draft.live if not ones(tv)]
+        draft.along, along = axes, draft.along
+        reduce(draw, draft, draw(st.sampled_from(whole[::-1])))
+        draft.along = along
 
 
 @st.composite
@@ -131,6 +142,7 @@ def norm_params(
         hold=draw(st.booleans()),
         cluster=ctas,
         overlay=draw(st.booleans()),
+        tiles_per_cta=draw(st.sampled_from([1, 2, 3, 5])),
     )
 
 
