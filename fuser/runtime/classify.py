@@ -23,6 +23,7 @@ from fuser.runtime.call import (
     loops_of,
     normalised,
     output_spec,
+    shape_of,
     strides_of,
     with_parts,
     with_views,
@@ -148,7 +149,8 @@ def _found(
     if not isinstance(params, PointwiseParams) or isinstance(params, NormParams | ScanParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
         if not isinstance(params, NormParams) or params.tiles_per_cta > 1:
-            begun = begun_by_rows(fusion, choices)
+            some = {tv.name for tv in fusion.tensors if 0 not in shape_of(tv, plain)}
+            begun = begun_by_rows(fusion, choices) & some
             choices = replace(choices, parts=choices.parts | begun)
     call = _Call(params, sms, plain, specs)
     found = call.cut(fusion, choices)
@@ -344,9 +346,10 @@ class _Call:
                 return replace(choices, spread=choices.spread | along)
             return replace(choices, rows=choices.rows - {one.tv.held for one in domain.reductions})
         if domain.rows and domain.begun and not isinstance(self.params, NormParams):
-            schedule, _ = self.settled(segment)
+            schedule, shapes = self.settled(segment)
             assert isinstance(schedule, NormParams), "a kernel that has whole rows"
-            if not begins_well(domain, loops_of(domain, self.values), schedule):
+            aligned = row_alignment(domain, shapes)
+            if not begins_well(domain, loops_of(domain, self.values), schedule, aligned):
                 dropped = {access.tv.held for access in domain.begun}
                 return replace(choices, parts=choices.parts - dropped)
         if not domain.products:
@@ -394,6 +397,8 @@ class _Call:
         columns = prod(loops[axis] for axis in domain.rows)
         if isinstance(self.params, NormParams):
             room = self.params.columns
+            if columns > room and not domain.reductions:
+                return True
             if columns > room:
                 rows, step = self.params.tile[0], self.params.lanes * self.params.vector
                 each = -(-columns // self.params.cluster)

@@ -292,11 +292,14 @@ def whole_rows(
 
     Those of these `names` that have all loop axes but some, and reduce as many axes of these
     extents: the innermost, or the `axes` that are given.  Where the results have only rows, it is
-    what they reduce, as long as another reduction of that is broadcast back.
+    what they reduce, as long as another reduction of that is broadcast back.  None are held where
+    the results are computed element by element, and sums of all rows of that begun.
     """
     results = [(access.tv, access.coords) for access in writes]
     _, products, reductions = sources(results)
     named = [(tv, coords) for tv, coords in reductions if tv.held in names]
+    if not (products or reductions):
+        return _rows_begun(extents, writes, spread)
     if products or not named:
         return None
     ways = [(_without(coords, len(extents)), _reduced_of(tv)) for tv, coords in named]
@@ -349,6 +352,22 @@ def whole_rows(
     if not held or (appended and not nested):  # a plain reduction
         return None
     return WholeRows(axes, extents, frozenset(held), tuple(apart))
+
+
+def _rows_begun(
+    extents: tuple[Extent, ...], writes: list[Access], spread: frozenset[str]
+) -> WholeRows | None:
+    """Return the rows of a kernel that reduces nothing along them, but begins sums of all rows."""
+    target = next((one for one in writes if one.tv.parts == "rows"), None)
+    every = reached([(access.tv, access.coords) for access in writes], _element_args)
+    waits = any(tv.op == "gather" or scanned_axis(tv) is not None for tv, _ in every)
+    if target is None or waits:
+        return None
+    down = target.coords[target.tv.rank - len(dict(target.tv.attrs)["dims"]) :]
+    axes = _without(down, len(extents))
+    if not axes or any(one.name in spread and not {*axes}.isdisjoint(one.coords) for one in writes):
+        return None
+    return WholeRows(axes, extents, frozenset(), ())
 
 
 def _without(some: Coords, rank: int) -> tuple[int, ...]:

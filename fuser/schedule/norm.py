@@ -26,11 +26,11 @@ def row_refusal(domain: Domain) -> str | None:
     """Say why a kernel cannot have whole rows of this domain at a time; None if it can.
 
     They have to be one axis, and what is reduced, as far as it differs from row to row, has its
-    neighbours along them.
+    neighbours along them; all that is read, where nothing is reduced along rows.
     """
     if sum(group[0] in domain.rows for group in domain.merged) != 1:
         return "the axes that are reduced are no single axis in memory"
-    for leaf in domain.leaves:
+    for leaf in domain.leaves if domain.reductions else domain.reads:
         if _varies(leaf, domain) and not _neighbours(leaf, domain):
             return f"{leaf.tv} has no neighbours along what is reduced"
     return None

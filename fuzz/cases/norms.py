@@ -44,7 +44,7 @@ HELD = 24
 
 @st.composite
 def norm_fusions(draw: st.DrawFn, *, exact: bool = False, wanted: Wanted = ()) -> Fusion:
-    """Fusions that reduce rows and use the results for each element of them, and all rows, too.
+    """Fusions that reduce rows and use the results for each element of them, or all rows, or both.
 
     Operations that are `wanted` are drawn more often.  One to three axes end with those of a row,
     one or two.  Shrinks towards x + sum(x) in f32.
@@ -58,17 +58,19 @@ def norm_fusions(draw: st.DrawFn, *, exact: bool = False, wanted: Wanted = ()) -
     draft = Draft(FusionDefinition(), banned, axes, exact, along=along, wanted=wanted)
     types = [DType.F32, *({DType.BF16, DType.F16} & {*draft.dtypes()})]
     take_input(draw, draft, dtypes=sorted(types, key=DTYPES.index), whole=True)
-    grow(draw, draft, draw(st.sampled_from(["normalize", "norm"])))
+    plain = rank > reduced and draw(st.sampled_from([False] * 7 + [True]))
+    if not plain:
+        grow(draw, draft, draw(st.sampled_from(["normalize", "norm"])))
     extend(draw, draft, 0, 3)
     if rank > reduced:
-        down(draw, draft, list(range(rank - reduced)))
+        down(draw, draft, list(range(rank - reduced)), 1 if plain else 0)
     add_outputs(draw, draft)
     return draft.fd.fusion()
 
 
-def down(draw: st.DrawFn, draft: Draft, axes: list[int]) -> None:
-    """Reduce what has whole rows along the other axes, once in two times, as gradients do."""
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+def down(draw: st.DrawFn, draft: Draft, axes: list[int], least: int) -> None:
+    """Reduce what has whole rows along the other axes, as gradients do; up to twice."""
+    for _ in range(draw(st.sampled_from([least, least, 1, 2]))):
         whole = [tv for tv in draft.live if not ones(tv)]
         draft.along, along = axes, draft.along
         reduce(draw, draft, draw(st.sampled_from(whole[::-1])))
@@ -198,9 +200,11 @@ def _first(fusion: Fusion) -> TensorView:
 
 
 def _along(fusion: Fusion) -> list[str]:
-    """Return the extents of a row, by what is reduced."""
-    axes = next(reduced_axes(tv) for tv in fusion.tensors if reduced_axes(tv))
-    return [str(_first(fusion).shape[axis]) for axis in axes]
+    """Return the extents of a row, by what is reduced: rows, or else all of them."""
+    every = [{*reduced_axes(tv)} for tv in fusion.tensors if reduced_axes(tv)]
+    last = _first(fusion).rank - 1
+    axes = next((some for some in every if last in some), {*range(last + 1)} - every[0])
+    return [str(_first(fusion).shape[axis]) for axis in sorted(axes)]
 
 
 def _around(fusion: Fusion) -> list[str]:

@@ -20,7 +20,15 @@ from fuser.fusion.ir import (
 )
 from fuser.fusion.ops import reduced_axes, scanned_axis
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.domain import Access, WholeRows, groups, matched, whole_rows
+from fuser.schedule.domain import (
+    Access,
+    Key,
+    WholeRows,
+    groups,
+    matched,
+    unit_stride,
+    whole_rows,
+)
 from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import viewed
 
@@ -43,7 +51,7 @@ def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
 
 
 def begun_by_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:
-    """Return the reductions that kernels of whole rows may begin: of all their rows, none along.
+    """Return the reductions that kernels may begin that have whole rows: of all rows, none along.
 
     Those of what the kernel has on its way for other results, with nothing read besides.
     """
@@ -73,19 +81,25 @@ def begins(
     extents, writes = first
     whole = whole_rows(extents, writes, choices.rows, choices.spread)
     coords = matched(target, extents)
-    if others or whole is None or whole.apart or whole.extents != extents or coords is None:
-        return False
-    reduced = {axis for axis in coords[target.rank - len(_dims(target)) :] if axis is not None}
-    if reduced != {*range(len(extents))} - {*whole.axes}:
+    torn = whole is not None and (bool(whole.apart) or whole.extents != extents)
+    if others or torn or coords is None:
         return False
     both = [*writes, Access(target, coords, target.name)]
-    more = whole_rows(extents, both, choices.rows, choices.spread, whole.axes)
+    axes = None if whole is None else whole.axes
+    more = whole_rows(extents, both, choices.rows, choices.spread, axes)
     if more is None or more.apart:
         return False
-    return _read(more, both) == _read(whole, writes)
+    read, (*_, last) = _read(more, both), more.axes
+    near = all(
+        unit_stride(tv, walked.index(last))
+        for tv, walked in read
+        if last in walked and not {*walked} <= {*more.axes, None}
+    )
+    kept = tuple(axis for axis in coords[: target.rank - len(_dims(target))] if axis is not None)
+    return kept == more.axes and (near or bool(more.held)) and read == _read(more, writes)
 
 
-def _read(whole: WholeRows, writes: list[Access]) -> set[tuple[TensorView, object]]:
+def _read(whole: WholeRows, writes: list[Access]) -> set[Key]:
     """Return what a kernel of whole rows reads, as it walks it."""
     results = [(access.tv, access.coords) for access in writes]
     return {key for key in reached(results, whole.following) if key[0].op == "input"}

@@ -70,6 +70,26 @@ def test_gradients_of_weights_are_begun_where_their_rows_are(
     assert found.nbytes <= most * found.least
 
 
+def bias_gradient(fd: FusionDefinition, x: TensorView, dy: TensorView) -> list[TensorView]:
+    """Behind silu(x)."""
+    one = fd.ops.sigmoid(x)
+    rest = fd.ops.add(fd.ops.mul(x, fd.ops.sub(1.0, one)), 1.0)
+    made = fd.ops.mul(fd.ops.mul(dy, one), rest)
+    return [fd.ops.cast(made, "bf16"), fd.ops.sum(made, [0])]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "most"),
+    [(16384, 4096, 1.03), (8192, 14336, 1.03), (16384, 1001, 1.67), (2048, 300_000, 1.67)],
+)
+def test_gradients_of_a_bias_are_begun_by_who_computes_what_they_add_up(
+    rows: int, columns: int, most: float
+) -> None:
+    """Unless rows begin anywhere, or no cluster holds one: then two kernels read all."""
+    found = said(fusion(bias_gradient), rows, columns)
+    assert found.nbytes <= most * found.least
+
+
 def test_few_rows_are_read_again() -> None:
     """Their parts would be no less."""
     found = said(fusion(backward), 256, 4096)
@@ -100,8 +120,10 @@ WAYS: dict[str, tuple[Define, list[str]]] = {
         lambda fd, x, dy: [centred(fd, x), fd.ops.sum(fd.ops.mul(x, dy), [0])],
         [],
     ),
-    "no rows": (lambda fd, x, dy: [fd.ops.add(x, dy), fd.ops.sum(x, [0])], []),
+    "no rows are reduced": (lambda fd, x, dy: [fd.ops.add(x, dy), fd.ops.sum(x, [0])], ["T3"]),
+    "columns are reduced": (lambda fd, x, dy: [fd.ops.add(x, dy), fd.ops.sum(x, [1])], []),
     "all of it": (lambda fd, x, _: [centred(fd, x), fd.ops.sum(x, [0, 1])], []),
+    "all of what has no rows": (lambda fd, x, _: [fd.ops.neg(x), fd.ops.sum(x, [0, 1])], []),
     "turns": (asks, []),
 }  # fmt: skip
 
@@ -111,7 +133,7 @@ def test_what_is_begun(name: str) -> None:
     """Reductions of exactly the rows, of what is on its way."""
     define, wanted = WAYS[name]
     params = replace(SCHEDULES["a warp a row"], tiles_per_cta=2)
-    assert begun(launches(fusion(define), params)) == wanted
+    assert begun(launches(fusion(define), params, rows=4, columns=60)) == wanted
 
 
 def test_what_waits_for_a_sum_has_a_kernel_of_its_own() -> None:
@@ -137,6 +159,21 @@ def test_every_schedule_begins(name: str, rows: int, each: int) -> None:
     params = replace(params, tile=(params.tile[0], wide), tiles_per_cta=each)
     made = fusion(backward)
     assert not complaints(Case(made, params, {"m": rows, "n": 200}, "reals", 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "columns"), covering(2, SCHEDULES, [1, 9, 40], [200, 131, 0])
+)
+def test_rows_that_nothing_is_reduced_along(name: str, rows: int, columns: int) -> None:
+    """A kernel has them for the sums of all rows; of none it has nothing to do."""
+    params = SCHEDULES[name]
+    if columns % {"cp_async": 2, "bulk": 8}.get(params.load, 1):
+        params = replace(params, load="direct", stages=1, prefetch=0, reload=False)
+    step = params.lanes * params.vector * params.cluster
+    wide = (params.tile[0], -(-200 // step) * step // params.cluster)
+    params = replace(params, tile=wide, tiles_per_cta=2)
+    made = fusion(bias_gradient)
+    assert not complaints(Case(made, params, {"m": rows, "n": columns}, "reals", 1))
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
