@@ -341,6 +341,8 @@ def multiply_sum(
         lost = lost + handed.grows * (size + inherited + lost) + handed.adds
         least = max(least, handed.least)
     exact = (inherited == 0) & (held < sums.whole * grain) & (grain >= least)
+    if handed is not None:  # what is rounded there are sums, not products that are aligned
+        exact &= size < handed.whole * grain
     error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
     overflows = size + inherited + lost > sums.largest
     doubt = (overflows & ~value.isnan()) | _doubt(a, b, added)
@@ -357,15 +359,18 @@ def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
         made = _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
     if partials is None:
         return made
-    whole = min(made.whole, 2 / EPS[partials.dtype])
     largest = min(made.largest, torch.finfo(TORCH[partials.dtype]).max)
-    return replace(made, whole=whole, largest=largest)
+    return replace(made, largest=largest)
 
 
 @dataclass(frozen=True, slots=True)
 class _HandedOn:
-    """What roundings on the way do to a sum: a share of its magnitudes, and a number."""
+    """What roundings on the way do to a sum: a share of its magnitudes, and a number.
 
+    Every integer up to `whole` is held.
+    """
+
+    whole: float
     grows: float
     adds: float
     least: float
@@ -376,7 +381,7 @@ def _handed_on(tv: TensorView, partials: Partials | None) -> _HandedOn | None:
         return None
     dtype, many = partials.dtype, partials.many
     grown = (1 + EPS[dtype] / 2) ** max(many - 1, 1)
-    return _HandedOn(grown - 1, 2 * many * grown * TINY[dtype] / 2, TINY[dtype])
+    return _HandedOn(2 / EPS[dtype], grown - 1, 2 * many * grown * TINY[dtype] / 2, TINY[dtype])
 
 
 def _contraction(tv: TensorView) -> tuple[Sum, tuple[list[int], list[int]]]:

@@ -283,6 +283,14 @@ def test_sums_below_the_least_of_f16_have_an_absolute_bound() -> None:
     assert 0 < (got - want.value).abs().item() <= want.bound.item() <= 8 * 2.0**-24
 
 
+@pytest.mark.parametrize(("size", "exact"), [(2047, True), (2049, False)])
+def test_sums_of_subnormals_are_handed_on_as_they_are(size: int, *, exact: bool) -> None:
+    """Tensor cores align 2^-24 as 2^-14; what is rounded on its way is the sum of such."""
+    a, b = torch.ones(1, size).half(), torch.full((size, 1), 2.0**-24).half()
+    want = one(product("f16"), a, b, Partials(DType.F16, 3))
+    assert bool(want.bound == 0) is exact
+
+
 def test_partial_sums_that_may_overflow_are_undecided() -> None:
     """Where magnitudes add up to more than 65504, some order of CTAs gives inf, or NaN."""
     a = torch.tensor([[240.0, 240.0, -240.0], [240.0, 1.0, -1.0]]).half()
