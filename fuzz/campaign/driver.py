@@ -55,6 +55,11 @@ MUTANT_SHARE = 0.1
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
 
+PARTS = 8
+"""Parts of the table of cells, of which each driver looks after one.  With all of it, it asks once
+for a cell in a campaign's minutes, and comes back to none that is hard to meet: 24 drivers of 84
+cases each put fewer than 5 into 149 of 1,168 cells, and into 242 where each looks after all."""
+
 FRESH = ("operation", "schedule", "sharing")
 """Parts of the table of cells that each judge is to meet early, whatever its share of the time."""
 
@@ -212,8 +217,15 @@ class Engine:
         self._seen: set[str] = set()
         self._deadline = float("inf")
         self._drawn = 0
-        self._coverage = Coverage()
+        self._coverage = Coverage(self._cells())
         self._budget = Budget({} if spent is None else spent)
+
+    def _cells(self) -> tuple[int, int]:
+        """Return which part of the table of cells, of how many, this driver looks after."""
+        shard, shards = self._plan.shard
+        every, mine = shards * self._plan.workers, (shard - 1) * self._plan.workers
+        parts = max(min(every, PARTS), 1)
+        return (mine + self._job.worker) % parts, parts
 
     @property
     def large_s(self) -> float:

@@ -345,10 +345,12 @@ def _form(tv: TensorView) -> str:
 class Coverage:
     """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again.
 
-    `latest` are the cells of the case that was counted last, `size` the characters of its longest
-    kernel.
+    `part` of so many, counted from 0, are the cells that are asked for: each of several drivers has
+    its own to look after, and comes back to those that are hard to meet.  `latest` are the cells of
+    the case that was counted last, `size` the characters of its longest kernel.
     """
 
+    part: tuple[int, int] = (0, 1)
     counts: Counter[Cell] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)
     repeats: int = 0
@@ -389,20 +391,24 @@ class Coverage:
         return sorted(cell for cell in legal() if self._lacks(cell))
 
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
-        """Return the cells that were drawn least; of equally rare ones a seed says which.
+        """Return the cells of its part that were drawn least; of equally rare ones a seed chooses.
 
-        Those that were never drawn come first, and several times where they are few.  Each part of
-        the table has as large a share of the others as of all the cases that it lacks, `ENOUGH` in
-        each cell being wanted.
+        Of all, once none of its own is wanted any more.  Those that were never drawn come first,
+        and several times where they are few.  Each part of the table has as large a share of the
+        others as of all the cases that it lacks, `ENOUGH` in each cell being wanted.
         """
         rng = Random(seed)
-        never = self.missing()
+        first, step = self.part
+        every = sorted(legal())
+        own = every[first::step]
+        own = own if any(map(self._lacks, own)) else every
+        never = [cell for cell in own if not self.counts[cell]]
         rng.shuffle(never)
         times = min(OFTEN, many // (2 * len(never))) if never else 0
         out = [cell for cell in never for _ in range(times)] or never[:many]
         known = {*never}
         left: dict[str, list[Cell]] = {}
-        others = sorted(cell for cell in legal() if cell not in known)
+        others = [cell for cell in own if cell not in known]
         rng.shuffle(others)
         for cell in sorted(others, key=lambda cell: self.counts[cell]):
             left.setdefault(cell[0], []).append(cell)

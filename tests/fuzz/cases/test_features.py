@@ -98,6 +98,17 @@ def test_what_was_never_drawn_is_wished_for_first() -> None:
     assert len({*again}) == 17
 
 
+def test_drivers_look_after_parts_of_the_table() -> None:
+    """None in common, all together; and after the rest where a part has enough."""
+    parts = [Coverage((n, 3)) for n in range(3)]
+    asked = [{*part.rarest(len(legal()), 3)} for part in parts]
+    assert sum(map(len, asked)) == len(legal())
+    assert asked[0] | asked[1] | asked[2] == legal()
+    for cell in asked[0]:
+        parts[0].counts[cell] = ENOUGH
+    assert {*parts[0].rarest(len(legal()), 3)} > asked[1]
+
+
 def test_a_part_of_the_table_is_wished_for_as_it_lacks_cases() -> None:
     """Not one whose cells all have enough, while others have too few; the rarest cells first."""
     coverage = Coverage()
