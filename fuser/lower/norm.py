@@ -395,9 +395,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         along = [one for one in domain.leaves if self.tiling.varies(one, across)]
         found = {least_is_nothing(one.tv, one.source) for one in domain.reductions}
         same = len(along) == 1 and found == {along[0].tv}
-        # What sums of all rows have of one behind the last is 0.
-        exact = self.shapes.whole or bool(domain.begun)
-        loaded = self.params.load != "cp_async" and not (self.params.slide or exact)
+        # Sums of all rows have zeros of those behind the last.
+        zeros = self.params.slide or self.shapes.whole or bool(domain.begun)
+        loaded = self.params.load != "cp_async" and not zeros
         return frozenset(along if same and loaded else ())
 
     def _inside(self) -> kir.Fragment:

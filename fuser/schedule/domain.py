@@ -363,11 +363,16 @@ def _rows_begun(
     waits = any(tv.op == "gather" or scanned_axis(tv) is not None for tv, _ in every)
     if target is None or waits:
         return None
-    down = target.coords[target.tv.rank - len(dict(target.tv.attrs)["dims"]) :]
-    axes = _without(down, len(extents))
+    axes = tuple(sorted(kept_axes(target.tv, target.coords)))
     if not axes or any(one.name in spread and not {*axes}.isdisjoint(one.coords) for one in writes):
         return None
     return WholeRows(axes, extents, frozenset(), ())
+
+
+def kept_axes(target: TensorView, coords: Coords) -> tuple[int, ...]:
+    """Return the loop axes of the results of a reduction of which `target` has parts."""
+    kept = coords[: target.rank - len(dict(target.attrs)["dims"])]
+    return tuple(axis for axis in kept if axis is not None)
 
 
 def _without(some: Coords, rank: int) -> tuple[int, ...]:

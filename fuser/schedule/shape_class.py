@@ -48,9 +48,9 @@ class Choices:
 
     Operands of products that TMA cannot read where they lie are `copied` first; products whose axes
     suit no common tile get a kernel `apart`; the results of products and reductions of no elements
-    (`empty`) are known.  Reductions of products that the kernel with the products begins, tile by
-    tile, another one ends (`parts`); what others reduce is stored first.  With `registers` first
-    operands that are not in memory are computed there, where they can be, and not by a kernel
+    (`empty`) are known.  Reductions that the kernel of their products begins, tile by tile, or one
+    of whole rows, another one ends (`parts`); what others reduce is stored first.  With `registers`
+    first operands that are not in memory are computed there, where they can be, and not by a kernel
     before.  Reductions in `rows` may stay in the kernel of results that they are broadcast back to,
     which has whole rows of what they reduce at a time; but not in that of results that are `spread`
     along them.  What is `kept` is stored by the kernel that multiplies, and read by all others.

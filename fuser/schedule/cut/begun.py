@@ -7,6 +7,9 @@ and a small one behind puts these parts together, so that nothing is read or com
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from fuser.fusion.ir import (
     Extent,
     Fusion,
@@ -22,9 +25,11 @@ from fuser.fusion.ops import reduced_axes, scanned_axis
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import (
     Access,
+    Group,
     Key,
     WholeRows,
     groups,
+    kept_axes,
     matched,
     unit_stride,
     whole_rows,
@@ -55,34 +60,41 @@ def begun_by_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:
 
     Those of what the kernel has on its way for other results, with nothing read besides.
     """
+    return _begun_by_rows(fusion, replace(choices, parts=frozenset()))
+
+
+@lru_cache(maxsize=64)  # a fusion is cut again and again, as it is for calls of other shapes
+def _begun_by_rows(fusion: Fusion, choices: Choices) -> frozenset[str]:
     plain = viewed(fusion, choices).fusion
-    made = [
-        tuple(access.tv for access in writes)
-        for _, writes in groups(plain, choices.rows, choices.spread)
-    ]
+    made = groups(plain, choices.rows, choices.spread)
     return frozenset(
         tv.name
         for tv in plain.tensors
         if reduced_axes(tv) and tv.name not in choices.empty and tv.meet is None
         if not any(one.op == "mma" for one in under(tv, choices.empty))
-        if any(begins(plain, outputs, parts_of(tv), choices) for outputs in made)
+        if any(_has_all(group, parts_of(tv), choices) for group in made)
     )
 
 
 def begins(
     fusion: Fusion, outputs: tuple[TensorView, ...], target: TensorView, choices: Choices
 ) -> bool:
-    """Tell whether the kernel of some outputs has whole rows, and all that `target` has parts of.
+    """Tell whether one kernel of some outputs has whole rows, and all that `target` has parts of.
 
     `target` is from `parts_of`.
     """
     part = Fusion(fusion.inputs, fusion.tensors, outputs)
-    (first, *others) = groups(part, choices.rows, choices.spread)
-    extents, writes = first
-    whole = whole_rows(extents, writes, choices.rows, choices.spread)
+    first, *others = groups(part, choices.rows, choices.spread)
+    return not others and _has_all(first, target, choices)
+
+
+def _has_all(group: Group, target: TensorView, choices: Choices) -> bool:
+    extents, writes = group
     coords = matched(target, extents)
-    torn = whole is not None and (bool(whole.apart) or whole.extents != extents)
-    if others or torn or coords is None:
+    if coords is None:
+        return False
+    whole = whole_rows(extents, writes, choices.rows, choices.spread)
+    if whole is not None and (whole.apart or whole.extents != extents):
         return False
     both = [*writes, Access(target, coords, target.name)]
     axes = None if whole is None else whole.axes
@@ -95,8 +107,8 @@ def begins(
         for tv, walked in read
         if last in walked and not {*walked} <= {*more.axes, None}
     )
-    kept = tuple(axis for axis in coords[: target.rank - len(_dims(target))] if axis is not None)
-    return kept == more.axes and (near or bool(more.held)) and read == _read(more, writes)
+    along = kept_axes(target, coords) == more.axes
+    return along and (near or bool(more.held)) and read == _read(more, writes)
 
 
 def _read(whole: WholeRows, writes: list[Access]) -> set[Key]:
@@ -158,7 +170,3 @@ def under(reduction: TensorView, empty: frozenset[str]) -> list[TensorView]:
 
     every = reached(tensor_args(reduction), following)
     return [tv for tv in every if ends(tv) and tv.name not in empty]
-
-
-def _dims(target: TensorView) -> tuple[int, ...]:
-    return tuple(map(int, dict(target.attrs)["dims"]))

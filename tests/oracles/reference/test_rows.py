@@ -8,7 +8,13 @@ from fractions import Fraction
 import pytest
 import torch
 
+from fuser.dtype import DType
+from fuser.fusion.definition import FusionDefinition
+from oracles.differential import compare
 from oracles.reference import rows as division
+from oracles.reference.estimate import TORCH
+from oracles.reference.evaluate import evaluate
+from oracles.verdict import Status
 
 F64 = torch.float64
 
@@ -60,3 +66,15 @@ def test_square_roots_round_correctly() -> None:
     for number, root in zip(x.tolist(), division.square_root(x).tolist(), strict=True):
         exact, half = Fraction(number), Fraction(math.ulp(root)) / 2
         assert (Fraction(root) - half) ** 2 <= exact <= (Fraction(root) + half) ** 2
+
+
+@pytest.mark.parametrize(("dtype", "right"), [("bf16", True), ("f32", False)])
+def test_quotients_in_16_bits_may_be_products_with_reciprocals(dtype: str, *, right: bool) -> None:
+    """A sum of one lies between two numbers of f32: found by a campaign of layer norms."""
+    fd = FusionDefinition()
+    a, b, c = (fd.define_tensor([1], dtype) for _ in range(3))
+    fd.add_output(fd.ops.add(fd.ops.cast(fd.ops.div(a, b), "f32"), c))
+    given = [torch.tensor([x]).to(TORCH[DType.of(dtype)]) for x in (4.125, -6.21875, -2.390625)]
+    (want,) = evaluate(fd.fusion(), given)
+    verdict = compare([want], [torch.tensor([-3.053941488265991])], exact=False)
+    assert (verdict.status is Status.PASS) is right
