@@ -220,8 +220,8 @@ def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
 def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Correctly rounded, with a pole where the last operand is 0.
 
-    A quotient of tensors that the fusion has in 16 bits may be the product with a reciprocal, off by
-    two units in the last place of f32, also where f32 is kept of it.
+    A quotient of tensors that the fusion has in 16 bits may be the product with a reciprocal, off
+    by two units in the last place of f32, also where f32 is kept of it.
     """
     exact, dtype = corners(function, *args), args[0].dtype
     of_tensors = tv.op == "div" and isinstance(tv.args[-1], TensorView)
