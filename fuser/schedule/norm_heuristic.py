@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import log, prod
+from math import log, prod, sqrt
 
 from fuser.arch import SM_90A, SPARE_REGISTERS
 from fuser.schedule.domain import Access, Domain
@@ -124,7 +124,7 @@ def norm_candidates(
     """Yield what params are chosen from, the best by the model first; as `default_norm_params`."""
     rows = _rows(domain, loops, aligned)
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
-    if rows.parts and (shared := rows.parted(columns)):
+    if rows.few and (shared := rows.parted(columns)):
         yield shared
     many = rows.tiles * rows.cluster > SM_90A.sms
     long = aligned == 16 and rows.cluster > 1 and many
@@ -172,7 +172,7 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
         begun=sum(one.tv.dtype.nbytes / 4 for one in domain.begun),
         cluster=cluster,
         masked=aligned < 16 and (narrow or bool(weights)),
-        parts=parted,
+        few=parted,
     )
 
 
@@ -182,7 +182,7 @@ class _Rows:
 
     An element of all inputs takes `nbytes`, or, held packed, `words` registers; one of the
     `weights`, which count twice if they are of 32 bits, `WEIGHT`; and of sums of all rows, which
-    are `begun` here, as many.
+    are `begun` here, as many.  `few` long rows are shared by clusters though a CTA could hold one.
     """
 
     columns: int
@@ -196,7 +196,7 @@ class _Rows:
     begun: float
     cluster: int
     masked: bool
-    parts: bool
+    few: bool
 
     def tried(self, *, ring: bool) -> Iterator[NormParams]:
         """Yield the ways to deal rows to threads, directly and by rings."""
@@ -331,6 +331,16 @@ class _Rows:
         each = params.tile[0] * params.tiles_per_cta
         return 8 * self.begun * params.tile[0] * -(-self.tiles // each)
 
+    def _useful(self, params: NormParams, some: float, nbytes: float) -> float:
+        """Return what bytes on their way count where CTAs begin sums: of so many, `some` are there.
+
+        Less beyond `LOOPED`; as far as they are no parts; and where columns fill their tile.
+        """
+        read = self.nbytes * self.tiles
+        share = read / max(read + self.of_parts(params), 1)
+        share *= sqrt(min(LOOPED / max(nbytes, 1.0), 1.0))
+        return min(some, LOOPED) * share * sqrt(sqrt(self.columns / params.tile[1]))
+
     def rank(self, params: NormParams) -> tuple[float, ...]:
         """Return how good a schedule is: more bytes that count, but no more than are enough.
 
@@ -343,18 +353,13 @@ class _Rows:
         share = ALONE if alone else 1.0
         if params.load == "cp_async":
             share = RING_ALONE if alone else RING
-        share = 1.0 if self.begun else share
         row = self.columns * self.nbytes
-        nbytes = params.resident * params.tile[0] * row * params.stages * share
+        some = params.resident * params.tile[0] * row * params.stages
+        nbytes = some * (1.0 if self.begun else share)
         all_ = self.tiles * self.cluster * row / SM_90A.sms
-        useful = min(nbytes, all_, SATURATED)
+        counts: float = round(log(max(min(nbytes, all_, SATURATED), 1.0), ALIKE))
         if self.begun:
-            read = self.nbytes * self.tiles
-            useful = min(nbytes, all_, LOOPED) * min(LOOPED / max(nbytes, 1.0), 1.0) ** 0.5
-            useful *= read / max(read + self.of_parts(params), 1)
-            useful *= (self.columns / params.tile[1]) ** 0.25
-        counts = log(max(useful, 1.0), ALIKE)
-        counts = counts if self.begun else round(counts)
+            counts = log(max(self._useful(params, min(nbytes, all_), nbytes), 1.0), ALIKE)
         over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
         direct = params.load == "direct"
         singles = self.vector == 1 and self.tiles <= SM_90A.sms
