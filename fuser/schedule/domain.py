@@ -359,9 +359,10 @@ def _rows_begun(
 ) -> WholeRows | None:
     """Return the rows of a kernel that reduces nothing along them, but begins sums of all rows."""
     target = next((one for one in writes if one.tv.parts == "rows"), None)
+    if target is None:
+        return None
     every = reached([(access.tv, access.coords) for access in writes], _element_args)
-    waits = any(tv.op == "gather" or scanned_axis(tv) is not None for tv, _ in every)
-    if target is None or waits:
+    if any(tv.op == "gather" or scanned_axis(tv) is not None for tv, _ in every):
         return None
     axes = tuple(sorted(kept_axes(target.tv, target.coords)))
     if not axes or any(one.name in spread and not {*axes}.isdisjoint(one.coords) for one in writes):

@@ -256,9 +256,8 @@ class _Rows:
     def each(self, rows: int, many: int) -> int:
         """Return how many tiles of so many rows a CTA has, of so many an SM, if it begins sums."""
         at_once = max(SM_90A.sms * many // self.cluster, 1)
-        at_once -= (
-            at_once // 8 if self.cluster > 2 else 0
-        )  # GPCs have fewer SMs than are whole ones
+        # A cluster is of one GPC, and what is left there of its SMs is no whole one.
+        at_once -= at_once // 8 if self.cluster > 2 else 0
         return max(-(-self.tiles // (rows * at_once)), 1) if self.begun else 1
 
     def parted(self, columns: int) -> NormParams | None:
