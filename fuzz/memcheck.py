@@ -1,9 +1,10 @@
 """Random cases under compute-sanitizer's memcheck: `python -m fuzz.memcheck`, on a GPU.
 
 Every tensor has memory of its own that ends where it ends, so that a read past the end is seen,
-which no guard bytes show.  Cases run some at a time under one sanitizer; where it reports
-something, its cases run again, one by one.  What TMA reads and writes memcheck does not look at:
-the hardware keeps it within its map.
+which no guard bytes show: but for the last aligned 16 bytes, which kernels may read whole, since no
+allocation and no page ends within them.  Cases run some at a time under one sanitizer; where it
+reports something, its cases run again, one by one.  What TMA reads and writes memcheck does not
+look at: the hardware keeps it within its map.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from oracles.verdict import Status
 
 TOGETHER = 25
 """Cases under one sanitizer, whose start takes longer than a case."""
+WORD = 16
+"""Bytes of the widest access of a thread."""
 LIMIT_S = 240.0
 """Wall limit of one sanitizer."""
 REFUSED = "refused"
@@ -49,10 +52,11 @@ EXACT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 def tensor(
     shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, offset: int = 0
 ) -> torch.Tensor:
-    """Return a tensor on the device whose memory ends with its last element."""
+    """Return a tensor on the device whose memory ends with the last word of it."""
     reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
     count = offset + (0 if 0 in shape else reach)
-    return torch.zeros(count, dtype=dtype, device="cuda").as_strided(shape, strides, offset)
+    words = -(-count * dtype.itemsize // WORD) * (WORD // dtype.itemsize)
+    return torch.zeros(words, dtype=dtype, device="cuda").as_strided(shape, strides, offset)
 
 
 def launched(text: str) -> str:

@@ -30,7 +30,7 @@ from fuser.runtime.call import (
 )
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.candidates import candidates
-from fuser.schedule.cut.begun import begun_by_products, begun_by_rows
+from fuser.schedule.cut.begun import begun_by_products, begun_by_rows, reduction_of
 from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
@@ -350,16 +350,16 @@ class _Call:
             assert isinstance(schedule, NormParams), "a kernel that has whole rows"
             aligned = row_alignment(domain, shapes)
             if not begins_well(domain, loops_of(domain, self.values), schedule, aligned):
-                dropped = {access.tv.held for access in domain.begun}
+                dropped = {reduction_of(access.tv) for access in domain.begun}
                 return replace(choices, parts=choices.parts - dropped)
         if not domain.products:
             return choices
         apart = frozenset(product.tv.name for product in strangers(domain))
         _, cols = sides(domain)
         wrong = frozenset(
-            access.tv.held
-            for access in domain.writes
-            if access.tv.parts and (apart or cols != access.coords[-1:])
+            reduction_of(access.tv)
+            for access in domain.begun
+            if apart or cols != access.coords[-1:]
         )
         if apart or wrong:
             return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
@@ -523,7 +523,9 @@ def _torn(cut: Sequence[Segment]) -> frozenset[str]:
     """Return the reductions that kernels of whole rows begin whose number of parts is another's."""
     begun = [{a.tv for a in segment.domain.begun if a.tv.parts == "rows"} for segment in cut]
     many = Counter(extent for some in begun for extent in {tv.logical[-1].extent for tv in some})
-    return frozenset(tv.held for some in begun for tv in some if many[tv.logical[-1].extent] > 1)
+    return frozenset(
+        reduction_of(tv) for some in begun for tv in some if many[tv.logical[-1].extent] > 1
+    )
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:

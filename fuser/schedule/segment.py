@@ -30,7 +30,7 @@ from fuser.fusion.ir import (
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, scanned_axis
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.cut.begun import begins, frame, parts_of, under
+from fuser.schedule.cut.begun import begins, frame, parts_of, reduction_of, under
 from fuser.schedule.domain import Domain, domains, groups, scans, sources, whole_rows
 from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import Viewed, viewed
@@ -185,7 +185,7 @@ class _Cutting:
             return
         rows = [tv for tv in outputs if tv.parts == "rows"]
         if rows and not domain.rows:
-            raise _NotBegun(rows[0].held)
+            raise _NotBegun(reduction_of(rows[0]))
         assert domain.products or rows or not any(tv.parts for tv in outputs), "tiles leave parts"
         said = tuple(
             f"{tv} is stored: {self.why[tv.name]}" for tv in outputs if tv.name in self.why
@@ -286,7 +286,7 @@ class _Cutting:
 
         every = reached([tv], lambda one: [*tensor_args(one), *inside(one)])
         if target.parts:
-            return tv.name != target.name and any(one.name == target.held for one in every)
+            return tv.name != target.name and any(one.name == reduction_of(target) for one in every)
         return any(one.name == target.name for read in every for one in inside(read))
 
     def _ended(self, reduction: TensorView) -> TensorView:
@@ -336,7 +336,7 @@ class _Cutting:
         fusion, choices = self.fusion, self.choices
         group = next((some for some in self.left if begins(fusion, some, target, choices)), ())
         if not group:
-            raise _NotBegun(target.held)
+            raise _NotBegun(reduction_of(target))
         alike = [
             tv
             for tv in self.parts
@@ -563,7 +563,7 @@ def apart(
 
 
 def _is_begun(tv: TensorView, choices: Choices) -> bool:
-    return tv.held in choices.parts
+    return tv.name in choices.parts
 
 
 def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:

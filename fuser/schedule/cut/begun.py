@@ -37,6 +37,9 @@ from fuser.schedule.domain import (
 from fuser.schedule.shape_class import Choices
 from fuser.schedule.views import viewed
 
+PARTS = "_parts"
+"""Ends the name of what is left of a reduction that is begun."""
+
 
 def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
     """Return the reductions that kernels with products may begin: one axis of what they make.
@@ -140,7 +143,7 @@ def parts_of(reduction: TensorView) -> TensorView:
         row_major(rank) if made else (*range(along - 1, -1, -1), *range(rank - 1, along - 1, -1))
     )
     return TensorView(
-        name=f"{reduction.held}_parts",
+        name=f"{reduction.name}{PARTS}",
         number=reduction.number,
         logical=logical,
         dtype=arithmetic(reduction.dtype),
@@ -151,6 +154,11 @@ def parts_of(reduction: TensorView) -> TensorView:
         stride_order=order,
         parts="tiles" if made else "rows",
     )
+
+
+def reduction_of(part: TensorView) -> str:
+    """Return the name of the reduction that a tensor is parts of."""
+    return part.name.removesuffix(PARTS)
 
 
 def frame(fusion: Fusion, tv: TensorView) -> tuple[Extent, ...]:
