@@ -18,7 +18,8 @@ from oracles.prover.sites import facts, kinds
 from oracles.prover.solver import Possible
 
 REACH = 6
-"""Iterations to either side of an instance that are looked at, at most."""
+"""Iterations to either side of an instance that are looked at, at most: but those that an await
+leaves in flight."""
 DRAIN, OPERANDS, RESULTS = NAMES = (
     "drain-before-release",
     "mma-operand-coverage",
@@ -76,6 +77,6 @@ def decide(kernel: kir.Kernel, *, policy: str, rlimit: int) -> tuple[Named, ...]
 
 def reach(kernel: kir.Kernel) -> int:
     """Return how far an await may stand from what it covers: a group an iteration, at least."""
-    keeps = [stmt.keep for stmt in kernel.walk() if isinstance(stmt, kir.AsyncAwait)]
-    slots = [buffer.slots for buffer in kernel.buffers]
-    return min(REACH, 1 + max([*keeps, *slots], default=0))
+    keep = max((s.keep for s in kernel.walk() if isinstance(s, kir.AsyncAwait)), default=0)
+    slots = max((buffer.slots for buffer in kernel.buffers), default=0)
+    return 1 + max(keep, min(slots, REACH - 1))

@@ -13,7 +13,10 @@ from sample import some
 from fuser.cookbook.recipes import RECIPES
 from fuser.expr import Var
 from fuser.kernel import ir as kir
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.matmul import compiled as schedule
 from fuzz.kernels.subjects import find
 from oracles.prover.named import products
 from oracles.prover.named.check import DRAIN, OPERANDS, RESULTS
@@ -44,6 +47,16 @@ def test_all_named_invariants_of_a_compiled_schedule_are_proved(name: str) -> No
 def test_all_named_invariants_of_a_recipe_are_proved(name: str) -> None:
     """What is written by hand and right is not refused."""
     assert set(answers(RECIPES[name]()).values()) <= {"proved"}
+
+
+@pytest.mark.parametrize("stages", [5, 6, 7, 8])
+def test_all_groups_of_a_ring_may_be_in_flight(stages: int) -> None:
+    """An await may leave more of them than iterations are looked at otherwise."""
+    tile = 64, 16, 16
+    params = MatmulParams(tile, 1, "pipelined", stages, 0, persistent=False, raster=1, columns=16)
+    kernel = schedule(linear(), params)
+    assert max(s.keep for s in kernel.walk() if isinstance(s, kir.AsyncAwait)) == stages - 1
+    assert set(answers(kernel).values()) == {"proved"}
 
 
 def test_no_right_litmus_is_refused() -> None:
