@@ -82,18 +82,18 @@ def _added(subject: Subject, m: int, n: int, k: int, splits: int) -> Workload:
     grid = number(semaphore.count, _values(kernel, 1, params)) * splits
     made = torch.Generator().manual_seed(m)
 
-    def integers(rows: int, cols: int) -> torch.Tensor:
+    def some(rows: int, cols: int) -> torch.Tensor:
         return torch.randint(-2, 3, (rows, cols), generator=made, dtype=torch.int8).float()
 
     first, second, third, *_ = (tensor.name for tensor in kernel.tensors)
     (out,) = kernel.outputs
     sets: list[tuple[Tensors, Tensors]] = []
     if subject.family == _WIDE:
-        for part in (integers(m * splits, n) for _ in range(SETS)):
+        for part in (some(m * splits, n) for _ in range(SETS)):
             sets.append(({first: part}, {out: part.view(splits, m, n).sum(0)}))
     else:
-        lefts = [integers(m, k) for _ in range(SETS)]
-        right, bias = integers(n, k), integers(1, n)
+        lefts = [some(m, k) for _ in range(SETS)]
+        right, bias = some(n, k), some(1, n)
         for left in lefts:
             given, want = {first: left.bfloat16(), second: right.bfloat16()}, left @ right.T
             if subject.family == _COMPILED:
@@ -121,9 +121,10 @@ def poison(one: torch.Tensor) -> None:
     one.view(torch.uint8).fill_(0xFF)
 
 
-def _simulated(
+def integers(
     kernel: kir.Kernel, grid: int, params: dict[str, int], seed: int
-) -> tuple[Tensors, Tensors]:
+) -> tuple[Call, Tensors]:
+    """Return a launch on small integers, and its memory by name; outputs are poison."""
     made = torch.Generator().manual_seed(seed)
     sizes, values = _sizes(kernel, grid, params), _values(kernel, grid, params)
     memory: Tensors = {}
@@ -135,10 +136,16 @@ def _simulated(
         poison(memory[name])
     shapes = {t.name: shape(t, values) for t in kernel.tensors}
     views = {name: one.as_strided(*shapes[name]) for name, one in memory.items()}
-    launch, numbers = Launch(grid, params), dict[str, float](scalars(kernel))
-    call = Call(kernel, launch, views, numbers)
+    return Call(kernel, Launch(grid, params), views, dict[str, float](scalars(kernel))), memory
+
+
+def _simulated(
+    kernel: kir.Kernel, grid: int, params: dict[str, int], seed: int
+) -> tuple[Tensors, Tensors]:
+    call, memory = integers(kernel, grid, params, seed)
     arrays = call.arrays()
-    verdict = simulate(kernel, launch, arrays, numbers)
+    assert call.launch is not None, "of some CTAs"
+    verdict = simulate(kernel, call.launch, arrays, call.scalars)
     call.store(arrays)
     outputs = {name: memory.pop(name) for name in kernel.outputs}
     if verdict.status is not Status.PASS:

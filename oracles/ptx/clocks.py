@@ -68,6 +68,8 @@ class Clocks:
         self.holders: list[Callable[[], Iterable[int]]] = []
         self._column: dict[tuple[Hashable, ...], int] = {}
         self.names: dict[int, tuple[Hashable, ...]] = {}
+        self.warps: dict[int, Ints] = {}
+        """Columns of the warps of each warpgroup that has wgmmas, by its own."""
         self.copies = -1
         """First of the columns of the threads' cp.async copies, once there are any."""
         self.copied = np.zeros((self.planes, threads), np.int32)
@@ -80,6 +82,14 @@ class Clocks:
             self.names[found] = key
             self.home[found] = cta
         return found
+
+    def warpgroup(self, number: int, cta: int) -> int:
+        """Return the column of a warpgroup's wgmmas, which each of its warps has one of, too."""
+        one = self.column(("wgmma of warpgroup", number, "CTA", cta), cta)
+        if one not in self.warps:
+            keys = (("wgmma of warp", 4 * number + n, "CTA", cta) for n in range(4))
+            self.warps[one] = np.array([self.column(key, cta) for key in keys])
+        return one
 
     def copy_columns(self) -> int:
         """Return the first of the columns of cp.async copies, one for each thread."""
@@ -202,13 +212,15 @@ class Clocks:
             elif not all_of(self.known[old] >= self.known[row]):
                 self.row[who] = self.joined(int(old), row)
 
-    def learn(self, threads: Ints, column: int, time: int, planes: tuple[int, ...] = (0,)) -> None:
-        """Let threads know what an engine has done by a time."""
+    def learn(
+        self, threads: Ints, column: int | Ints, time: int, planes: tuple[int, ...] = (0,)
+    ) -> None:
+        """Let threads know what an engine, or several, have done by a time."""
         for old in distinct(self.row[threads]):
             who = threads[self.row[threads] == old]
             content = self.known[old].copy()
             for plane in {*planes, *(self.generic if GENERIC in planes else ())}:
-                content[plane, column] = max(content[plane, column], time)
+                content[plane, column] = np.maximum(content[plane, column], time)
             self.row[who] = self.fresh(content)
 
     def _fenced(self, plane: int) -> int:

@@ -23,6 +23,9 @@ Ints = npt.NDArray[Any]
 ASYNC, STRONG, BARRIER = 1, 2, 4
 """Flags of a write: by the asynchronous proxy; by a strong operation; here lives an mbarrier."""
 
+WARPS = "warps"
+"""Kind of the warning that not all warps of a group have waited for its wgmma."""
+
 Report = Callable[[str, str, int, Any, Any, str], None]
 """Takes kind, text, time of the earlier access, agent now, agent then, what is missing."""
 
@@ -266,7 +269,7 @@ class Space:
         one = some & (many == 0)
         ok = np.ones(len(g), bool)
         if any_of(one):
-            ok[one] = self._known(g[one], who[one], reader[one], self.at[g[one]])
+            ok[one] = self._read_before(g[one], who[one], reader[one], self.at[g[one]])
         if not all_of(ok):
             self._complain("WAR", g, who, ok, reader, self.at, False)
         crowd = np.flatnonzero(many)
@@ -277,7 +280,8 @@ class Space:
         groups, firsts = np.unique(groups, axis=1, return_index=True)
         for (number, thread, _), at in zip(groups.T.tolist(), crowd[firsts].tolist(), strict=True):
             agents, times = self.sets[number]
-            known = self._known(g[[at]], np.full(len(agents), thread), agents, times)
+            by = np.full(len(agents), thread)
+            known = self._read_before(np.full(len(agents), g[at]), by, agents, times)
             if not all_of(known):
                 bad = int(np.flatnonzero(~known)[0])
                 self.report(
@@ -288,6 +292,33 @@ class Space:
                     int(agents[bad]),
                     "nothing orders the read before the write",
                 )
+
+    def _read_before(self, g: Ints, who: Ints, agents: Ints, since: Ints) -> Ints:
+        """Tell of each granule whether a thread knows that an agent has read it by a time.
+
+        A group of wgmmas is the warpgroup's: that one warp has waited for it is enough, and a
+        warning where the others have not told that they did.  Source: PTX ISA, "wgmma.commit_group"
+        ("per warpgroup"); CUTLASS has one thread of a warpgroup free a slot for all of them.
+        """
+        ok = self._known(g, who, agents, since)
+        if not all_of(ok):
+            return ok
+        for group, warps in self.clocks.warps.items():
+            mine = np.flatnonzero(agents == group)
+            for warp in warps if len(mine) else ():
+                sure = self._known(g[mine], who[mine], np.full(len(mine), warp), since[mine])
+                if not all_of(sure):
+                    bad = mine[int(np.flatnonzero(~sure)[0])]
+                    self.report(
+                        WARPS,
+                        self.where(int(g[bad])),
+                        int(since[bad]),
+                        int(who[bad]),
+                        int(warp),
+                        "another warp of its group has waited, this one has not told that it did",
+                    )
+                    break
+        return ok
 
     def _complain(
         self, kind: str, g: Ints, who: Ints, ok: Ints, other: Ints, times: Ints, asynchronous: bool

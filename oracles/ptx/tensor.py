@@ -180,13 +180,13 @@ class Tensor:
                 mine = who[keys == key]
                 first = int(mine[0])
                 column = self._column(first)
-                m.clocks.learn(mine, column, int(key & 0xFFFFFFFF))
+                own = m.clocks.warps[column][int(m.tid[first]) % 128 // 32]
+                m.clocks.learn(mine, np.array([column, own]), int(key & 0xFFFFFFFF))
         m.go(block.after, g)
 
     def _column(self, thread: int) -> int:
         m = self.m
-        cta = int(m.cta[thread])
-        return m.clocks.column(("wgmma of warpgroup", int(m.tid[thread]) // 128, "CTA", cta), cta)
+        return m.clocks.warpgroup(int(m.tid[thread]) // 128, int(m.cta[thread]))
 
     def _product(self, ins: Instruction, g: Ints) -> None:
         m = self.m

@@ -123,14 +123,19 @@ def test_a_product_of_descriptors_is_right(kind: str, span: int) -> None:
         ({"wait": "wgmma.wait_group.sync.aligned 1;"}, {"RAW"}),
         ({"wait": "mov.f32 %f0, 0f00000000; wgmma.wait_group.sync.aligned 0;"}, {"RAW", "WAR"}),
         ({"fence": "wgmma.fence.sync.aligned; mov.f32 %f1, 0f00000000;"}, {"fence"}),
-        ({"after": "st.shared.u32 [%r6], %r1;"}, set()),
+        ({"after": "bar.sync 0, 128; st.shared.u32 [%r6], %r1;"}, set()),
+        ({"after": "st.shared.u32 [%r6], %r1;"}, {"warps"}),
         ({"after": "st.shared.u32 [%r6], %r1;", "wait": ""}, {"WAR"}),
     ],
     ids=named,
 )
 def test_each_part_of_a_product_is_needed(change: dict[str, str], kinds: set[str]) -> None:
-    """Operands through the proxy, registers through fence and wait, operands free behind it."""
+    """Operands through the proxy, registers through fence and wait, operands free behind it.
+
+    A warp that has waited alone knows that of its warpgroup by the letter: a warning.
+    """
     found, _ = product("bf16", 128, **change)
+    assert (found.verdict.status is Status.PASS) is (kinds <= {"warps"})
     assert found.kinds <= kinds, str(found.verdict)
     assert bool(found.kinds) == bool(kinds)
 
