@@ -26,6 +26,7 @@ from rich.table import Table
 
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.definition import TensorView
+from fuser.runtime import torch_calls
 from fuser.runtime.executable import Executable, device_present
 from fuzz.bench.drawn import texts
 from fuzz.campaign.gpu import count_option, seed_option
@@ -89,6 +90,7 @@ def _called(run: Executable, case: Case) -> Status:
 
 def inside(path: Path) -> None:
     """Launch the cases of a file of JSON, and write how each ends beside it."""
+    torch_calls.empty = tensor
     ends = [launched(text) for text in json.loads(path.read_text(encoding="utf-8"))]
     path.with_suffix(".ends").write_text(json.dumps(ends), encoding="utf-8")
     print(DONE, flush=True)

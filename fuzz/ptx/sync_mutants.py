@@ -11,6 +11,7 @@ prover passes: its sync is redundant.  One that is shown must not be.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,19 +43,18 @@ from fuzz.semaphores.workloads import integers
 from oracles.prover.prove import prove
 from oracles.ptx.judge import NAME, run
 from oracles.ptx.launch import Buffer
-from oracles.ptx.memory import WARPS
 from oracles.verdict import Finding, Status, Verdict
 
 ORDERS = range(3)
 """Late engines, a drawn order, few CTAs at once."""
 LIMIT_S = 300
 """Seconds of one subject."""
-RIGHT, KILLED, REDUNDANT, STRICT = "right", "killed", "redundant", "strict"
+RIGHT, KILLED, REDUNDANT, SAME, STRICT = "right", "killed", "redundant", "same PTX", "strict"
 MISSED, DISPUTED, OPEN = "missed", "disputed", "open"
-FATES = (RIGHT, KILLED, REDUNDANT, STRICT, MISSED, DISPUTED, OPEN)
+FATES = (RIGHT, KILLED, REDUNDANT, SAME, STRICT, MISSED, DISPUTED, OPEN)
 """A whole kernel, passed by both; a mutant that is shown here, and refused by the prover; shown by
-nobody; refused by the prover's strict policy alone; by the prover; by the judge of PTX alone;
-without an answer of one of them."""
+nobody; refused by the prover, and compiled to what it was before; by its strict policy alone;
+by the prover; by the judge of PTX alone; without an answer of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,16 @@ class Answer:
     says: str
 
 
+def ptx_of(kernel: kir.Kernel) -> str:
+    """Return the PTX of a kernel."""
+    return compile_ptx(cuda.source(kernel))
+
+
 def shown(subject: Subject) -> Verdict:
     """Execute a subject on its launches; return the first failure, or else what is unknown."""
     kernel = subject.kernel
     try:
-        text = compile_ptx(cuda.source(kernel))
+        text = ptx_of(kernel)
     except CompileError as error:
         return Verdict(NAME, Status.UNKNOWN, 0, reason=str(error).splitlines()[0])
     checked, unknown = 0, None
@@ -81,9 +86,8 @@ def shown(subject: Subject) -> Verdict:
             checked += verdict.checked
             if verdict.status is Status.FAIL:
                 return verdict
-            owed = [one for one in verdict.findings if one.kind == WARPS]  # beyond the letter
-            if owed:
-                found = replace(owed[0], severity="error")
+            if verdict.findings:  # warnings: the compiler owes more than the letter
+                found = replace(verdict.findings[0], severity="error")
                 return Verdict(NAME, Status.FAIL, checked, (found,))
             if verdict.status is not Status.PASS:
                 unknown = verdict
@@ -117,7 +121,7 @@ def _whole(
     kernel: kir.Kernel, grid: int, params: tuple[tuple[str, int], ...], seed: int
 ) -> list[bytes]:
     """Return what the kernel without a fault leaves."""
-    verdict, left = executed(kernel, compile_ptx(cuda.source(kernel)), grid, dict(params), seed)
+    verdict, left = executed(kernel, ptx_of(kernel), grid, dict(params), seed)
     assert verdict.status is Status.PASS, f"the whole kernel: {verdict}"
     return left
 
@@ -134,6 +138,8 @@ def judged(name: str) -> Answer:
             fate, says = KILLED, kinds
         case Status.PASS, Status.PASS:
             fate, says = RIGHT if whole else REDUNDANT, ""
+        case Status.PASS, Status.FAIL if _work(subject.kernel) == _work(subject.base):
+            fate, says = SAME, ""
         case Status.PASS, Status.FAIL:
             passes = prove(subject.kernel).status is Status.PASS
             fate, says = STRICT if passes else MISSED, f"the prover: {there.findings[0]}"
@@ -142,6 +148,14 @@ def judged(name: str) -> Answer:
         case _:
             fate, says = OPEN, kinds or there.reason
     return Answer(name, "; ".join(subject.faults), fate, says)
+
+
+def _work(kernel: kir.Kernel) -> list[str]:
+    """Return the instructions of a kernel in order, without moves and the numbers of registers."""
+    lines = (line.strip() for line in ptx_of(kernel).splitlines())
+    return [
+        re.sub(r"%([a-z]+)\d+", r"%\1", one) for one in lines if not one.startswith(("//", "mov"))
+    ]
 
 
 def subjects(operators: Sequence[str], only: str) -> list[str]:

@@ -325,6 +325,13 @@ class Sync:
                 f"{m.name(int(threads[~known][0]))} uses mbarrier {self.spell(place)}; nothing "
                 "orders its initialisation before",
             )
+        elif found.fenced < 0 and any_of(m.cta[threads] != found.cta):
+            m.find(
+                "init",
+                f"{self.spell(place)} is used by another CTA; its initialisation is ordered before "
+                "by the letter, but no fence.mbarrier_init makes it known to the cluster",
+                "warning",
+            )
         return found
 
     def complete_tx(self, place: int, nbytes: int, line: int) -> None:
