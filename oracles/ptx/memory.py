@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.ptx.clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, NEVER, Clocks
-from oracles.ptx.vectors import all_of, any_of
+from oracles.ptx.vectors import all_of, any_of, distinct
 
 Ints = npt.NDArray[Any]
 
@@ -301,11 +301,12 @@ class Space:
         ("per warpgroup"); CUTLASS has one thread of a warpgroup free a slot for all of them.
         """
         ok = self._known(g, who, agents, since)
-        if not all_of(ok):
+        known = self.clocks.warps
+        if not known or not all_of(ok):
             return ok
-        for group, warps in self.clocks.warps.items():
+        for group in known.keys() & set(distinct(agents).tolist()):
             mine = np.flatnonzero(agents == group)
-            for warp in warps if len(mine) else ():
+            for warp in known[group]:
                 sure = self._known(g[mine], who[mine], np.full(len(mine), warp), since[mine])
                 if not all_of(sure):
                     bad = mine[int(np.flatnonzero(~sure)[0])]

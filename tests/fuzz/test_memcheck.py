@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from fuzz import memcheck
 from fuzz.exit_code import CLEAN, FAILED, HARNESS
 from fuzz.semaphores.record import Cell
+from fuzz.semaphores.sanitizers import find
 
 
 def test_without_a_device_nothing_is_run() -> None:
@@ -60,7 +61,7 @@ def test_memory_ends_with_the_last_word() -> None:
 @pytest.mark.gpu
 def test_right_cases_are_silent() -> None:
     """A few of them, where compute-sanitizer is there."""
-    if memcheck.find() is None:
+    if find() is None:
         pytest.skip("no compute-sanitizer")
     said = CliRunner().invoke(memcheck.main, ["--count", "4", "--workers", "1"])
     assert said.exit_code == CLEAN, said.output
