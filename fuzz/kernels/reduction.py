@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from fuser import pipeline
+from fuser.expr import variables
 from fuser.fusion.definition import Fusion
+from fuser.kernel import ir as kir
 from fuser.runtime.classify import classify
 from fuser.schedule.params import Meet, PointwiseParams, ReductionParams
 from fuser.schedule.reduction import ReductionTiling
@@ -54,7 +56,10 @@ def reduced(fusion: Fusion, params: ReductionParams) -> pipeline.Launch:
 
 
 def started(made: pipeline.Launch, tiles: int, steps: int, many: int = 1) -> Start:
-    """Return a launch over tiles of so many steps, each by `many` CTAs; or all by one CTA."""
+    """Return a launch over tiles of so many steps, each by `many` CTAs; or all by one CTA.
+
+    Where no CTA takes several tiles, there is one for each.
+    """
     tiling, params = made.tiling, made.params
     assert isinstance(tiling, ReductionTiling), "a kernel that reduces"
     assert isinstance(params, ReductionParams), "a schedule of reductions"
@@ -66,7 +71,10 @@ def started(made: pipeline.Launch, tiles: int, steps: int, many: int = 1) -> Sta
     row = -(-max(sizes) // PITCH) * PITCH
     for tensor in made.kernel.tensors:
         given |= strides(tensor, row)
-    return (1, given) if params.splits == 1 else (tiles * many, given | {"splits": many})
+    if params.splits == 1:
+        one_each = any(kir.GRID in variables(fact) for fact in made.kernel.requires)
+        return (tiles if one_each else 1, given)
+    return tiles * many, given | {"splits": many}
 
 
 # --- schedules ----------------------------------------------------------------------------------

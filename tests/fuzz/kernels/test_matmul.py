@@ -10,10 +10,11 @@ from sample import some
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
+from fuser.runtime.call import number
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.crosscheck.judge import is_sync_mutant
-from fuzz.kernels.matmul import MATMULS, scheduled, subjects, sync_mutants
+from fuzz.kernels.matmul import COMPILED, MATMULS, scheduled, subjects, sync_mutants
 from fuzz.kernels.subjects import find
 from fuzz.mutation.operators import SYNC_OPERATORS
 from oracles.simulator.simulate import Launch, simulate
@@ -47,6 +48,15 @@ def test_a_schedule_has_launches_of_few_steps_and_tiles(name: str) -> None:
     for grid, params in (one.launches[0], one.launches[-1]):
         assert set(params) == {p.name for p in one.kernel.params}
         assert simulate(one.kernel, Launch(grid, params)).status is Status.PASS
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_launches_keep_what_the_kernel_requires(name: str) -> None:
+    """One that does not is nothing that a judge answers for."""
+    subject = find(f"matmul {name} 0")
+    for grid, params in subject.launches:
+        values = {var: params[var.name] for var in subject.kernel.params} | {kir.GRID: grid}
+        assert all(number(fact, values) for fact in subject.kernel.requires), (grid, params)
 
 
 def test_products_of_two_loops_and_of_one_are_among_them() -> None:

@@ -20,10 +20,18 @@ def test_a_whole_kernel_and_its_mutants_are_told_apart() -> None:
     assert fates.count(REDUNDANT) == 1
 
 
-@pytest.mark.parametrize(("number", "kind"), [(1, "init"), (10, "warps"), (18, "warps")])
-def test_what_shows_a_mutant_is_named(number: int, kind: str) -> None:
-    """Warps that have waited for their own part alone are a finding: the compiler owes more."""
-    verdict = shown(find(f"matmul pipelined_1_slot {number}"))
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pipelined_1_slot 1", "init"),
+        ("pipelined_1_slot 10", "warps"),
+        ("pipelined_1_slot 18", "warps"),
+        ("cooperative_cluster 4", "init"),
+    ],
+)
+def test_what_shows_a_mutant_is_named(name: str, kind: str) -> None:
+    """Warnings count: warps that have waited for their own part alone, inits without a fence."""
+    verdict = shown(find(f"matmul {name}"))
     assert verdict.status is Status.FAIL
     assert verdict.findings[0].kind == kind
 
