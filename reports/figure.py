@@ -52,7 +52,7 @@ _CONFIG = {
         "orient": "top",
         "symbolType": "square",
         "labelLimit": 260,
-        "columns": 4,
+        "columns": {"expr": "width < 500 ? 1 : 4"},  # names are long, phones are narrow
     },
 }
 
