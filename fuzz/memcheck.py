@@ -125,7 +125,7 @@ def judged(program: Path, group: Sequence[str]) -> Counter[str]:
 @count_option
 @seed_option
 @click.option("--workers", default=4, show_default=True, help="Sanitizers at once.")
-@click.option("--inside", "path", type=click.Path(path_type=Path), hidden=True)
+@click.option("--inside", "path", type=click.Path(path_type=Path), help="Cases to run, in here.")
 def main(count: int, seed_: int, workers: int, path: Path | None) -> None:
     """Run random cases under memcheck; exit code 1 if it reports one or a value is wrong."""
     if path is not None:
