@@ -34,7 +34,7 @@ from fuzz.cases.case import Case, Value, from_text, inputs, output_specs, shape_
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.semaphores.record import Cell
-from fuzz.semaphores.sanitizers import DONE, find, ran
+from fuzz.semaphores.sanitizers import DONE, command, find, ran
 from fuzz.values import compared
 from oracles.verdict import Status
 
@@ -101,10 +101,7 @@ def watched(program: Path, group: Sequence[str]) -> tuple[Cell, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "cases.json")
         path.write_text(json.dumps(group), encoding="utf-8")
-        words = [
-            str(program), "--tool", "memcheck", "--report-api-errors", "no", "--print-limit", "20",
-            sys.executable, "-m", "fuzz.memcheck", "--inside", str(path),
-        ]  # fmt: skip
+        words = command(program, "memcheck", "--inside", str(path), module="fuzz.memcheck")
         cell = ran(words, "memcheck", limit_s=LIMIT_S)
         ends = path.with_suffix(".ends")
         return cell, json.loads(ends.read_text(encoding="utf-8")) if ends.exists() else []

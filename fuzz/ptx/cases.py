@@ -97,7 +97,7 @@ class Execution:
         outcome = run(text, launch, seed=self._seed, work=self._work, logged=self._refined)
         self._latest = call, outcome.log
         drawn = frozenset(f"{call.kernel.name}.{name}" for name in call.kernel.counters)
-        verdict = _with_counters(outcome.verdict, left_over(self._counters, drawn))
+        verdict = with_counters(outcome.verdict, left_over(self._counters, drawn))
         return replace(outcome, verdict=verdict)
 
     def _refinement(self) -> Verdict:
@@ -161,7 +161,7 @@ def _number(value: Expr) -> int:
     return value
 
 
-def _with_counters(verdict: Verdict, left: list[str]) -> Verdict:
+def with_counters(verdict: Verdict, left: list[str]) -> Verdict:
     """Fail a launch that leaves semaphores as the next one does not expect them."""
     if verdict.status is not Status.PASS or not left:
         return verdict

@@ -38,6 +38,7 @@ from fuzz.kernels.semaphores import MEMBERS
 from fuzz.kernels.subjects import find
 from fuzz.kernels.tile import Start
 from fuzz.mutation.operators import SYNC_OPERATORS
+from fuzz.ptx.cases import with_counters
 from fuzz.ptx.launches import launch_of, left_over
 from fuzz.semaphores.workloads import integers
 from oracles.prover.prove import prove
@@ -110,10 +111,8 @@ def executed(
     counters: dict[str, Buffer] = {}
     verdict = run(text, launch_of(call, counters, few=seed % 3 == 2), seed=seed).verdict
     left = left_over(counters, frozenset(f"{kernel.name}.{name}" for name in kernel.counters))
-    if verdict.status is Status.PASS and left:
-        found = Finding("semaphore", "the end of the launch", left[0])
-        verdict = replace(verdict, status=Status.FAIL, findings=(found,))
-    return verdict, [memory[name].view(torch.uint8).numpy().tobytes() for name in kernel.outputs]
+    made = [memory[name].view(torch.uint8).numpy().tobytes() for name in kernel.outputs]
+    return with_counters(verdict, left), made
 
 
 @lru_cache(maxsize=512)  # all mutants of a kernel have its launches

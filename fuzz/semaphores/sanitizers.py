@@ -66,12 +66,12 @@ def version(program: Path) -> str:
     return found[1] if found else "unknown"
 
 
-def command(program: Path, tool: str, subject: str) -> list[str]:
-    """Return the command line that watches one launch of a subject."""
+def command(program: Path, tool: str, *words: str, module: str = LAUNCHER) -> list[str]:
+    """Return the command line that watches a module with some words: one launch of a subject."""
     own = ["--racecheck-report", "all"] if tool == "racecheck" else []
     return [
         str(program), "--tool", tool, *own, "--report-api-errors", "no", "--print-limit", "20",
-        sys.executable, "-m", LAUNCHER, subject,
+        sys.executable, "-m", module, *words,
     ]  # fmt: skip
 
 
