@@ -92,7 +92,7 @@ class Campaign:
                 self.console.print(f"{failure}: {path}")
             case Skipped(count, what, why):
                 self.skipped[what, why] += count
-            case Round(number, complete):
+            case Round(number, complete, _):
                 if complete:
                     self.book.finish_round(self.run, worker, number)
             case Spent(seconds, large_s):
@@ -333,7 +333,12 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     help="Time in which cases begin.",
 )
 @click.option("--cases", "most", type=click.IntRange(min=1), help="Cases of a worker, at most.")
-@click.option("--seed", default=0, show_default=True, help="The same seed draws the same cases.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="The same seed and number of --cases draw the same ones.",
+)
 @click.option(
     "--oracles",
     default=",".join(CPU_ORACLES),

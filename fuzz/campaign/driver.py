@@ -11,9 +11,10 @@ import hashlib
 import signal
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
@@ -55,11 +56,6 @@ MUTANT_SHARE = 0.1
 DRAWN_SHARE = 0.6
 """Part of the time that is left for cases to be drawn in, however long the others have taken."""
 
-PARTS = 8
-"""Parts of the table of cells, of which each driver looks after one.  With all of it, it asks once
-for a cell in a campaign's minutes, and comes back to none that is hard to meet: 24 drivers of 84
-cases each put fewer than 5 into 149 of 1,168 cells, and into 242 where each looks after all."""
-
 FRESH = ("operation", "schedule", "sharing")
 """Parts of the table of cells that each judge is to meet early, whatever its share of the time."""
 
@@ -76,7 +72,8 @@ class Plan:
     """What the command line asks for, an option of `main` each.
 
     Cases begin for so many seconds; a driver ends before that after `most`.  The same seed, shard
-    (which part of how many, counted from 1) and number of workers draw the same cases.
+    (which part of how many, counted from 1), number of workers and `most` draw the same cases:
+    what the time allows differs, and so does what is rare.
     """
 
     seconds: float
@@ -141,10 +138,11 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round is over; `complete` unless the time ran out in it."""
+    """A round is over; `complete` unless the time ran out in it; how often each cell was drawn."""
 
     number: int
     complete: bool
+    counts: Counter[Cell] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +172,8 @@ class TimeOver(KeyboardInterrupt):
     """The campaign is over, or the search for a smaller case; Hypothesis lets it pass."""
 
 
-def drive(job: Job, outbox: Connection) -> None:
-    """Do a job; the body of a process."""
+def drive(job: Job, outbox: Connection, others: Callable[[], Counter[Cell]] = Counter) -> None:
+    """Do a job; the body of a process.  What `others` have drawn this driver asks for less."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seldom_collected()
     try:
@@ -183,7 +181,7 @@ def drive(job: Job, outbox: Connection) -> None:
             timed = partial(judge_text, proof_s=proof_s(job.plan.seconds))
             judge = stack.enter_context(Child(timed))
             device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
-            engine = Engine(job, outbox.send, judge.call, device, judge.spent)
+            engine = Engine(job, outbox.send, judge.call, device, judge.spent, others)
             engine.run()
             add(judge.spent, account.close())
             outbox.send(Spent(judge.spent, engine.large_s))
@@ -198,7 +196,8 @@ def drive(job: Job, outbox: Connection) -> None:
 class Engine:
     """The work of one driver: `judge` judges elsewhere, `send` takes what is to be written.
 
-    `spent` are the CPU seconds of the judges so far, by part.
+    `spent` are the CPU seconds of the judges so far, by part; `others` says how often drivers
+    beside this one have drawn each cell.
     """
 
     def __init__(
@@ -208,6 +207,7 @@ class Engine:
         judge: Callable[[str], list[Record] | Lost],
         device: gpu.Device | None,
         spent: Mapping[str, float] | None = None,
+        others: Callable[[], Counter[Cell]] = Counter,
     ) -> None:
         self._job, self._plan = job, job.plan
         self._send = send
@@ -217,15 +217,10 @@ class Engine:
         self._seen: set[str] = set()
         self._deadline = float("inf")
         self._drawn = 0
-        self._coverage = Coverage(self._cells())
+        shard, shards = job.plan.shard
+        self._coverage = Coverage((shard - 1, shards))
+        self._others = others
         self._budget = Budget({} if spent is None else spent)
-
-    def _cells(self) -> tuple[int, int]:
-        """Return which part of the table of cells, of how many, this driver looks after."""
-        shard, shards = self._plan.shard
-        every, mine = shards * self._plan.workers, (shard - 1) * self._plan.workers
-        parts = max(min(every, PARTS), 1)
-        return (mine + self._job.worker) % parts, parts
 
     @property
     def large_s(self) -> float:
@@ -299,7 +294,13 @@ class Engine:
             add(account.spent, {"mutants": sum(child.spent.values())})
 
     def _round(self, number: int) -> bool:
-        """Draw a round of cases; tell whether there is time for another."""
+        """Draw a round of cases; tell whether there is time for another.
+
+        A campaign that ends by its number of cases draws the same ones each time, whatever others
+        have drawn meanwhile.
+        """
+        if self._plan.most is None:
+            self._coverage.others = self._others()
         wishes = self._coverage.rarest(WISHES, self._seed(number))
         test = settings(
             max_examples=ROUND,
@@ -322,7 +323,7 @@ class Engine:
         if repeats:
             why = "the same kernels at the same class of extents were judged before"
             self._send(Skipped(repeats, "repeats", why))
-        self._send(Round(number, in_time))
+        self._send(Round(number, in_time, self._coverage.counts))
         return in_time
 
     def check_fresh(self, case: Case) -> None:

@@ -345,13 +345,14 @@ def _form(tv: TensorView) -> str:
 class Coverage:
     """How often each cell was drawn; `seen` are hashes of cases, `repeats` counts those again.
 
-    `part` of so many, counted from 0, are the cells that are asked for: each of several drivers has
-    its own to look after, and comes back to those that are hard to meet.  `latest` are the cells of
+    `part` of so many, counted from 0, are the cells that are asked for first, which others look
+    after less; `others` is how often drivers beside this one drew each.  `latest` are the cells of
     the case that was counted last, `size` the characters of its longest kernel.
     """
 
     part: tuple[int, int] = (0, 1)
     counts: Counter[Cell] = field(default_factory=Counter)
+    others: Counter[Cell] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)
     repeats: int = 0
     latest: frozenset[Cell] = frozenset()
@@ -384,7 +385,7 @@ class Coverage:
 
     def missing(self) -> list[Cell]:
         """Return the legal cells that no case was in."""
-        return sorted(cell for cell in legal() if not self.counts[cell])
+        return sorted(cell for cell in legal() if not self._many(cell))
 
     def wanting(self) -> list[Cell]:
         """Return the legal cells that fewer cases were in than are wanted."""
@@ -393,31 +394,23 @@ class Coverage:
     def rarest(self, many: int, seed: int) -> tuple[Cell, ...]:
         """Return the cells of its part that were drawn least; of equally rare ones a seed chooses.
 
-        Of all, once none of its own is wanted any more.  Those that were never drawn come first,
-        and several times where they are few.  Each part of the table has as large a share of the
-        others as of all the cases that it lacks, `ENOUGH` in each cell being wanted.
+        Of all, once none of its own is wanted any more.  Those that were never drawn are there
+        several times where they are few.
         """
         rng = Random(seed)
         first, step = self.part
         every = sorted(legal())
         own = every[first::step]
         own = own if any(map(self._lacks, own)) else every
-        never = [cell for cell in own if not self.counts[cell]]
-        rng.shuffle(never)
+        rng.shuffle(own)
+        never = [cell for cell in own if not self._many(cell)]
         times = min(OFTEN, many // (2 * len(never))) if never else 0
         out = [cell for cell in never for _ in range(times)] or never[:many]
-        known = {*never}
-        left: dict[str, list[Cell]] = {}
-        others = [cell for cell in own if cell not in known]
-        rng.shuffle(others)
-        for cell in sorted(others, key=lambda cell: self.counts[cell]):
-            left.setdefault(cell[0], []).append(cell)
-        lacks = {name: sum(map(self._lacks, cells)) for name, cells in left.items()}
-        while len(out) < many and any(left.values()):
-            names = [name for name, cells in left.items() if cells]
-            (name,) = rng.choices(names, [lacks[name] + 1 for name in names])
-            out.append(left[name].pop(0))
-        return tuple(out)
+        drawn = sorted((cell for cell in own if self._many(cell)), key=self._many)
+        return (*out, *drawn[: many - len(out)])
 
-    def _lacks(self, cell: Cell) -> int:
-        return max(ENOUGH - self.counts[cell], 0)
+    def _many(self, cell: Cell) -> int:
+        return self.counts[cell] + self.others[cell]
+
+    def _lacks(self, cell: Cell) -> bool:
+        return self._many(cell) < ENOUGH

@@ -22,7 +22,7 @@ from fuzz.campaign.child import START_S
 from fuzz.campaign.driver import Job, Message, Round
 from fuzz.campaign.environment import versions
 from fuzz.exit_code import USAGE
-from fuzz.workers.local import Ended, run
+from fuzz.workers.local import Drawn, Ended, run
 
 CONNECT_S = 30.0
 """Seconds in which the scheduler must answer, and have a worker."""
@@ -31,6 +31,8 @@ LOOK_S = 5.0
 
 _stops: dict[str, threading.Event] = {}
 """On a worker: what ends the drivers of a campaign."""
+_drawn: dict[str, Drawn] = {}
+"""On a worker: what its drivers of a campaign have drawn."""
 
 
 class ClusterError(click.ClickException):
@@ -152,7 +154,8 @@ def run_there(job: Job, topic: str, lane: int, until: float) -> tuple[str, int, 
 
     left = max(min(job.plan.seconds, until - time.time()), 1.0)
     asked = replace(job, plan=replace(job.plan, seconds=left))
-    early = run(asked, hear, _stops.setdefault(topic, threading.Event()))
+    stops, drawn = _stops.setdefault(topic, threading.Event()), _drawn.setdefault(topic, Drawn())
+    early = run(asked, hear, stops, drawn)
     return attempt, next(numbers), early
 
 

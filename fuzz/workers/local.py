@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +27,8 @@ import psutil
 from fuser.runtime.executable import device_present
 from fuzz.campaign import driver
 from fuzz.campaign.child import FAR, LIMIT_S
-from fuzz.campaign.driver import Job, Message
+from fuzz.campaign.driver import Job, Message, Round
+from fuzz.cases.features import Cell
 
 GRACE_S = 30.0
 """Time in which a driver must start, and after its last case end."""
@@ -65,6 +67,24 @@ class Pool(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+class Drawn:
+    """How often drivers have drawn each cell, so that all of them ask for what is rare."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, Counter[Cell]] = {}
+        self._lock = threading.Lock()
+
+    def told(self, worker: int, counts: Counter[Cell]) -> Counter[Cell]:
+        """Keep what a driver has drawn so far, and return what the others have."""
+        with self._lock:
+            self._counts[worker] = counts
+            others = Counter[Cell]()
+            for other, drawn in self._counts.items():
+                if other != worker:
+                    others.update(drawn)
+            return others
+
+
 class Local:
     """A pool of processes on this machine."""
 
@@ -72,7 +92,7 @@ class Local:
         self.lanes = lanes or len(os.sched_getaffinity(0))
         self.gpu = device_present()
         self._said = SimpleQueue[tuple[int, Message | Ended]]()
-        self._stop = threading.Event()
+        self._stop, self._drawn = threading.Event(), Drawn()
         self._threads = ThreadPoolExecutor(self.lanes)
 
     def start(self, lane: int, job: Job) -> None:
@@ -85,7 +105,7 @@ class Local:
         def hear(message: Message) -> None:
             self._said.put((lane, message))
 
-        self._threads.submit(run, job, hear, self._stop).add_done_callback(ended)
+        self._threads.submit(run, job, hear, self._stop, self._drawn).add_done_callback(ended)
 
     def heard(self, timeout: float) -> tuple[int, Message | Ended] | None:
         """Return what a driver said and its lane, or None if none says anything for so long."""
@@ -105,8 +125,12 @@ class Local:
         self.close()
 
 
-def run(job: Job, hear: Callable[[Message], None], stop: threading.Event) -> str:
+def run(
+    job: Job, hear: Callable[[Message], None], stop: threading.Event, drawn: Drawn | None = None
+) -> str:
     """Do a job in a driver of its own and pass on what it says; return why it ended early, if so.
+
+    After each round it hears what those have drawn that have the same `drawn`.
 
     The driver leads a process group: a Ctrl-C in the terminal is for the campaign alone, and
     nothing outlives it.
@@ -123,7 +147,11 @@ def run(job: Job, hear: Callable[[Message], None], stop: threading.Event) -> str
         ours.send(job)
         while not stop.is_set():
             if ours.poll(TICK_S):
-                hear(ours.recv())
+                message = ours.recv()
+                hear(message)
+                if isinstance(message, Round) and message.complete and drawn is not None:
+                    with suppress(ConnectionError):  # it has died: what it said is still to be read
+                        ours.send(drawn.told(job.worker, message.counts))
             if (used := _memory(process.pid)) > MEMORY:
                 return f"used {used >> 20} MiB of memory, more than {MEMORY >> 20}, and was ended"
             if time.monotonic() > overdue:
@@ -161,12 +189,14 @@ def serve() -> None:
     outbox = Connection(int(sys.argv[1]))
     os.set_inheritable(outbox.fileno(), False)
     job = outbox.recv()
-    threading.Thread(target=_end_with_parent, args=(outbox,), daemon=True).start()
-    driver.drive(job, outbox)
+    told = deque([Counter[Cell]()], maxlen=1)
+    threading.Thread(target=_listen, args=(outbox, told), daemon=True).start()
+    driver.drive(job, outbox, lambda: told[0])
 
 
-def _end_with_parent(inbox: Connection) -> None:
-    """End this process and its children when who started it is gone, also amid a judgement."""
+def _listen(inbox: Connection, told: deque[Counter[Cell]]) -> None:
+    """Keep what others have drawn; end this process and its children with who started it."""
     with suppress(EOFError, OSError):
-        inbox.recv()
+        while True:
+            told.append(inbox.recv())
     os.killpg(0, signal.SIGKILL)

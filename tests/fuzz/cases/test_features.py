@@ -98,7 +98,7 @@ def test_what_was_never_drawn_is_wished_for_first() -> None:
     assert len({*again}) == 17
 
 
-def test_drivers_look_after_parts_of_the_table() -> None:
+def test_shards_look_after_parts_of_the_table() -> None:
     """None in common, all together; and after the rest where a part has enough."""
     parts = [Coverage((n, 3)) for n in range(3)]
     asked = [{*part.rarest(len(legal()), 3)} for part in parts]
@@ -109,17 +109,18 @@ def test_drivers_look_after_parts_of_the_table() -> None:
     assert {*parts[0].rarest(len(legal()), 3)} > asked[1]
 
 
-def test_a_part_of_the_table_is_wished_for_as_it_lacks_cases() -> None:
-    """Not one whose cells all have enough, while others have too few; the rarest cells first."""
+def test_what_was_drawn_least_is_wished_for_first() -> None:
+    """Whoever drew the others."""
     coverage = Coverage()
+    rare = sorted(legal())[:20]
     for cell in legal():
-        coverage.counts[cell] = 3 if cell[0] == "schedule" else ENOUGH
-    rarest = min(cell for cell in legal() if cell[0] == "schedule")
-    coverage.counts[rarest] = 1
-    asked = coverage.rarest(20, 3)
-    assert rarest in asked[:2]
-    assert sum(cell[0] == "schedule" for cell in asked) >= 18
-    assert {cell[0] for cell in coverage.wanting()} == {"schedule"}
+        coverage.others[cell] = 2
+    for cell in rare:
+        coverage.counts[cell], coverage.others[cell] = 1, 0
+    assert {*coverage.rarest(20, 3)} == {*rare}
+    coverage.others.update(dict.fromkeys(legal(), ENOUGH - 2))
+    assert coverage.wanting() == rare
+    assert not coverage.missing()
 
 
 def test_a_repeat_is_the_same_kernel_at_the_same_class_of_extents() -> None:

@@ -2,9 +2,10 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
-from drivers import DIES, JOB, SPEAKS, WAITS
+from drivers import DIES, HEARS, JOB, SPEAKS, WAITS
 
 from fuzz.campaign import driver
 from fuzz.campaign.driver import Message, Round
@@ -26,6 +27,16 @@ def test_what_a_driver_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> Non
         pool.start(1, JOB)
         said = [pool.heard(timeout=10.0) for _ in range(4)]
     assert said == [(1, Round(7, True))] * 3 + [(1, Ended(""))]
+
+
+def test_drivers_hear_what_the_others_have_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what they have themselves."""
+    monkeypatch.setattr(local, "_DRIVER", HEARS)
+    drawn, heard = local.Drawn(), list[Message]()
+    for worker in range(3):
+        run(replace(JOB, worker=worker), heard.append, threading.Event(), drawn)
+    told = [one.counts.total() for one in heard if isinstance(one, Round) and not one.complete]
+    assert told == [0, 1, 1 + 2]
 
 
 def test_a_driver_that_crashes_is_named_by_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
