@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from hypothesis import Phase, find, given, seed, settings
-from hypothesis.strategies import DrawFn, SearchStrategy, composite
+from hypothesis.strategies import DrawFn, SearchStrategy, composite, just
 from sample import often
 
 from fuser.arch import SM_90A
@@ -17,6 +17,7 @@ from fuser.runtime.binding import bind
 from fuser.runtime.classify import classify
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuzz.cases import strategies
 from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.draft import COMPOSED, INEXACT, Composed, Draft, compose, take_input
 from fuzz.cases.features import legal, pairs
@@ -31,7 +32,13 @@ from fuzz.cases.params import (
     params,
 )
 from fuzz.cases.schedules import MATMUL_FAMILIES
-from fuzz.cases.strategies import cases, default_cases, pointwise_cases, product_cases
+from fuzz.cases.strategies import (
+    cases,
+    default_cases,
+    pointwise_cases,
+    product_cases,
+    row_cases,
+)
 
 QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
 LEAST = """from fuser.fusion.definition import FusionDefinition
@@ -43,6 +50,31 @@ fd.add_output(T1)
 fusion = fd.fusion()
 """
 PLAIN = PointwiseParams((1, 16), 1, 1, None, "direct", "direct")
+
+
+def test_a_refused_case_is_drawn_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever judges it says so; it once ended its driver: TMA takes no maximum beside a sum."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["i0", "i1"], dtype="f32")
+    rows = fd.ops.broadcast(fd.ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
+    total = fd.ops.sum(x, dims=[0])
+    total.request_serial_grid_reduction(method="tma")
+    for out in (fd.ops.sub(x, rows), total, fd.ops.max(x, dims=[0])):
+        fd.add_output(out)
+    monkeypatch.setattr(strategies, "norm_fusions", lambda **_: just(fd.fusion()))
+    refused = []
+
+    @settings(QUIET, max_examples=60)
+    @seed(3)
+    @given(row_cases(families=("norm-bulk/direct",)))
+    def keep(case: Case) -> None:
+        try:
+            classify(case.fusion, case.params, specs(case))
+        except ScheduleError:
+            refused.append(case)
+
+    keep()
+    assert refused
 
 
 @pytest.mark.parametrize("strategy", [fusions(), single_op_fusions()])
