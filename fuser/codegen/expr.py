@@ -85,6 +85,20 @@ def _divisors(expr: Expr) -> Iterator[Expr]:
             yield expr.b
 
 
+def divisor(expr: Expr, kernel: kir.Kernel) -> int:
+    """Return what divides a number in every launch: by its factors, and as tensors are aligned."""
+    match expr:
+        case int():
+            return expr
+        case Op(Kind.MUL, a, b):
+            return divisor(a, kernel) * divisor(b, kernel)
+        case Op(Kind.ADD | Kind.SUB, a, b):
+            return math.gcd(divisor(a, kernel), divisor(b, kernel))
+        case _:
+            ends = (t.aligned for t in kernel.tensors if t.extents[-1:] == (expr,) and not t.ragged)
+            return max(ends, default=1)
+
+
 def reciprocal(divisor: int) -> int:
     """Return by what `math::quotient_by` divides all `x` below 2^31, by 1 to 2^31 - 1.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isinf, prod
 
-from fuser.codegen.expr import REGISTER, divisors, literal, map_slot, spell
+from fuser.codegen.expr import REGISTER, divisor, divisors, literal, map_slot, spell
 from fuser.codegen.neighbours import apart
 from fuser.codegen.registers import Registers
 from fuser.dtype import DType
@@ -248,11 +248,11 @@ def _varies(frag: kir.Fragment, ref: kir.Box | kir.Slot) -> str:
 
 
 def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
-    limit = getattr(stmt, "limit", None)
     match ref:
-        case kir.Slot(buffer) if limit is not None and ref is getattr(stmt, "src", None):
-            down, across = (1, *limit)[-2:]
-            kind = f"tile::Part<{buffer.dtype.cuda}, {buffer.shape[-1]}>"
+        case kir.Slot(buffer) if isinstance(stmt, kir.Load) and stmt.limit is not None:
+            down, across = (1, *stmt.limit)[-2:]
+            whole = ", false" if divisor(across, kernel) % stmt.width == 0 else ""
+            kind = f"tile::Part<{buffer.dtype.cuda}, {buffer.shape[-1]}{whole}>"
             return f"{kind}{{{slot(ref)}, {spell(down)}, {spell(across)}}}"
         case kir.Slot(buffer) if buffer.swizzle:
             kind = f"tile::Swizzled<{buffer.dtype.cuda}, {rows(buffer)}, {buffer.swizzle}>"
@@ -357,7 +357,8 @@ def _element(part: kir.Layout, whole: kir.Layout) -> str:
     row = f"i / {whole.per_row}" if prod(part.shape[:-1]) > 1 else ""
     if part.shape[-1] == 1:
         return row or "0"
-    return f"i % {whole.per_row}"
+    at = "i" if prod(whole.shape[:-1]) == 1 else f"i % {whole.per_row}"
+    return at if part.vector == whole.vector else f"{at} / {whole.vector // part.vector}"
 
 
 def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:

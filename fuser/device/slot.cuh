@@ -34,12 +34,12 @@ template <class T, int PITCH> struct Slot {
   __device__ __forceinline__ T* from(Place place, int down, int across) const { return base + (place + offset(down, across)); }
 };
 
-// The same, of which only so many rows and columns are read.
-template <class T, int PITCH> struct Part {
+// The same, of which only so many rows and columns are read; they end within a vector if it is RAGGED.
+template <class T, int PITCH, bool RAGGED = true> struct Part {
   T* base;
   int row_limit, col_limit;
   static constexpr int row = 0, col = 0;
-  static constexpr bool kReadOnly = false, kLimited = false, kRagged = true, kKeep = false;
+  static constexpr bool kReadOnly = false, kLimited = false, kRagged = RAGGED, kKeep = false;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
   template <class L> static constexpr bool kSteps = false;

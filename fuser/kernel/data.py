@@ -380,7 +380,8 @@ class Compute:
     """`dst = op(*args)`, element by element; an op of the fusion's table, `promote` or `cast`.
 
     `promote` changes the register type without rounding to 16 bits, `cast` rounds.  In `Deal.ROWS`
-    an argument may have one row, or one column, for all of `dst` (`Layout.spreads`).
+    an argument may have one row, or one column, for all of `dst`, or one element for each run of
+    neighbours in a vector (`Layout.spreads`).
     """
 
     dst: Fragment

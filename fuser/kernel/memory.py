@@ -227,7 +227,8 @@ class Layout:
     def spreads(self, part: Layout) -> bool:
         """Whether every thread has what a row, a column or one element of `part` says of this tile.
 
-        Both in `Deal.ROWS`, `part` of one row or one column, or both, and else as this.
+        Both in `Deal.ROWS`, `part` of one row or one column, or both, and else as this; or of one
+        row with an element for each run of so many neighbours in a vector of this.
         """
         if self.deal is not Deal.ROWS or part.deal is not Deal.ROWS:
             return False
@@ -236,10 +237,10 @@ class Layout:
         if len(self.shape) != len(part.shape):
             return False
         rows, cols = prod(part.shape[:-1]) == 1, part.shape[-1] == 1
-        same = (part.vector, part.alike) == (self.vector, self.alike)
+        run, odd = divmod(self.vector, part.vector)
+        whole = not odd and part.alike == self.alike and part.shape[-1] * run == self.shape[-1]
         return (rows or part.shape[:-1] == self.shape[:-1]) and (
-            (cols and part.alike == part.across)
-            or (same and part.shape[-1] == self.shape[-1] and rows)
+            (cols and part.alike == part.across) or (whole and rows)
         )
 
 

@@ -170,9 +170,9 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             return self._tiles() * ctas
         return minimum(self._tiles(), maximum(SMS * many // ctas, 1)) * ctas
 
-    def _first(self) -> Expr:
-        """Return the first column of a CTA."""
-        return kir.RANK * self.params.tile[1] if self.params.cluster > 1 else 0
+    def _first(self, run: int = 1) -> Expr:
+        """Return the first column of a CTA, or the first run of so many."""
+        return kir.RANK * (self.params.tile[1] // run) if self.params.cluster > 1 else 0
 
     def _fits(self, along: Expr) -> Expr:
         columns = self.params.columns
@@ -404,24 +404,20 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         """Return which columns are elements of a row, by whole vectors where those make it up."""
         math, axis = self.math, self.tiling.rank - 1
         columns, one = (self._layout(rows=False, cols=cols) for cols in (True, False))
-        inside = math.fragment("inside", DType.BOOL, columns)
-        if any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
-            return inside
         reads = (
             self.tensors[a.name] for a in self.tiling.domain.reads if self.tiling.unit(a, axis)
         )
         even = gcd(self.params.vector, max((t.aligned for t in reads if not t.ragged), default=1))
+        *outer, wide = columns.shape
+        runs = replace(columns, shape=(*outer, wide // even), vector=columns.vector // even)
+        inside = math.fragment("inside", DType.BOOL, runs)
+        if any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in math.math):
+            return inside
         at, end = (
-            math.fragment(*pair)
-            for pair in (("column", DType.I32, columns), ("end", DType.I32, one))
+            math.fragment(*pair) for pair in (("run", DType.I32, runs), ("end", DType.I32, one))
         )
-        math.math.append(kir.Coordinate(at, axis, self._first()))
+        math.math.append(kir.Coordinate(at, axis, self._first(even)))
         math.math.append(kir.Coordinate(end, axis, self.extents[axis] // even))
-        if even > 1:
-            vectors = math.fragment("cell", DType.I32, columns)
-            many = kir.Literal(even, DType.I32)
-            math.math.append(kir.Compute(vectors, "floor_div", (at, many)))
-            at = vectors
         math.math.append(kir.Compute(inside, "lt", (at, end)))
         return inside
 

@@ -398,7 +398,7 @@ def _spread(dst: kir.Fragment, part: kir.Fragment) -> Claim:
     """Claim that every thread has what it computes with: one of each, of its rows, of its columns.
 
     In `Deal.ROWS` it has all of a row where there is one column, and the same columns of the one
-    row where these are dealt alike.
+    row where these are dealt alike, or each of these is dealt as so many neighbours in a vector.
     """
     to, of = dst.layout, part.layout
     if to == of:
@@ -410,8 +410,9 @@ def _spread(dst: kir.Fragment, part: kir.Fragment) -> Claim:
     if of.shape[-1] == 1:
         fits = fits and of.alike == of.across
     else:
-        dealt = (of.shape[-1], of.vector, of.alike) == (to.shape[-1], to.vector, to.alike)
-        fits = fits and one_row and dealt
+        n = to.shape[-1] // of.shape[-1]
+        dealt = (of.shape[-1] * n, of.vector * n, of.alike) == (to.shape[-1], to.vector, to.alike)
+        fits = fits and one_row and dealt and of.folded == to.folded == 1
     return _claim("coverage", fits, f"threads that compute {dst.name} do not hold {part.name}")
 
 

@@ -117,18 +117,28 @@ def who_holds(layout: kir.Layout, threads: Threads) -> Iterator[tuple[Index, Ind
 def taken_from(whole: kir.Layout, part: kir.Layout, threads: Threads) -> Index | None:
     """Return where, of these threads' registers of `part`, that for each of `whole` stands.
 
-    Where `part` has one row or column it is the same for all; None if some thread lacks it.
+    Where `part` has one row or column it is the same for all, and where it has fewer columns, for
+    as many neighbours; None if some thread lacks it.
     """
     if len(whole.shape) != len(part.shape) or kir.Deal.ROWS not in (whole.deal, part.deal):
         return None
-    if any(n not in (1, m) for m, n in zip(whole.shape, part.shape, strict=True)):
+    if any(n not in (1, m) for m, n in zip(whole.shape[:-1], part.shape[:-1], strict=True)):
         return None
+    run, odd = divmod(whole.shape[-1], part.shape[-1])
+    if odd:
+        return None
+
+    def wanted(of: Threads) -> Index:
+        held = tile(whole, of)
+        *outer, columns = held.coordinates
+        fewer = Tile(held.elements, (*outer, columns // run))
+        return narrowed(fewer, part.shape, row_major(part.shape))
+
     for thread in range(*threads):
-        mine = narrowed(tile(whole, (thread, thread + 1)), part.shape, row_major(part.shape))
-        if not np.isin(mine, tile(part, (thread, thread + 1)).elements).all():
+        one = (thread, thread + 1)
+        if not np.isin(wanted(one), tile(part, one).elements).all():
             return None
-    wanted = narrowed(tile(whole, threads), part.shape, row_major(part.shape))
-    return np.asarray(np.searchsorted(tile(part, threads).elements, wanted), np.intp)
+    return np.asarray(np.searchsorted(tile(part, threads).elements, wanted(threads)), np.intp)
 
 
 @lru_cache(maxsize=4096)

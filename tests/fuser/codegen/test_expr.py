@@ -4,7 +4,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuser.codegen.expr import condition, divisors, fixed_lets, less, literal, reciprocal, spell
+from fuser.codegen.expr import (
+    condition,
+    divisor,
+    divisors,
+    fixed_lets,
+    less,
+    literal,
+    reciprocal,
+    spell,
+)
 from fuser.dtype import DType
 from fuser.expr import Var, ceildiv, minimum
 from fuser.kernel import ir as kir
@@ -39,6 +48,17 @@ def test_slots_and_parities_are_unsigned() -> None:
     """A signed remainder by 4 costs four instructions, an unsigned one a mask."""
     assert spell(p % 4) == "math::modulo(p, 4)"
     assert spell(p // 4 % 2) == "math::modulo(math::quotient(p, 4), 2)"
+
+
+def test_what_divides_a_number_is_known_from_tensors() -> None:
+    """The last extent of one that is aligned, not of one that is ragged, nor what it divides by."""
+    even = kir.Tensor("X", DType.BF16, (p, n), (n, 1), 8)
+    odd = kir.Tensor("Y", DType.BF16, (n, k), (k, 1), 4, ragged=True)
+    kernel = kir.Kernel("any", (p, n, k), (even, odd), (), (), (), 32, ())
+    assert divisor(n - kir.RANK * 16384, kernel) == 8
+    assert divisor(n * 3 + 12, kernel) == 12
+    assert divisor(0, kernel) == 0
+    assert [divisor(e, kernel) for e in (p, k, n - k, n // 8, n + 1)] == [1] * 5
 
 
 def test_what_cuda_names_itself_gets_an_underscore() -> None:

@@ -28,6 +28,7 @@ from norms import (
 )
 from sample import covering
 
+from fuser.codegen.cuda import source
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var, ceildiv, eq, variables
@@ -308,6 +309,18 @@ def test_rows_come_in_bulk(golden: Golden) -> None:
         for rows in (1, 2, 9):
             case = Case(softmax(), params, {"m": rows, "n": columns}, "reals", 0)
             assert not complaints(case)
+
+
+def test_rows_end_with_vectors_where_a_bulk_copy_is_of_whole_ones() -> None:
+    """Each is there or not, and so are its elements for a sum: nothing is asked one by one."""
+    params = NormParams((1, 512), 8, 2, 2, "bulk", "direct", 3, 2, lanes=64)
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], "bf16")
+    fd.add_output(fd.ops.layer_norm(x, [1]))
+    printed = source(kernel(fd.fusion(), params))
+    assert "tile::Part<bf16, 512, false>{" in printed
+    assert "bool inside[1];" in printed
+    assert "math::where(inside[i / 8]," in printed
 
 
 def test_bulk_rows_are_one_a_tile() -> None:

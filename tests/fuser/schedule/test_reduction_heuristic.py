@@ -143,7 +143,7 @@ def default_reduction_params_of(one: Segment, loops: Sequence[int]) -> Pointwise
 @pytest.mark.parametrize(
     ("dims", "shape", "least"),
     [
-        ([0], (32768, 8192), 4),
+        ([0], (32768, 8192), 3),  # 384 CTAs
         ([0], (1024, 64), 2),
         ([0, 1], (32768, 16384), 64),
         ([1], (16, 1 << 22), 4),
