@@ -7,9 +7,10 @@ synchronising instructions that its launch executes, or with one weakened.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -80,42 +81,127 @@ def _kept(launch: Launch) -> Iterator[None]:
             one.data[:] = before[name]
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the judge said of a subject.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    instructions : int
+        Of its PTX.
+    verdict : Verdict
+        Of the first order in which it did not pass, or of the first.
+    seconds : float
+        CPU seconds of one order, in the mean.
+    killed : int
+        Mutants that some order refutes.
+    survive, open : tuple of str
+        Mutants that pass, and those that are neither refuted nor pass.
+    idle : int
+        Mutants whose instruction the launch does not execute; they are not judged.
+    left : int
+        Mutants that were not asked about.
+    """
+
+    name: str
+    instructions: int
+    verdict: Verdict
+    seconds: float
+    killed: int = 0
+    survive: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    idle: int = 0
+    left: int = 0
+
+    @property
+    def asked(self) -> int:
+        """Mutants that were judged."""
+        return self.killed + len(self.survive) + len(self.open)
+
+    @property
+    def says(self) -> str:
+        """The verdict's status, and its findings by kind."""
+        found = Counter((one.severity, one.kind) for one in self.verdict.findings)
+        kinds = (
+            f"{severity} {kind}{f' x{many}' if many > 1 else ''}"
+            for (severity, kind), many in sorted(found.items())
+        )
+        return ", ".join((self.verdict.status.value, *kinds, *filter(None, (self.verdict.reason,))))
+
+    def record(self) -> dict[str, Any]:
+        """Return it with all findings, as JSON has it."""
+        mutants = {"asked": self.asked, "killed": self.killed, "survive": [*self.survive]}
+        mutants |= {"open": [*self.open], "not executed": self.idle, "not asked": self.left}
+        return {
+            "kernel": self.name,
+            "instructions": self.instructions,
+            "status": self.verdict.status.value,
+            "reason": self.verdict.reason,
+            "findings": [asdict(one) for one in self.verdict.findings],
+            "CPU seconds": round(self.seconds, 2),
+            "mutants": mutants,
+        }
+
+
+def judged_row(one: Any, *, mutate: bool = True, every: int = 1) -> Row:
+    """Judge a subject in several orders and, if it passes, every n-th of its mutants."""
+    start = time.process_time()
+    said = [one.judged(one.text, seed) for seed in ORDERS]
+    seconds = (time.process_time() - start) / len(ORDERS)
+    worst = next((v for v in said if v.status is not Status.PASS), said[0])
+    entry = getattr(getattr(one, "launch", None), "entry", "")
+    size = len(prepare(one.text, entry).instructions())
+    if not mutate or worst.status is not Status.PASS:
+        return Row(one.name, size, worst, seconds)
+    reached = one.reached
+    all_ = [*mutants(one.text)]
+    live = [mutant for mutant in all_ if mutant.line in reached]
+    killed, alive, unclear = 0, list[str](), list[str]()
+    for mutant in live[::every]:
+        name = f"{mutant.change} {mutant.opcode}, line {mutant.line}"
+        match _fate(one, mutant.text):
+            case Status.FAIL:
+                killed += 1
+            case Status.PASS:
+                alive.append(name)
+            case _:
+                unclear.append(name)
+    asked = killed + len(alive) + len(unclear)
+    idle, left = len(all_) - len(live), len(live) - asked
+    return Row(one.name, size, worst, seconds, killed, tuple(alive), tuple(unclear), idle, left)
+
+
+def _fate(one: Any, text: str) -> Status:
+    """Return FAIL if some order refutes a mutant, PASS if it passes in all."""
+    worst = Status.PASS
+    for seed in ORDERS:
+        status = one.judged(text, seed).status
+        if status is Status.FAIL:
+            return status
+        worst = worst if status is Status.PASS else status
+    return worst
+
+
 def table(subjects: Iterable[Any], console: Console, *, mutate: bool = True) -> bool:
     """Judge subjects, print a line for each, and tell whether all of them pass.
 
     A subject has `name`, `text`, `reached` and `judged(text, seed)`, as `Subject` has.
     """
+    rows = [judged_row(one, mutate=mutate) for one in subjects]
+    show(rows, console)
+    return all(row.verdict.status is Status.PASS for row in rows)
+
+
+def show(rows: Iterable[Row], console: Console) -> None:
+    """Print a line for each."""
     made = Table(
         "kernel", "instructions", "verdict", "CPU s", "mutants killed", "not executed", "survive"
     )
-    good = True
-    for one in subjects:
-        start = time.process_time()
-        said = [one.judged(one.text, seed) for seed in ORDERS]
-        seconds = (time.process_time() - start) / len(ORDERS)
-        worst = next((v for v in said if v.status is not Status.PASS), said[0])
-        good &= worst.status is Status.PASS
-        alive, many, idle = _survivors(one) if mutate else ([], 0, 0)
-        entry = getattr(getattr(one, "launch", None), "entry", "")
-        size = len(prepare(one.text, entry).instructions())
-        cells = (one.name, str(size), _spelled(worst), f"{seconds:.2f}")
-        made.add_row(*cells, f"{many - len(alive)} of {many}", str(idle), "; ".join(alive))
+    for row in rows:
+        asked = f"{row.killed} of {row.asked}" + (f", {row.left} not asked" if row.left else "")
+        alive = "; ".join((*row.survive, *(f"open: {one}" for one in row.open)))
+        cells = (row.name, str(row.instructions), row.says, f"{row.seconds:.2f}", asked)
+        made.add_row(*cells, str(row.idle), alive)
     console.print(made)
-    return good
-
-
-def _spelled(verdict: Verdict) -> str:
-    return str(verdict) if verdict.status is not Status.PASS or verdict.findings else "pass"
-
-
-def _survivors(one: Any) -> tuple[list[str], int, int]:
-    """Return the mutants that pass, how many were judged, and how many are never executed."""
-    alive, many, idle, reached = [], 0, 0, one.reached
-    for mutant in mutants(one.text):
-        if mutant.line not in reached:
-            idle += 1
-            continue
-        many += 1
-        if all(one.judged(mutant.text, seed).status is Status.PASS for seed in ORDERS):
-            alive.append(f"{mutant.change} {mutant.opcode}, line {mutant.line}")
-    return alive, many, idle
