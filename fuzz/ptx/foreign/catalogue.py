@@ -10,11 +10,13 @@ from fuzz.ptx.foreign import (
     fast_cu,
     flash_attention,
     grouped_gemm,
+    programming_guide,
     thunder_kittens,
 )
 from fuzz.ptx.foreign.build import Foreign
 
 PROJECTS = (
+    programming_guide,
     fast_cu,
     deep_gemm,
     cute_tutorial,

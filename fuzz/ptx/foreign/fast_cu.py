@@ -42,7 +42,7 @@ def _acquired(path: str, before: str) -> Edit:
 
 
 def _few_ctas(path: str) -> tuple[Edit, ...]:
-    """One cluster of two CTAs has all tiles."""
+    """Let one cluster of two CTAs have all tiles."""
     return (
         Edit(path, "constexpr int NUM_SM = 128;", "constexpr int NUM_SM = 2;", "CTAs"),
         Edit(path, "int FCORES = 64;", "int FCORES = 1;", "clusters that have tiles"),
@@ -71,41 +71,30 @@ def _twelve_mended(path: str) -> tuple[Edit, ...]:
 
 def kernels() -> Iterator[Foreign]:
     """Yield steps of fast.cu, as they are and with what the judge finds mended."""
-    for step, m, n, k, extra in ((2, 64, 128, 128, ""), (4, 128, 128, 512, ", nullptr")):
-        path = f"{FOLDER}/matmul_{step}.cuh"
-        before = (
-            "if (threadIdx.x == 0) {\n"
-            + {
-                2: "        init(&barA, blockDim.x);",
-                4: "        for (int i = 0; i < QSIZE; ++i) {\n            init(&full[i]",
-            }[step]
-        )
-        yield _step(step, m, n, k, extra)
-        yield _step(step, m, n, k, extra, (_acquired(path, before),))
-    path = f"{FOLDER}/matmul_12.cuh"
-    yield _step(12, 256, 512, 256, ", nullptr", _few_ctas(path), mended=False)
-    yield _step(12, 256, 512, 256, ", nullptr", _few_ctas(path) + _twelve_mended(path))
+    two, four, twelve = (f"{FOLDER}/matmul_{step}.cuh" for step in (2, 4, 12))
+    begin = "if (threadIdx.x == 0) {\n"
+    first_two = f"{begin}        init(&barA, blockDim.x);"
+    first_four = f"{begin}        for (int i = 0; i < QSIZE; ++i) {{\n            init(&full[i]"
+    few = _few_ctas(twelve)
+    yield _step("2", (64, 128, 128))
+    yield _step("2", (64, 128, 128), (_acquired(two, first_two),), mended=True)
+    yield _step("4", (128, 128, 512))
+    yield _step("4", (128, 128, 512), (_acquired(four, first_four),), mended=True)
+    yield _step("12", (256, 512, 256), few)
+    yield _step("12", (256, 512, 256), few + _twelve_mended(twelve), mended=True)
 
 
 def _step(
-    step: int,
-    m: int,
-    n: int,
-    k: int,
-    extra: str,
-    edits: tuple[Edit, ...] = (),
-    *,
-    mended: bool | None = None,
+    step: str, sizes: tuple[int, int, int], edits: tuple[Edit, ...] = (), *, mended: bool = False
 ) -> Foreign:
-    mended = bool(edits) if mended is None else mended
-    driver = DRIVER.replace("STEP", str(step)).replace("EXTRA", extra)
-    sizes = f"-DROWS={m}", f"-DCOLUMNS={n}", f"-DDEPTH={k}"
+    m, n, k = sizes
     return Foreign(
         f"fast.cu {step}{', mended' if mended else ''}",
         ("fast.cu",),
         (FOLDER,),
-        driver,
+        # Later steps take a place for times of the clock, too.
+        DRIVER.replace("STEP", step).replace("EXTRA", "" if step == "2" else ", nullptr"),
         product(m, n, k, turned=True),
         edits,
-        sizes,
+        (f"-DROWS={m}", f"-DCOLUMNS={n}", f"-DDEPTH={k}"),
     )
