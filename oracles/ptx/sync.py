@@ -28,10 +28,14 @@ REGISTERS = 65536
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """A barrier of a CTA: who has come, and where they go on."""
+    """A barrier of a CTA: who has come, and where they go on.
+
+    `row` has what those knew who only arrived, when they did: what they do behind it is not told.
+    """
 
     need: int
     come: list[tuple[Ints, bool, Block, Instruction, int]] = field(default_factory=list)
+    row: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +103,8 @@ class Sync:
             yield from (one.arrived, one.arrived_far, one.done, one.done_far)
         for cluster in self.clusters:
             yield from (cluster.row, cluster.done)
+        for bar in self.bars.values():
+            yield bar.row
 
     # --- bar -------------------------------------------------------------------------------------
 
@@ -140,6 +146,7 @@ class Sync:
             m.claims += len(who)
             held.come.append((who, waits, block, ins, block.after))
             if not waits:
+                held.row = m.clocks.joined(held.row, m.clocks.released(who))
                 m.go(block.after, who)
             self._complete(where, held)
 
@@ -153,7 +160,10 @@ class Sync:
             return
         if here > need:
             m.find("collective", f"barrier {where[1]}: {here} threads came, {need} are asked for")
-        row = m.clocks.released(np.concatenate([who for who, *_ in held.come]))
+        waiting = [who for who, waits, *_ in held.come if waits]
+        row = held.row
+        if waiting:
+            row = m.clocks.joined(row, m.clocks.released(np.concatenate(waiting)))
         for who, waits, _, ins, after in held.come:
             if waits:
                 m.clocks.row[who] = row
@@ -161,7 +171,7 @@ class Sync:
                     m.note(who, "bar.red", where[1], held.need or m.block_threads)
                     self._reduce(held, ins, who)
                 m.go(after, who)
-        held.come = []
+        held.come, held.row = [], 0
 
     def _reduce(self, held: Barrier, ins: Instruction, who: Ints) -> None:
         m = self.m

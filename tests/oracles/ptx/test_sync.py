@@ -52,6 +52,39 @@ def test_a_barrier_of_some_threads_orders_only_them() -> None:
     assert done(body.format(partner=64), threads=128).kinds == {"RAW"}
 
 
+ARRIVES = """
+  setp.lt.u32 %p1, %r1, 32;
+  @%p1 bra WAITS;
+  {before}
+  bar.arrive 1, 64;
+  {behind}
+  mov.u32 %r20, 1;
+  st.relaxed.gpu.global.u32 [%rd1+1024], %r20;
+  bra.uni END;
+WAITS:
+  ld.relaxed.gpu.global.u32 %r21, [%rd1+1024];
+  setp.eq.u32 %p2, %r21, 0;
+  @%p2 bra WAITS;
+  bar.sync 1, 64;
+  ld.shared.u32 %r9, [%r6+128];
+  st.global.u32 [%rd3], %r9;
+END:
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_arrival_tells_what_was_before_it(seed: int) -> None:
+    """Nothing that its threads do behind it, though it be done when the others come."""
+    store = "st.shared.u32 [%r6], %r1;"
+    right = done(ARRIVES.format(before=store, behind=""), threads=64, seed=seed)
+    assert right.verdict.status is Status.PASS
+    assert (right.words[:32] == np.arange(32, 64)).all()
+    late = done(ARRIVES.format(before="", behind=store), threads=64, seed=seed)
+    assert late.kinds == {"RAW"}
+    before_and_behind = ARRIVES.format(before=store, behind=store)
+    assert done(before_and_behind, threads=64, seed=seed).kinds == {"RAW"}
+
+
 def test_a_write_behind_reads_needs_a_barrier() -> None:
     """The word of another thread is overwritten after it was read by many."""
     body = """
