@@ -50,11 +50,23 @@ void drive() {
 A, B, C, D = (f"memory{n}" for n in range(4))
 """What `allocate` asks for, in its order."""
 
-ALONG_X = Edit(
-    f"{FOLDER}/57_hopper_grouped_gemm.cu",
-    "using ClusterShape        = Shape<_1,_2,_1>;",
-    "using ClusterShape        = Shape<_1,_1,_1>;",
-    "the judge has clusters along x only",
+TEXT = f"{FOLDER}/57_hopper_grouped_gemm.cu"
+RANDOM = "random inputs are not asked for: they need the headers of cuRAND"
+EDITS = (
+    Edit(
+        TEXT,
+        "using ClusterShape        = Shape<_1,_2,_1>;",
+        "using ClusterShape        = Shape<_1,_1,_1>;",
+        "the judge has clusters along x only",
+    ),
+    Edit(TEXT, '#include "cutlass/util/reference/device/tensor_fill.h"\n', "", RANDOM),
+    Edit(
+        TEXT,
+        "  cutlass::reference::device::BlockFillRandomUniform(\n"
+        "    block.get(), block.size(), seed, scope_max, scope_min, 0);\n",
+        "",
+        RANDOM,
+    ),
 )
 
 E4M3 = {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40}
@@ -93,6 +105,6 @@ def kernels() -> Iterator[Foreign]:
             INCLUDES,
             DRIVER.replace("SIZES", sizes),
             _fill,
-            (ALONG_X,),
+            EDITS,
             entry=entry,
         )

@@ -31,6 +31,7 @@ void drive() {
 """
 
 ATTENTION = """
+#include <chrono>
 #define main main_of_the_benchmark
 #include "attention/mha_h100_lcf/mha_h100_lcf.cu"
 #undef main
