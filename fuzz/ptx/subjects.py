@@ -194,6 +194,15 @@ def table(subjects: Iterable[Any], console: Console, *, mutate: bool = True) -> 
     return all(row.verdict.status is Status.PASS for row in rows)
 
 
+def _grouped(mutants: Iterable[str]) -> Iterator[str]:
+    """Yield mutants of one change of one opcode together: the change, then its lines."""
+    lines: dict[str, list[str]] = {}
+    for change, _, line in (one.partition(", line ") for one in mutants):
+        lines.setdefault(change, []).append(line)
+    for change, all_ in lines.items():
+        yield f"{change}, line{'s' if len(all_) > 1 else ''} {', '.join(all_)}"
+
+
 def show(rows: Iterable[Row], console: Console) -> None:
     """Print a line for each."""
     made = Table(
@@ -201,7 +210,7 @@ def show(rows: Iterable[Row], console: Console) -> None:
     )
     for row in rows:
         asked = f"{row.killed} of {row.asked}" + (f", {row.left} not asked" if row.left else "")
-        alive = "; ".join((*row.survive, *(f"open: {one}" for one in row.open)))
+        alive = "; ".join((*_grouped(row.survive), *(f"open: {one}" for one in row.open)))
         cells = (row.name, str(row.instructions), row.says, f"{row.seconds:.2f}", asked)
         made.add_row(*cells, str(row.idle), alive)
     console.print(made)

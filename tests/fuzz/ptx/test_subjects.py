@@ -14,9 +14,9 @@ from rich.console import Console
 from fuser.errors import CompileError
 from fuzz.exit_code import CLEAN, FAILED, USAGE
 from fuzz.ptx.others import main, ptx_of
-from fuzz.ptx.subjects import Memory, Subject, table
+from fuzz.ptx.subjects import Memory, Row, Subject, judged_row, show, table
 from oracles.ptx.launch import Buffer, Launch, Pointer
-from oracles.verdict import Status
+from oracles.verdict import Status, Verdict
 
 REVERSED = """
   st.shared.u32 [%r6], %r1;
@@ -46,6 +46,27 @@ def test_mutants_that_survive_are_named() -> None:
     assert table([subject()], Console(file=printed, width=160))
     assert "1 of 2" in printed.getvalue()
     assert "drop bar.sync" in printed.getvalue()
+
+
+def test_mutants_of_one_kind_share_a_line_of_the_table() -> None:
+    """With how many were not asked, and those that are neither refuted nor pass."""
+    passed = Verdict("ptx", Status.PASS, 1)
+    lines = ("drop bar.sync, line 3", "drop bar.sync, line 9", "drop wgmma.fence, line 5")
+    row = Row("many", 10, passed, 0.1, 4, lines, ("drop bar.red, line 7",), 2, 6)
+    printed = io.StringIO()
+    show([row], Console(file=printed, width=200))
+    assert "drop bar.sync, lines 3, 9; drop wgmma.fence, line 5; open: drop bar.red, line 7" in (
+        printed.getvalue()
+    )
+    assert "4 of 8, 6 not asked" in printed.getvalue()
+    assert row.record()["mutants"]["not asked"] == 6
+
+
+def test_every_second_mutant_is_asked() -> None:
+    """The others are counted as not asked."""
+    row = judged_row(subject(), every=2)
+    assert (row.asked, row.left) == (1, 1)
+    assert judged_row(subject(), mutate=False).asked == 0
 
 
 def test_a_wrong_value_fails_and_memory_is_restored() -> None:
