@@ -74,7 +74,9 @@ E5M2 = {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40}
 
 
 def _bits(numbers: Floats, table: dict[int, int]) -> npt.NDArray[np.uint8]:
-    return np.vectorize(table.__getitem__, otypes=[np.uint8])(numbers.astype(np.int64))
+    by_number = np.array([table[n] for n in sorted(table)], np.uint8)
+    found: npt.NDArray[np.uint8] = by_number[numbers.astype(np.int64) - min(table)]
+    return found
 
 
 def _fill(memory: Arrays) -> Callable[[Memory], str]:
