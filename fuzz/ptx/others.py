@@ -125,7 +125,13 @@ def foreign_subjects(
 )
 @click.option("--only", default="", help="Kernels whose names have this in them.")
 @click.option("--mutants/--no-mutants", default=True, help="Also without each synchronisation.")
-@click.option("--every", default=1, show_default=True, help="Ask about every n-th mutant only.")
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Ask about every n-th mutant only.",
+)
 @click.option("--json", "out", type=click.Path(path_type=Path), help="File for all findings.")
 def main(
     files: tuple[Path, ...],
