@@ -35,9 +35,10 @@ rings 64 kB 144, 96 kB 169."""
 WORTH = 1.4
 """How many times the bytes of their parts rows have of which sums are begun, at least.  Layer norm
 backward of 4096 x 1024 16.0, by two kernels that read them 15.6; 3000 x 2000 19.9 and 23.1."""
-HELD, SHARED = 80, 64
-"""Elements of a row that a thread has, at most, unless the row is too long; and where a CTA has
-several rows."""
+HELD, SHARED, MASKED_HELD = 80, 64, 40
+"""Elements of a row that a thread has, at most, unless the row is too long; where a CTA has several
+rows; and where these are masked one by one beside weights.  Layer norm of 32840 x 973: 64 elements
+92.4, 32 68.5; 25493 x 737: 48 44.5, 24 37.5; but 11992 x 1089: 40 30.5, 24 36.4."""
 EARLY = 32
 """And up to which it loads weights before it reduces rows.  Layer norm of 32768 x 1024: 34.1, with
 weights loaded behind 35.6; of 16384 x 8192, 64 elements: 141.7 and 140.7."""
@@ -211,7 +212,8 @@ class _Rows:
                 if lanes < up_to
             )
             near = lanes * self.vector < min(SECTOR // self.widest, self.columns // 5)
-            much = held > (HELD if lanes >= THREADS else SHARED)
+            several = MASKED_HELD if self.masked and self.weights else SHARED
+            much = held > (HELD if lanes >= THREADS else several)
             if not last and (much or few or near or (self.apart and lanes < THREADS)):
                 continue
             if found and lanes * self.vector > self.columns:
