@@ -235,6 +235,8 @@ def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> E
     (x,) = args
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv, x)
     result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
+    if tv.op in ("asin", "acos"):  # NaN on both sides of what they are defined for
+        return result.doubt((x.value.abs() > 1) & (x.low() < 1) & (x.high() > -1))
     return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
 
 

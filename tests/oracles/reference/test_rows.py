@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from fuser.dtype import DType
+from fuser.errors import FusionError
 from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ops import OPS, Form
 from oracles.differential import compare
 from oracles.reference import rows as division
-from oracles.reference.estimate import TORCH
+from oracles.reference.estimate import TORCH, Estimate
 from oracles.reference.evaluate import evaluate
 from oracles.verdict import Status
 
@@ -78,3 +80,35 @@ def test_quotients_in_16_bits_may_be_products_with_reciprocals(dtype: str, *, ri
     (want,) = evaluate(fd.fusion(), given)
     verdict = compare([want], [torch.tensor([-3.053941488265991])], exact=False)
     assert (verdict.status is Status.PASS) is right
+
+
+@pytest.mark.parametrize(
+    "name", [op for op in OPS if OPS[op].form is Form.UNARY and op not in ("cast", "set")]
+)
+def test_what_a_number_may_be_is_within_what_its_function_may_be(name: str) -> None:
+    """Anywhere between the ends of its interval, not at these alone; or nothing is claimed."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["n"], "f32")
+    try:
+        tv = getattr(fd.ops, name)(x)
+    except FusionError:
+        pytest.skip(f"{name} takes no f32")
+    value, error = (
+        part.flatten()
+        for part in torch.meshgrid(
+            torch.tensor([-40, -2.5, -1.02, -1, -0.3, 0, 1e-3, 0.9, 1.5, 3, 80], dtype=F64),
+            torch.tensor([0, 1e-3, 0.4, 2.1, 6], dtype=F64),
+            indexing="ij",
+        )
+    )
+    row = division.ROWS[name]
+    found = row(tv, (Estimate(DType.F32, value, error),), value.shape)
+    known = ~found.undecided.expand(value.shape)
+    for part in torch.linspace(-1, 1, 41, dtype=F64):
+        at = Estimate(DType.F32, value + part * error)
+        there = row(tv, (at,), value.shape)
+        sure = known & ~there.undecided
+        alike = (there.value == found.value) | (there.value.isnan() & found.value.isnan())
+        apart = (there.value.double() - found.value.double()).abs()
+        near = apart <= (found.error + there.error) * (1 + 1e-9)
+        assert (alike | near)[sure].all(), (name, value[sure & ~(alike | near)])
