@@ -355,24 +355,27 @@ class Tensor:
         return places.reshape(-1, 32), giving & ok, places
 
     def load(self, block: Block, ins: Instruction, g: Ints) -> None:
-        """Execute ldmatrix."""
+        """Execute ldmatrix: who gives a row knows what is in it, who gets a word has read that."""
         m = self.m
         g = m.whole_warps(block, g)
         if not len(g):
             return
         dst, src = ins.operands
         rows, giving, places = self._rows(ins, g, src)
-        m.shared.read(m.shared.granules(places[giving], 16), g[giving])
+        m.shared.read(m.shared.granules(places[giving], 16), g[giving], keep=False)
         lane = np.arange(32)
         assert isinstance(dst, Vec)
         for i, one in enumerate(dst.items):
             if "trans" not in ins.mods:
                 at = rows[:, 8 * i + lane // 4] + 4 * (lane % 4)
+                m.shared.read(m.shared.granules(at.reshape(-1), 4), g)
                 word = m.shared.view["u4"][at // 4]
             else:
                 first = rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)
                 second = rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)
                 halves = m.shared.view["u2"]
+                for half in (first, second):
+                    m.shared.read(m.shared.granules(half.reshape(-1), 2), g)
                 word = arith.both(halves[second // 2], halves[first // 2])
             m.set(one, g, word.reshape(-1))
         m.go(block.after, g)

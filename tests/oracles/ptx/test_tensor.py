@@ -251,6 +251,27 @@ def test_matrices_of_others_need_a_barrier() -> None:
     assert done(body.format(sync="")).kinds == {"RAW"}
 
 
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_a_row_is_read_by_those_who_get_its_words(trans: str) -> None:
+    """Who gave it may not overwrite it before they are joined.
+
+    Source: PTX ISA, "ldmatrix": each thread loads fragments of a row.
+    """
+    body = """
+  shl.b32 %r7, %r1, 4;
+  add.u32 %r8, %r5, %r7;
+  st.shared.u32 [%r6], %r1;
+  bar.warp.sync 0xffffffff;
+  ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16 {{%r11}}, [%r8];
+  {sync}
+  setp.lt.u32 %p1, %r1, 8;
+  @%p1 st.shared.u32 [%r8+12], %r1;
+  st.global.u32 [%rd3], %r11;
+"""
+    assert done(body.format(trans=trans, sync="bar.warp.sync 0xffffffff;")).kinds == set()
+    assert done(body.format(trans=trans, sync="")).kinds == {"WAR"}
+
+
 def test_bytes_are_the_numbers_that_torch_has() -> None:
     """All 256 patterns of each 8-bit type."""
     every = torch.arange(256, dtype=torch.uint8)
