@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from fuzz.ptx.foreign.build import Arrays, Foreign
-from fuzz.ptx.foreign.values import put
+from fuzz.ptx.foreign.values import compared, from_i32, put
 from fuzz.ptx.subjects import Memory
 
 DRIVER = """
@@ -73,12 +73,7 @@ def _fill(memory: Arrays) -> Callable[[Memory], str]:
     want = x.copy()
     thread = np.arange(8 * 32).reshape(8, 32)[:, ::-1] % 64
     want[8:, 32:] += thread.astype(np.int32)
-
-    def wrong(after: Memory) -> str:
-        many = int((after["x"].view(np.int32).reshape(16, 64) != want).sum())
-        return f"{many} numbers of x are wrong" if many else ""
-
-    return wrong
+    return compared("x", want.astype(np.float32), from_i32)
 
 
 def kernels() -> Iterator[Foreign]:

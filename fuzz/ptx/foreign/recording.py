@@ -1,4 +1,4 @@
-"""What `recorder.cuh` wrote of a launch -> a launch for the judge of PTX."""
+"""What `recorder.cpp` wrote of a launch -> a launch for the judge of PTX."""
 
 from __future__ import annotations
 

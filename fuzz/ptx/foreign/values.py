@@ -29,6 +29,11 @@ def from_f16(raw: npt.NDArray[np.uint8]) -> Floats:
     return raw.view(np.float16).astype(np.float32)
 
 
+def from_i32(raw: npt.NDArray[np.uint8]) -> Floats:
+    """Return bytes as the integers below 2^24 that they are."""
+    return raw.view(np.int32).astype(np.float32)
+
+
 def integers(shape: tuple[int, ...], seed: int, most: int = 2) -> Floats:
     """Return small integers: sums of their products are exact in any order."""
     drawn = np.random.default_rng(seed).integers(-most, most + 1, shape)
