@@ -541,7 +541,10 @@ class Asked:
             if level == shared and earlier.number >= later.number:
                 continue
             last = Instance(later, other.fresh(later, "b", vector[:level]))
-            facts = [*program.exists(earlier, vector), *other.exists(later, last.vector)]
+            facts: list[Formula] = [
+                *program.exists(earlier, vector),
+                *other.exists(later, last.vector),
+            ]
             if level < shared:
                 facts.append(normal(fold(Kind.LT, vector[level], last.vector[level])))
             meant = tuple(when(first, last)) if when is not None else ()
@@ -636,17 +639,24 @@ class Asked:
         return far
 
 
-def products(formulas: Iterable[Formula], low: Expr, high: Expr) -> list[Expr]:
+def products(formulas: Iterable[Formula], low: Expr, high: Expr) -> list[Formula]:
     """Return what follows from `low < high` for their products with the same factor >= 0.
 
-    z3 is given no products of unknowns, so that it is told this of each.
+    z3 is given no products of unknowns, so that it is told this of each: they are one factor apart,
+    or two at least.
     """
-    found: dict[Expr, None] = {}
+    found: dict[Formula, None] = {}
     for expr in formulas:
         if isinstance(expr, AtLeast):
             continue
         for factor in _factors(poly(expr), str(high)):
-            found[normal(fold(Kind.LE, low * factor + factor, high * factor))] = None
+            one = low * factor + factor
+            found[normal(fold(Kind.LE, one, high * factor))] = None
+            far = normal(fold(Kind.LE, low + 2, high))
+            near = normal(eq(one, high * factor))
+            found[any_of(all_of(far, normal(fold(Kind.LE, one + factor, high * factor))), near)] = (
+                None
+            )
     return list(found)
 
 

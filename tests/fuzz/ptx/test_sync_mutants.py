@@ -36,6 +36,11 @@ def test_what_shows_a_mutant_is_named(name: str, kind: str) -> None:
     assert verdict.findings[0].kind == kind
 
 
+def test_a_sync_that_every_tile_has_anyway_is_redundant() -> None:
+    """Two slots: the next tile never begins in the one that is still read."""
+    assert judged("matmul ampere_groups_persistent 2").fate == REDUNDANT
+
+
 def test_a_fence_at_the_reader_is_refused_by_the_strict_policy_alone() -> None:
     """Order through the fence is enough by the letter."""
     assert judged("matmul pipelined_1_slot 28").fate == STRICT

@@ -51,6 +51,18 @@ def test_a_later_tile_has_later_positions() -> None:
     asked().holds([t < u, inside, later, *told], lambda: 0, "")
 
 
+def test_the_next_tile_begins_where_one_ends() -> None:
+    """Nothing lies between: the last position of a tile is never of the slot of the next one."""
+    trips = ceildiv(K, 16)
+    same = normal(eq((t * trips + trips - 1) % 2, (u * trips) % 2))
+    told = products([same], t, u)
+    with pytest.raises(WitnessedError):
+        asked().holds([t < u, same, *told], lambda: 0, "")
+    asked().holds([eq(t + 1, u), same, *told], lambda: 0, "")
+    with pytest.raises(WitnessedError):
+        asked().holds([eq(t + 1, u), same, *told[:1]], lambda: 0, "")
+
+
 def test_what_follows_from_the_facts_of_a_launch_is_proved() -> None:
     """And what does not is shown with values."""
     question = asked()
