@@ -292,6 +292,7 @@ def _split(a: Values) -> tuple[Values, Values]:
 
 
 def _fma_f64(a: Values, b: Values, c: Values, mode: str) -> Values:
+    shape = np.broadcast_shapes(*map(np.shape, (a, b, c)))
     a, b, c = (np.atleast_1d(x) for x in np.broadcast_arrays(a, b, c))
     uh = a * b
     ah, al = _split(a)
@@ -320,7 +321,7 @@ def _fma_f64(a: Values, b: Values, c: Values, mode: str) -> Values:
             if np.isfinite(a[at]) and np.isfinite(b[at]) and np.isfinite(c[at]):
                 exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
                 out[at] = directed(exact, float(out[at]), mode)
-    return out
+    return out.reshape(shape)[()]
 
 
 def _nearest(exact: Fraction) -> float:
@@ -355,6 +356,7 @@ def binary(name: str, a: Values, b: Values, mode: str) -> Values:
             s, e = _two_sum(a.astype(F8), b.astype(F8) if name == "add" else -b.astype(F8))
             e = np.where(np.isfinite(e), e, 0.0)
         return rounded(s, e, mode)
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
     a, b = (np.atleast_1d(x) for x in np.broadcast_arrays(a, b))
     out = np.array(ops[name](a, b))
     for at in range(len(out)):
@@ -377,7 +379,7 @@ def binary(name: str, a: Values, b: Values, mode: str) -> Values:
                 elif not up and held > exact:
                     near = np.nextafter(near, F4(-np.inf))
                 out[at] = near
-    return out
+    return out.reshape(shape)[()]
 
 
 def quotient(a: Values, b: Values) -> Values:

@@ -50,6 +50,18 @@ def test_fma_of_f32_is_rounded_once(a: float, b: float, c: float, mode: str) -> 
     assert A.fma(x, y, z, mode)[0] == exactly(exact, np.float32, mode)
 
 
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_all_threads_share_stays_one_number(kind: Any, mode: str) -> None:
+    """A branch on it is taken by all: an array of one would be asked about each thread."""
+    a, b, c = kind(1.5), kind(0.1), kind(3.25)
+    assert np.ndim(A.fma(a, b, c, mode)) == 0
+    for name in ("add", "sub", "mul", "div"):
+        assert np.ndim(A.binary(name, a, b, mode)) == 0
+    assert A.fma(np.stack([a]), b, c, mode).shape == (1,)
+    assert A.binary("div", np.stack([a, b]), c, mode).shape == (2,)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "c"),
     [
@@ -70,7 +82,7 @@ def test_fma_does_not_round_twice(a: float, b: float, c: float) -> None:
 def test_fma_of_f64_is_rounded_once(a: float, b: float, c: float) -> None:
     """Also where the product alone is far too small or large to split."""
     exact = Fraction(a) * Fraction(b) + Fraction(c)
-    got = A.fma(np.float64(a), np.float64(b), np.float64(c))[0]
+    got = A.fma(np.float64(a), np.float64(b), np.float64(c))
     try:
         want = exact.numerator / exact.denominator
     except OverflowError:
