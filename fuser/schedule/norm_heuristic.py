@@ -24,6 +24,9 @@ SATURATED = 64 << 10
 ALONE = 0.43
 """Share of these that count where a CTA has its SM for itself: nothing is loaded while it computes.
 Softmax of 8192 x 32768: 330, as with 27 kB."""
+SHARED_ROW = 0.65
+"""The same of rows that a cluster shares: its CTAs wait for each other.  Softmax of 1000 x 100000
+by clusters of 8, 75 kB: 130; of 3000 x 98304, 98 kB: 292, as fast as memory but for 5 %."""
 RING, RING_ALONE = 0.45, 0.35
 """The same of rings, whose CTAs load each row twice, from memory and from its slot: layer norm of
 16384 x 4096, 96 kB: 74.4, as with 38 kB; softmax of 8192 x 32768, 192 kB in one CTA: 272."""
@@ -39,9 +42,15 @@ HELD, SHARED, MASKED_HELD = 80, 64, 40
 """Elements of a row that a thread has, at most, unless the row is too long; where a CTA has several
 rows; and where these are masked one by one beside weights.  Layer norm of 32840 x 973: 64 elements
 92.4, 32 68.5; 25493 x 737: 48 44.5, 24 37.5; but 11992 x 1089: 40 30.5, 24 36.4."""
+MOST_SHARED = 112
+"""The same of a row that a cluster of `MOST_CTAS` shares."""
 EARLY = 32
 """And up to which it loads weights before it reduces rows.  Layer norm of 32768 x 1024: 34.1, with
 weights loaded behind 35.6; of 16384 x 8192, 64 elements: 141.7 and 140.7."""
+SOON = 3072
+"""Columns of rows of which it then does so, rather than have more of a row.  Layer norm of 32768 x
+1024: 32 elements 32.5, 64 34.1; of 16000 x 3072: 24 48.3, 48 48.6; of 16384 x 4096: 32 66.8, 64
+65.8."""
 SHORT = 512
 """Elements of odd rows from which on vectors are put together of aligned words: rows end in single
 elements.  Softmax of 150001 x 33: 17.0, by single elements 10.1; of 20011 x 1001: 27.5 and 33.7."""
@@ -54,6 +63,12 @@ SHARE, WEIGHED = 16_384, 12_288
 """Words of a row that a CTA has, of all inputs that have rows, without weights and with: beyond,
 the assembler spills, or one CTA an SM is left.  Longer rows have a cluster.  Layer norm of 3205 x
 22776: 90, by a cluster 180; of 2000 x 32768: 94 and 91.5."""
+SPREAD, SPREAD_ROWS = 4096, 4 * SM_90A.sms
+"""Columns of a CTA, at least, where a cluster shares rows that one CTA could have, and how many of
+these there are: several CTAs are on an SM then, each with a row on its way.  Softmax of 8192 x
+32768: one CTA a row 276, two 253, four 251; of 4096 x 131072 in f32 1063, by rings 1187; rms norm
+of 8192 x 32768 263 and 288.  With two weights rings are faster: layer norm of 6000 x 24576 151, by
+clusters 193."""
 MOST_CTAS = 8
 """CTAs of a cluster.  Source: CUDA C++ Programming Guide, "thread block clusters"."""
 STAGES = 3
@@ -79,9 +94,12 @@ SINGLES = 20
 meet sooner.  On an H100: 60 x 5003 by 256 threads a row 3.40, 512 3.51, 1024 3.55."""
 MOST_HELD = 144
 """Registers for elements of long rows, from which on the assembler spills: of 160 28 bytes."""
-BASE, MORE, STEP = 24, 16, 8
-"""Registers that a thread takes beside those for its elements, more for several inputs, and what
-they are dealt out by.  Source: the assembler's log."""
+BASE, PLAIN, MORE, STEP = 24, 16, 16, 8
+"""Registers that a thread takes beside those for its elements, fewer where rows are whole vectors
+and nothing is computed anew, more for several inputs, and what they are dealt out by.  Source: the
+assembler's log; of 64 elements, it spills nothing of a softmax in 80, of a layer norm in 120."""
+BEHIND = 0.5
+"""Registers for an element of all weights, if there are several, loaded once rows are reduced."""
 PACKED = 0.15
 """Registers for an element that is computed anew, beside what holds it packed."""
 WEIGHT = 0.375
@@ -129,9 +147,15 @@ def norm_candidates(
         yield shared
     many = rows.tiles * rows.cluster > SM_90A.sms
     long = aligned == 16 and rows.cluster > 1 and many
-    if ring and long and (shared := rows.by_clusters(columns)):
+    spread = list(rows.spread(columns))
+    if ring and long and not spread and (shared := rows.by_clusters(columns)):
         yield shared
-    yield from sorted(rows.tried(ring=ring and aligned >= 4), key=rows.rank, reverse=True)
+    found = [
+        (some.rank(one), one)
+        for some in spread or [rows]
+        for one in some.tried(ring=ring and aligned >= 4)
+    ]
+    yield from (one for _, one in sorted(found, key=lambda pair: pair[0], reverse=True))
 
 
 def begins_well(domain: Domain, loops: Sequence[int], params: NormParams, aligned: int) -> bool:
@@ -155,7 +179,7 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
     reads = [one for one in _whole(domain, domain.reads) if _moves(one, domain)]
     weights = [one for one in _whole(domain, domain.reads) if not _moves(one, domain)]
     words = max(sum(map(_words, reads)), 0.5)
-    most = WEIGHED if weights else SHARE
+    most = WEIGHED if weights and (words < 1 or len(reads) > 1) else SHARE
     cluster = MOST_CTAS if columns * words > most else 1
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
     few, long, least = PARTED
@@ -173,6 +197,7 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
         begun=sum(one.tv.dtype.nbytes / 4 for one in domain.begun),
         cluster=cluster,
         masked=aligned < 16 and (narrow or bool(weights)),
+        plain=aligned == 16 and not domain.begun,
         few=parted,
     )
 
@@ -183,7 +208,8 @@ class _Rows:
 
     An element of all inputs takes `nbytes`, or, held packed, `words` registers; one of the
     `weights`, which count twice if they are of 32 bits, `WEIGHT`; and of sums of all rows, which
-    are `begun` here, as many.  `few` long rows are shared by clusters though a CTA could hold one.
+    are `begun` here, as many.  `plain` rows are of whole vectors, and nothing is begun.  `few` long
+    rows are shared by clusters though a CTA could hold one.
     """
 
     columns: int
@@ -197,6 +223,7 @@ class _Rows:
     begun: float
     cluster: int
     masked: bool
+    plain: bool
     few: bool
 
     def tried(self, *, ring: bool) -> Iterator[NormParams]:
@@ -214,7 +241,8 @@ class _Rows:
             near = lanes * self.vector < min(SECTOR // self.widest, self.columns // 5)
             several = MASKED_HELD if self.masked and self.weights else SHARED
             much = held > (HELD if lanes >= THREADS else several)
-            if not last and (much or few or near or (self.apart and lanes < THREADS)):
+            much &= self.cluster < MOST_CTAS or held > MOST_SHARED
+            if not last and (much or few or near or (self.cluster > 1 and lanes < THREADS)):
                 continue
             if found and lanes * self.vector > self.columns:
                 break
@@ -233,7 +261,7 @@ class _Rows:
         alone = self.resident(lanes, held, recompute=False) < 2
         # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
         # that waits for weights.
-        gains = recompute and alone and many > 1 and not self.masked
+        gains = recompute and alone and many > 1 and not (self.masked or self.spreads)
         if recompute != self.apart and not gains:
             return
         many = max(many, 1)
@@ -302,6 +330,19 @@ class _Rows:
             )  # fmt: skip
         return None
 
+    def spread(self, columns: int) -> Iterator[_Rows]:
+        """Yield what a CTA has of rows that it has alone, and shared by clusters."""
+        most = WEIGHED if self.weights else SHARE
+        for ctas in (1, 2, 4, MOST_CTAS) if self.spreads else ():
+            part = -(-columns // ctas)
+            if part * self.words <= most and (ctas == 1 or part >= SPREAD):
+                yield replace(self, columns=part, cluster=ctas)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether clusters may share rows that one CTA could have."""
+        return self.plain and self.weights <= 1 and self.tiles >= SPREAD_ROWS
+
     @property
     def apart(self) -> bool:
         """Whether CTAs find no weights in the L1 that others have loaded: each has its own columns.
@@ -309,7 +350,7 @@ class _Rows:
         Layer norm of 1500 x 43000: 135, by threads that have two rows, computed anew, 101; of 4096
         x 65536: 402 and 350; of 1092 x 76024: by 256 threads a row 179, by 128 161.
         """
-        return self.cluster > 1 and self.weights > 0
+        return self.cluster > 1 and self.weights > (1 if self.plain else 0)
 
     def deep(self, held: int) -> int:
         """Return how many rows a thread has at once."""
@@ -319,9 +360,14 @@ class _Rows:
         """Return how many CTAs an SM has registers for; 0 if the assembler would spill."""
         threads = max(lanes, WARP if self.begun else THREADS)
         each = (self.words + PACKED if recompute else max(self.words, 1)) * self.deep(held)
-        each += self.weights * WEIGHT + self.begun
-        registers = BASE + MORE * (self.inputs > 1) + held * each
-        registers += STEP * (self.weights > 0 and held * lanes > self.columns and not recompute)
+        registers = MORE * (self.inputs > 1) + held * each
+        early = self.weights > 0 and (held <= EARLY or self.inputs > 1)
+        if self.plain and not (recompute or early):
+            registers += PLAIN + STEP * (self.words >= 1 and (self.inputs > 1 or self.cluster == 1))
+            registers += (STEP + held * BEHIND) * (self.weights > 1)
+        else:
+            registers += BASE + held * (self.weights * WEIGHT + self.begun)
+            registers += STEP * (self.weights > 0 and held * lanes > self.columns and not recompute)
         registers *= MASKED if self.masked else 1
         registers = -(-int(registers) // STEP) * STEP
         most = min(FILE // threads // STEP * STEP, 255)
@@ -346,12 +392,14 @@ class _Rows:
         """Return how good a schedule is: more bytes that count, but no more than are enough.
 
         Of those alike fewer threads meet sooner; only where a CTA has its SM for itself, more do
-        more at once.
+        more at once.  Small clusters find more weights in the L1.
         """
         held = params.tile[1] // params.lanes
         fits = self.resident(params.lanes, held, recompute=params.recompute) > 0
         alone = params.resident == 1
         share = ALONE if alone else 1.0
+        if self.plain and self.cluster > 1:
+            share *= SHARED_ROW
         if params.load == "cp_async":
             share = RING_ALONE if alone else RING
         row = self.columns * self.nbytes
@@ -364,13 +412,20 @@ class _Rows:
         over = round(log(max(nbytes, 1.0), ALIKE)) if all_ > SATURATED else 0
         direct = params.load == "direct"
         singles = self.vector == 1 and self.tiles <= SM_90A.sms
+        warps = params.warps if alone and not singles else -params.warps
+        shared = -self.cluster if self.weights else -(self.cluster > 1)
+        if self.plain:
+            soon = params.hold and params.tile[1] <= self.columns * ALIKE
+            soon |= self.weights == 0 or self.columns > SOON
+            beside = warps, -self.cluster, -over, -params.tile[1], -held
+            return (fits, soon, counts, direct, shared, *beside)
         return (
             fits,
             counts,
             direct,
             -over,
             not singles or held <= SINGLES,
-            params.warps if alone and not singles else -params.warps,
+            warps,
             -params.tile[1],
             -held,
         )
