@@ -26,7 +26,8 @@ ALONE = 0.43
 Softmax of 8192 x 32768: 330, as with 27 kB."""
 SHARED_ROW = 0.65
 """The same of rows that a cluster shares: its CTAs wait for each other.  Softmax of 1000 x 100000
-by clusters of 8, 75 kB: 130; of 3000 x 98304, 98 kB: 292, as fast as memory but for 5 %."""
+by clusters of 8, 75 kB: 130; of 3000 x 98304, 98 kB: 292, as fast as memory but for 5 %; of 8761 x
+25464, tiles of 7168: 244, by one CTA a row 212."""
 RING, RING_ALONE = 0.45, 0.35
 """The same of rings, whose CTAs load each row twice, from memory and from its slot: layer norm of
 16384 x 4096, 96 kB: 74.4, as with 38 kB; softmax of 8192 x 32768, 192 kB in one CTA: 272."""
@@ -35,6 +36,13 @@ LOOPED = 56 << 10
 what these need of the L1 and of registers.  Layer norm backward on an H100: 32768 x 1024, 40
 kB directly 77.5, by rings 56 kB 75.4, 80 kB 86.2, 104 kB 152; 16384 x 4096, 48 kB directly 150, by
 rings 64 kB 144, 96 kB 169."""
+LOOPED_BULK, LOOPED_ALONE = 72 << 10, 96 << 10
+"""The same of rings of bulk copies, and where a CTA has its SM for itself.  Layer norm backward on
+an H200, 16 elements a thread: 32768 x 1024, 48 kB 57.3, 72 kB 53.6, by cp.async 66.2; 16384 x 4096,
+64 kB 105, 96 kB 110; 8192 x 8192, in one CTA, 64 kB 115, 96 kB 108; 12000 x 6144, 72 kB 117, 48 kB
+129."""
+RINGED = (16, 32)
+"""Elements of a row that a thread of these has."""
 WORTH = 1.4
 """How many times the bytes of their parts rows have of which sums are begun, at least.  Layer norm
 backward of 4096 x 1024 16.0, by two kernels that read them 15.6; 3000 x 2000 19.9 and 23.1."""
@@ -51,7 +59,7 @@ SOON = 3072
 """Columns of rows of which it then does so, rather than have more of a row.  Layer norm of 32768 x
 1024: 32 elements 32.5, 64 34.1; of 16000 x 3072: 24 48.3, 48 48.6; of 16384 x 4096: 32 66.8, 64
 65.8."""
-SHORT = 512
+SHORT, WASTE = 512, 1.3
 """Elements of odd rows from which on vectors are put together of aligned words: rows end in single
 elements.  Softmax of 150001 x 33: 17.0, by single elements 10.1; of 20011 x 1001: 27.5 and 33.7."""
 SECTOR = 32
@@ -150,6 +158,8 @@ def norm_candidates(
     spread = list(rows.spread(columns))
     if ring and long and not spread and (shared := rows.by_clusters(columns)):
         yield shared
+    if ring and aligned == 16 and rows.begun and domain.reductions and rows.cluster == 1:
+        yield from rows.in_turn()
     found = [
         (some.rank(one), one)
         for some in spread or [rows]
@@ -238,7 +248,8 @@ class _Rows:
                 for enough, most, up_to in (FEW, SINGLE if self.vector == 1 else VECTORS)
                 if lanes < up_to
             )
-            near = lanes * self.vector < min(SECTOR // self.widest, self.columns // 5)
+            part = self.columns // (2 if self.plain else 5)
+            near = lanes * self.vector < min(SECTOR // self.widest, part)
             several = MASKED_HELD if self.masked and self.weights else SHARED
             much = held > (HELD if lanes >= THREADS else several)
             much &= self.cluster < MOST_CTAS or held > MOST_SHARED
@@ -261,7 +272,12 @@ class _Rows:
         alone = self.resident(lanes, held, recompute=False) < 2
         # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
         # that waits for weights.
-        gains = recompute and alone and many > 1 and not (self.masked or self.spreads)
+        gains = (
+            recompute
+            and alone
+            and many > 1
+            and not (self.masked or (self.spreads and self.cluster > 1))
+        )
         if recompute != self.apart and not gains:
             return
         many = max(many, 1)
@@ -338,6 +354,32 @@ class _Rows:
             if part * self.words <= most and (ctas == 1 or part >= SPREAD):
                 yield replace(self, columns=part, cluster=ctas)
 
+    def in_turn(self) -> Iterator[NormParams]:
+        """Yield how a CTA that begins sums has one row after the other, by rings of bulk copies.
+
+        The bytes on their way are as many as are best, and the parts that CTAs leave few.
+        """
+        found: list[tuple[float, int, NormParams]] = []
+        for lanes in (32, 64, 128, 256, 512):
+            wide = self.columns + -self.columns % (lanes * self.vector)
+            held, least, most = wide // lanes, *RINGED
+            ctas = self.resident(lanes, held, recompute=False) if least <= held <= most else 0
+            for many, stages in product(range(1, ctas + 1), range(2, STAGES + 1)):
+                nbytes = many * stages * self.columns * self.nbytes
+                fits = nbytes <= SM_90A.smem_bytes * 63 // 64 and self.tiles > SM_90A.sms * many
+                if not fits:
+                    continue
+                params = NormParams(
+                    (1, wide), self.vector, lanes // WARP, many, "bulk", "direct", stages,
+                    stages - 1, lanes=lanes, resident=many, hold=bool(self.weights),
+                    tiles_per_cta=self.each(1, many),
+                )  # fmt: skip
+                off = abs(log(nbytes / (LOOPED_ALONE if many == 1 else LOOPED_BULK)))
+                parts = log(1 + self.of_parts(params) / (self.nbytes * self.tiles))
+                waste = log(wide / self.columns)
+                found.append((round((off + parts + waste) / log(ALIKE)), held, params))
+        yield from (one for *_, one in sorted(found, key=lambda one: one[:2])[:1])
+
     @property
     def spreads(self) -> bool:
         """Whether clusters may share rows that one CTA could have."""
@@ -398,8 +440,8 @@ class _Rows:
         fits = self.resident(params.lanes, held, recompute=params.recompute) > 0
         alone = params.resident == 1
         share = ALONE if alone else 1.0
-        if self.plain and self.cluster > 1:
-            share *= SHARED_ROW
+        if self.plain and self.cluster > 1:  # nobody is done before who has a whole tile
+            share *= SHARED_ROW * (self.columns / params.tile[1]) ** 2
         if params.load == "cp_async":
             share = RING_ALONE if alone else RING
         row = self.columns * self.nbytes
@@ -415,10 +457,12 @@ class _Rows:
         warps = params.warps if alone and not singles else -params.warps
         shared = -self.cluster if self.weights else -(self.cluster > 1)
         if self.plain:
-            soon = params.hold and params.tile[1] <= self.columns * ALIKE
+            soon = params.hold and params.tile[1] <= self.columns * (
+                ALIKE if self.columns > SHORT else WASTE
+            )
             soon |= self.weights == 0 or self.columns > SOON
             beside = warps, -self.cluster, -over, -params.tile[1], -held
-            return (fits, soon, counts, direct, shared, *beside)
+            return (fits, soon, counts, direct, not params.recompute, shared, *beside)
         return (
             fits,
             counts,

@@ -268,17 +268,31 @@ def default(fusion: Fusion, rows: int, columns: int, aligned: int = 16) -> NormP
 
 def test_few_rows_have_more_threads_each() -> None:
     """So that all SMs have some."""
-    many, few = (default(softmax(), rows, 1024) for rows in (1 << 16, 64))
+    many, few = (default(softmax(), rows, 256) for rows in (1 << 16, 64))
     assert many.lanes < few.lanes
 
 
 def test_a_cta_that_has_its_sm_for_itself_copies_rows_ahead() -> None:
     """Where rows are at multiples of 4 bytes; others are read by the words that they lie in."""
     long, odd, short = (
-        default(softmax(), 1 << 14, n, aligned) for n, aligned in ((32768, 16), (32767, 2), (33, 2))
+        default(softmax(), 1 << 14, n, aligned) for n, aligned in ((30000, 16), (32767, 2), (33, 2))
     )
     assert (long.load, long.stages, long.resident) == ("cp_async", 3, 1)
     assert (odd.load, odd.vector, short.vector) == ("direct", 8, 1)
+
+
+def test_weights_of_short_rows_are_loaded_before_them() -> None:
+    """Rather than have more of a row, unless a third of its tile were empty."""
+    found = [default(layer_norm(), 1 << 15, n) for n in (40, 256, 1024, 3072)]
+    assert all(one.hold and one.tile[1] // one.lanes <= 32 for one in found)
+    ragged, long = (default(layer_norm(), 1 << 15, n) for n in (1280, 4096))
+    assert ragged.tile[1] == 1280
+    assert (long.hold, long.tile[1] // long.lanes) == (False, 64)
+
+
+def test_narrow_rows_are_not_read_by_one_thread_each() -> None:
+    """Threads beside each other would read every other sector."""
+    assert default(softmax(), 150_000, 40).lanes > 1
 
 
 def test_few_long_odd_rows_are_shared_by_a_cluster() -> None:
@@ -299,9 +313,17 @@ def test_few_short_rows_spread_over_all_sms() -> None:
     assert default(layer_norm(), 4096, 872).tile[0] > 1
 
 
-def test_rows_that_no_cta_holds_have_a_cluster() -> None:
+def test_long_rows_are_shared_by_clusters() -> None:
+    """So that several are on their way to an SM; unless the last CTA had little of each."""
+    found = [default(softmax(), 4096, n) for n in (4096, 16384, 32768, 65536)]
+    assert [one.cluster for one in found] == [1, 1, 4, 8]
+    assert all(one.load == "direct" for one in found)
+    assert [one.resident >= 2 for one in found] == [True] * 4
+    assert default(softmax(), 4096, 25464).cluster == 1
+
+
+def test_rows_with_weights_that_no_cta_holds_have_a_cluster() -> None:
     """Of as few CTAs as have rings of two rows; of as many as there can be if there is no ring."""
-    assert [default(softmax(), 4096, n).cluster for n in (4096, 32768, 65536)] == [1, 1, 2]
     assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 1, 2]
     few, odd = default(softmax(), 16, 65536), default(softmax(), 4096, 65537, 2)
     assert [(one.load, one.cluster) for one in (few, odd)] == [("direct", 8)] * 2
@@ -314,6 +336,8 @@ DEFAULTS = [
     (softmax, 9613, 83),
     (softmax, 3593, 23648),
     (softmax, 8192, 32768),
+    (softmax, 1000, 100_000),
+    (softmax, 150_000, 40),
     (softmax, 1500, 43001),
     (layer_norm, 32768, 1024),
     (layer_norm, 20011, 1001),

@@ -70,6 +70,21 @@ def test_gradients_of_weights_are_begun_where_their_rows_are(
     assert found.nbytes <= most * found.least
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "lanes", "ctas"),
+    [(16384, 4096, 256, 2), (32768, 1024, 64, 6), (12000, 6144, 256, 1), (100_000, 512, 32, 12)],
+)
+def test_rows_of_which_sums_are_begun_come_by_rings_of_bulk_copies(
+    rows: int, columns: int, lanes: int, ctas: int
+) -> None:
+    """Some 72 kB of an SM are on their way, 96 kB where a CTA has one for itself."""
+    params = said(fusion(backward), rows, columns).parts[0].params
+    assert isinstance(params, NormParams)
+    assert (params.load, params.lanes, params.ctas_per_sm) == ("bulk", lanes, ctas)
+    nbytes = 2 * 2 * columns * params.stages * ctas
+    assert 60_000 <= nbytes <= 100_000
+
+
 def bias_gradient(fd: FusionDefinition, x: TensorView, dy: TensorView) -> list[TensorView]:
     """Behind silu(x)."""
     one = fd.ops.sigmoid(x)
