@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from norms import launches
 
 from fuser.codegen.expr import REGISTER
 from fuser.dtype import DType
@@ -82,3 +83,29 @@ def test_the_device_is_within_the_bound_of_the_reference(op: str, dtype: DType) 
     got = [out.cpu() for out in Executable(fusion)(*(column.cuda() for column in given))]
     verdict = compare(evaluate(fusion, given), got, exact=False)
     assert verdict.status is Status.PASS, verdict
+
+
+def test_extrema_of_signed_numbers_are_those_of_unsigned_ones() -> None:
+    """Of signed ones the assembler makes VIMNMX3, which has no sign for its second operand."""
+    (launch,) = launches(negated("min"), None, 3, 4)
+    text = nvrtc.compile_ptx(launch.source)
+    assert text.count("min.u32") == 3
+    assert "min.s32" not in text
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("columns", [3, 4, 8, 33])
+def test_extrema_of_negated_numbers_keep_their_signs(op: str, columns: int) -> None:
+    """All of them: with the assembler of CUDA 13.0 one in three or four had lost it."""
+    x = torch.randint(-99, 99, (1000, columns), dtype=torch.int32)
+    (got,) = Executable(negated(op))(x.cuda())
+    assert torch.equal(got.cpu(), getattr(-x, f"a{op}")(1))
+
+
+def negated(op: str) -> Fusion:
+    """The least or largest of each row's negated numbers."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], DType.I32)
+    fd.add_output(getattr(fd.ops, op)(fd.ops.neg(x), [1]))
+    return fd.fusion()
