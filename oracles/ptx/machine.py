@@ -927,6 +927,8 @@ def _grain(program: Program) -> int:
                 least = min(least, SIZES[kind])
         elif ins.name in ("atom", "red") and ins.mods[-1] in SIZES:
             least = min(least, SIZES[ins.mods[-1]])
+        elif ins.name == "stmatrix" and "trans" in ins.mods:  # two lanes have the halves of a word
+            least = min(least, 2)
     return least
 
 

@@ -381,26 +381,29 @@ class Tensor:
         m.go(block.after, g)
 
     def store(self, block: Block, ins: Instruction, g: Ints) -> None:
-        """Execute stmatrix."""
+        """Execute stmatrix: who has a word writes it, as who gets one of ldmatrix reads it."""
         m = self.m
         g = m.whole_warps(block, g)
         if not len(g):
             return
         dst, src = ins.operands
-        rows, giving, places = self._rows(ins, g, dst)
-        m.shared.write(m.shared.granules(places[giving], 16), g[giving])
+        rows, _, _ = self._rows(ins, g, dst)
         lane = np.arange(32)
         assert isinstance(src, Vec)
         m.progress += 1
         for i, one in enumerate(src.items):
             word = m.value(one, g, "b32").reshape(-1, 32)
             if "trans" not in ins.mods:
-                m.shared.view["u4"][(rows[:, 8 * i + lane // 4] + 4 * (lane % 4)) // 4] = word
+                at = rows[:, 8 * i + lane // 4] + 4 * (lane % 4)
+                m.shared.write(m.shared.granules(at.reshape(-1), 4), g)
+                m.shared.view["u4"][at // 4] = word
             else:
                 high, low = arith.halves(word)
-                halves = m.shared.view["u2"]
-                halves[(rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)) // 2] = low
-                halves[(rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)) // 2] = high
+                first = rows[:, 8 * i + 2 * (lane % 4)] + 2 * (lane // 4)
+                second = rows[:, 8 * i + 2 * (lane % 4) + 1] + 2 * (lane // 4)
+                for half, value in ((first, low), (second, high)):
+                    m.shared.write(m.shared.granules(half.reshape(-1), 2), g)
+                    m.shared.view["u2"][half // 2] = value
         m.go(block.after, g)
 
 

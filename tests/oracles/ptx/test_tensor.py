@@ -272,6 +272,46 @@ def test_a_row_is_read_by_those_who_get_its_words(trans: str) -> None:
     assert done(body.format(trans=trans, sync="")).kinds == {"WAR"}
 
 
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize("own", [True, False])
+def test_who_has_a_word_of_a_matrix_writes_it(trans: str, own: bool) -> None:
+    """A warp may overwrite what it has read in the same form, as CUTLASS's epilogues do.
+
+    In the other form each lane overwrites what others read.  Source: PTX ISA, "stmatrix": each
+    thread holds a fragment of a row.
+    """
+    other = trans if own else {"": ".trans", ".trans": ""}[trans]
+    body = f"""
+  shl.b32 %r7, %r1, 4;
+  add.u32 %r8, %r5, %r7;
+  st.shared.u32 [%r6], %r1;
+  bar.warp.sync 0xffffffff;
+  ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16 {{{{%r11}}}}, [%r8];
+  {{sync}}
+  stmatrix.sync.aligned.m8n8.x1{other}.shared.b16 [%r8], {{{{%r11}}}};
+  bar.warp.sync 0xffffffff;
+  ld.shared.u32 %r12, [%r6];
+  st.global.u32 [%rd3], %r12;
+"""
+    assert done(body.format(sync="bar.warp.sync 0xffffffff;")).kinds == set()
+    assert done(body.format(sync="")).kinds == (set() if own else {"WAR"})
+
+
+def test_a_row_of_stmatrix_is_written_by_those_who_have_its_words() -> None:
+    """Who gave it may not read all of it before they are joined."""
+    body = """
+  shl.b32 %r7, %r1, 4;
+  add.u32 %r8, %r5, %r7;
+  stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r8], {{%r1}};
+  {sync}
+  setp.lt.u32 %p1, %r1, 8;
+  @%p1 ld.shared.u32 %r11, [%r8+12];
+  st.global.u32 [%rd3], %r11;
+"""
+    assert done(body.format(sync="bar.warp.sync 0xffffffff;")).kinds == set()
+    assert done(body.format(sync="")).kinds == {"RAW"}
+
+
 def test_bytes_are_the_numbers_that_torch_has() -> None:
     """All 256 patterns of each 8-bit type."""
     every = torch.arange(256, dtype=torch.uint8)
