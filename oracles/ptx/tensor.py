@@ -110,6 +110,8 @@ class Tensor:
         self.index = m.program.tensor_registers
         self.flight = np.full((many, m.T), -1, np.int32)
         self.operand = np.full((many, m.T), -1, np.int32)
+        self.shape = np.zeros((many, m.T), np.int16)
+        """Columns of the wgmma that has a register in flight."""
         self.touched = np.zeros((many, m.T), np.int32)
         self.fenced = np.full(m.T, -1, np.int64)
         self.groups = np.zeros(m.T, np.int32)
@@ -217,7 +219,9 @@ class Tensor:
                 f"wgmma of {m.name(first)}: no wgmma.fence "
                 f"since ordinary instructions used its registers",
             )
+        self._in_flight(which, taken[len(which) :], here, first, n)
         self.flight[_at(which, here)] = self.groups[here]
+        self.shape[_at(which, here)] = n
         left: Ints | None
         if isinstance(a, Vec):
             regs = np.stack([m.R[r.name][here] for r in a.items if isinstance(r, Reg)], axis=1)
@@ -240,6 +244,26 @@ class Tensor:
         made = m.sums(left * signs[0], right.T * signs[1], held, kind, to)
         for name, word in zip(names, _words_of(made[at], to).T, strict=True):
             m.R[name][here] = word.view(m.R[name].dtype)
+
+    def _in_flight(self, made: Ints, used: Ints, here: Any, first: int, n: int) -> None:
+        """Judge registers that a wgmma shares with those in flight.
+
+        Only results of one shape are in order by default.  Source: PTX ISA, "wgmma.mma_async" and
+        "wgmma.wait_group" (accesses of registers before the wait).
+        """
+        results, held = self.flight[_at(made, here)] >= 0, self.operand[_at(made, here)] >= 0
+        other = results & (self.shape[_at(made, here)] != n)
+        for kind, found, verb in (
+            ("RAW", self.flight[_at(used, here)] >= 0, "reads a result"),
+            ("WAR", held, "overwrites an operand"),
+            ("WAW", other, "overwrites a result of another shape"),
+        ):
+            if any_of(found):
+                self.m.find(
+                    kind,
+                    f"wgmma of {self.m.name(first)} {verb} of one in flight; "
+                    f"no wgmma.wait_group covers that",
+                )
 
     def _matrix(
         self,

@@ -57,7 +57,7 @@ FILL:
   {before}
   {fence}
   wgmma.mma_async.sync.aligned.m64n8k{k}.{to}.{kind}.{kind}
-    {{{regs}}}, %rd14, %rd15, {scale}{flags};
+    {{{regs}}}, {first}, %rd15, {scale}{flags};
   {commit}
   {wait}
   {after}
@@ -85,6 +85,7 @@ def product(kind: str = "bf16", span: int = 128, **change: str) -> tuple[Done, A
         "commit": "wgmma.commit_group.sync.aligned;",
         "wait": "wgmma.wait_group.sync.aligned 0;",
         "before": "",
+        "first": "%rd14",
         "after": "mul.wide.u32 %rd17, %r1, 16; add.s64 %rd16, %rd1, %rd17;\n" + STORE.format(*regs),
         "a": hex(high | 1024 >> 4),
         "b": hex(high | (1024 + 8192) >> 4),
@@ -138,6 +139,51 @@ def test_each_part_of_a_product_is_needed(change: dict[str, str], kinds: set[str
     assert (found.verdict.status is Status.PASS) is (kinds <= {"warps"})
     assert found.kinds <= kinds, str(found.verdict)
     assert bool(found.kinds) == bool(kinds)
+
+
+NEXT = """
+  {between}
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16
+    {{{d}}}, {a}, %rd15, 0, 1, 1{flags};
+  wgmma.commit_group.sync.aligned;
+  wgmma.wait_group.sync.aligned 0;
+"""
+IN_SHARED, IN_REGISTERS = ("%rd14", ", 0, 0"), ("{%f0, %f1, %f2, %f3}", ", 0")
+
+
+@pytest.mark.parametrize(
+    ("first", "n", "d", "a", "kinds"),
+    [
+        ("%rd14", 8, 0, IN_SHARED, set()),
+        ("%rd14", 16, 0, IN_SHARED, {"WAW"}),
+        ("%rd14", 16, 4, IN_SHARED, set()),
+        ("%rd14", 8, 4, IN_REGISTERS, {"RAW"}),
+        ("{%f4, %f5, %f6, %f7}", 8, 4, IN_SHARED, {"WAR"}),
+        ("{%f4, %f5, %f6, %f7}", 8, 8, IN_SHARED, set()),
+    ],
+    ids=named,
+)
+def test_registers_of_a_wgmma_in_flight_are_not_those_of_another(
+    first: str, n: int, d: int, a: tuple[str, str], kinds: set[str]
+) -> None:
+    """Only results of one shape are in order by default: all else needs the wait between.
+
+    Source: PTX ISA, "wgmma.wait_group": accesses of accumulators, and of fragments of A.
+    """
+    regs = ", ".join(f"%f{d + i}" for i in range(n // 2))
+    for between, want in (("wgmma.wait_group.sync.aligned 0;", set()), ("", kinds)):
+        then = NEXT.format(between=between, n=n, d=regs, a=a[0], flags=a[1])
+        found, _ = product(wait=then, **_operand(first))
+        assert found.kinds == want, str(found.verdict)
+
+
+def _operand(a: str) -> dict[str, str]:
+    """Return the changes of `product` for its A: a descriptor, or registers."""
+    if a == "%rd14":
+        return {}
+    zeros = " ".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(8))
+    return {"before": zeros, "first": a, "flags": ", 1, 1, 0"}
 
 
 def test_a_descriptor_that_differs_between_threads_is_found() -> None:
