@@ -174,7 +174,7 @@ def test_registers_of_a_wgmma_in_flight_are_not_those_of_another(
     regs = ", ".join(f"%f{d + i}" for i in range(n // 2))
     for between, want in (("wgmma.wait_group.sync.aligned 0;", set()), ("", kinds)):
         then = NEXT.format(between=between, n=n, d=regs, a=a[0], flags=a[1])
-        found, _ = product(wait=then, **_operand(first))
+        found, _ = product("bf16", 128, wait=then, **_operand(first))
         assert found.kinds == want, str(found.verdict)
 
 
