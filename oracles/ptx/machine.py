@@ -21,7 +21,7 @@ from oracles.ptx.clocks import NEVER, Clocks, LimitError
 from oracles.ptx.launch import Argument, Launch, Pointer, Scalar, Struct, TensorMap
 from oracles.ptx.log import Log, Word
 from oracles.ptx.maps.encoding import encoded
-from oracles.ptx.memory import WARPS, Space
+from oracles.ptx.memory import LANES, WARPS, Space
 from oracles.ptx.sums import Sums, once
 from oracles.ptx.text import arithmetic as arith
 from oracles.ptx.text.approximate import Approximate, Evaluate
@@ -634,7 +634,7 @@ class Machine:
         lines = (earlier, self.line) if earlier else (self.line,)
         before = f" after {self.agent(then)} at line {earlier}" if then is not None else ""
         witness = f"{text} by {self.agent(now)}{before}: {missing}"
-        severity = "warning" if kind == WARPS else "error"
+        severity = "warning" if kind in (WARPS, LANES) else "error"
         self.findings[key] = Finding(kind, self.spelled(lines), witness, severity, lines=lines)
 
     def spelled(self, lines: Iterable[int]) -> str:

@@ -25,6 +25,8 @@ ASYNC, STRONG, BARRIER = 1, 2, 4
 
 WARPS = "warps"
 """Kind of the warning that not all warps of a group have waited for its wgmma."""
+LANES = "lanes"
+"""Kind of the warning that who gives a row of stmatrix does not know what was done to it."""
 
 Report = Callable[[str, str, int, Any, Any, str], None]
 """Takes kind, text, time of the earlier access, agent now, agent then, what is missing."""
@@ -215,6 +217,15 @@ class Space:
         self.reader[g] = -1
         self.readers[g] = 0
 
+    def give(self, granules: Ints, by: Ints) -> None:
+        """Judge threads that give rows which others of their warp write; a warning."""
+        g, who = _flat(granules, by)
+        writer = self.writer[g]
+        ok = self._ordered(g, who, writer, self.written[g], False, False)
+        if not all_of(ok):
+            self._complain(LANES, g, who, ok, writer, self.written, False)
+        self._after_reads(g, who, LANES)
+
     def _ordered(
         self, g: Ints, who: Ints, writer: Ints, since: Ints, asynchronous: bool, strong: bool
     ) -> Ints:
@@ -260,7 +271,7 @@ class Space:
             ok &= near | self.clocks.knows(ASYNC_GLOBAL, who, writer, since)
         return ok
 
-    def _after_reads(self, g: Ints, who: Ints) -> None:
+    def _after_reads(self, g: Ints, who: Ints, kind: str = "WAR") -> None:
         reader = self.reader[g]
         some = reader >= 0
         if not any_of(some):
@@ -271,7 +282,7 @@ class Space:
         if any_of(one):
             ok[one] = self._read_before(g[one], who[one], reader[one], self.at[g[one]])
         if not all_of(ok):
-            self._complain("WAR", g, who, ok, reader, self.at, False)
+            self._complain(kind, g, who, ok, reader, self.at, False)
         crowd = np.flatnonzero(many)
         if not len(crowd):
             return
@@ -285,7 +296,7 @@ class Space:
             if not all_of(known):
                 bad = int(np.flatnonzero(~known)[0])
                 self.report(
-                    "WAR",
+                    kind,
                     self.where(int(g[at])),
                     int(times[bad]),
                     thread,

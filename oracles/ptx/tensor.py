@@ -405,13 +405,18 @@ class Tensor:
         m.go(block.after, g)
 
     def store(self, block: Block, ins: Instruction, g: Ints) -> None:
-        """Execute stmatrix: who has a word writes it, as who gets one of ldmatrix reads it."""
+        """Execute stmatrix: who has a word writes it, as who gets one of ldmatrix reads it.
+
+        By the letter it may be who gives the row, then a warning: CUTLASS's epilogues overwrite
+        what they have read in the same form, and join with nobody between.
+        """
         m = self.m
         g = m.whole_warps(block, g)
         if not len(g):
             return
         dst, src = ins.operands
-        rows, _, _ = self._rows(ins, g, dst)
+        rows, giving, places = self._rows(ins, g, dst)
+        m.shared.give(m.shared.granules(places[giving], 16), g[giving])
         lane = np.arange(32)
         assert isinstance(src, Vec)
         m.progress += 1
