@@ -635,6 +635,8 @@ class Machine:
         before = f" after {self.agent(then)} at line {earlier}" if then is not None else ""
         witness = f"{text} by {self.agent(now)}{before}: {missing}"
         severity = "warning" if kind in (WARPS, LANES) else "error"
+        if severity == "error":  # which says more
+            self.findings.pop((LANES, earlier, self.line), None)
         self.findings[key] = Finding(kind, self.spelled(lines), witness, severity, lines=lines)
 
     def spelled(self, lines: Iterable[int]) -> str:
