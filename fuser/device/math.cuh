@@ -100,11 +100,11 @@ __device__ __forceinline__ int64 modulo(int64 a, int b) { return modulo(a, int64
 
 // The assembler (CUDA 13.0, sm_90a) makes VIMNMX3 of two signed minima, and of min(-a, min(-b, c)) loses the sign of b.
 // Of unsigned numbers it keeps it; with the highest bit flipped they are ordered as the signed ones are.
-#define FUSER_EXTREMUM(NAME, OP)                                                                          \
-  __device__ __forceinline__ int NAME(int a, int b) {                                                     \
-    uint32 y;                                                                                             \
+#define FUSER_EXTREMUM(NAME, OP)                                                                       \
+  __device__ __forceinline__ int NAME(int a, int b) {                                                  \
+    uint32 y;                                                                                          \
     asm(OP ".u32 %0, %1, %2;" : "=r"(y) : "r"(uint32(a) ^ 0x80000000u), "r"(uint32(b) ^ 0x80000000u)); \
-    return int(y ^ 0x80000000u);                                                                          \
+    return int(y ^ 0x80000000u);                                                                       \
   }
 FUSER_EXTREMUM(minimum, "min")
 FUSER_EXTREMUM(maximum, "max")

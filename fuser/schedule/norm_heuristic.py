@@ -59,7 +59,10 @@ SOON = 3072
 """Columns of rows of which it then does so, rather than have more of a row.  Layer norm of 32768 x
 1024: 32 elements 32.5, 64 34.1; of 16000 x 3072: 24 48.3, 48 48.6; of 16384 x 4096: 32 66.8, 64
 65.8."""
-SHORT, WASTE = 512, 1.3
+WASTE = 1.3
+"""How much wider than short rows their tile may be then.  Layer norm of 113498 x 40: by tiles of 48
+columns 5.3, of 40, 40 elements a thread, 9.4; but of 30000 x 1280: of 1536 42.5, of 1280 38.3."""
+SHORT = 512
 """Elements of odd rows from which on vectors are put together of aligned words: rows end in single
 elements.  Softmax of 150001 x 33: 17.0, by single elements 10.1; of 20011 x 1001: 27.5 and 33.7."""
 SECTOR = 32
@@ -272,12 +275,8 @@ class _Rows:
         alone = self.resident(lanes, held, recompute=False) < 2
         # What is computed anew costs time; a CTA that would else be alone on its SM gains, and one
         # that waits for weights.
-        gains = (
-            recompute
-            and alone
-            and many > 1
-            and not (self.masked or (self.spreads and self.cluster > 1))
-        )
+        loses = self.masked or (self.spreads and self.cluster > 1)
+        gains = recompute and alone and many > 1 and not loses
         if recompute != self.apart and not gains:
             return
         many = max(many, 1)
@@ -457,9 +456,8 @@ class _Rows:
         warps = params.warps if alone and not singles else -params.warps
         shared = -self.cluster if self.weights else -(self.cluster > 1)
         if self.plain:
-            soon = params.hold and params.tile[1] <= self.columns * (
-                ALIKE if self.columns > SHORT else WASTE
-            )
+            waste = ALIKE if self.columns > SHORT else WASTE
+            soon = params.hold and params.tile[1] <= self.columns * waste
             soon |= self.weights == 0 or self.columns > SOON
             beside = warps, -self.cluster, -over, -params.tile[1], -held
             return (fits, soon, counts, direct, not params.recompute, shared, *beside)
