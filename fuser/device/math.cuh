@@ -377,6 +377,12 @@ template <class T> __device__ __forceinline__ T bitwise_xor(T a, T b) { return a
 // --- three operands ------------------------------------------------------------------------------
 
 template <class T> __device__ __forceinline__ T where(bool c, T a, T b) { return c ? a : b; }
+// Of ints it is hidden from the compiler, which would make a signed minimum of where(a < b, a, b).
+template <> __device__ __forceinline__ int where(bool c, int a, int b) {
+  int y;
+  asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %3, 0;\n\tselp.b32 %0, %1, %2, p;\n\t}" : "=r"(y) : "r"(a), "r"(b), "r"(int(c)));
+  return y;
+}
 // As torch: min(max(x, low), high), NaN in any of them wins.
 template <class T> __device__ __forceinline__ T clamp(T x, T low, T high) { return minimum(maximum(x, low), high); }
 template <class T> __device__ __forceinline__ T lerp(T a, T b, T w) {

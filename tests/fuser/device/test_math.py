@@ -93,6 +93,17 @@ def test_extrema_of_signed_numbers_are_those_of_unsigned_ones() -> None:
     assert "min.s32" not in text
 
 
+def test_a_selection_is_no_signed_extremum() -> None:
+    """The compiler knows the smaller of two where it sees how one is chosen."""
+    fd = FusionDefinition()
+    least, *others = (fd.ops.neg(fd.define_tensor(["m", "n"], DType.I32)) for _ in range(3))
+    for x in others:
+        least = fd.ops.where(fd.ops.lt(least, x), least, x)
+    fd.add_output(least)
+    for line in nvrtc.compile_ptx(launches(fd.fusion(), None)[0].source).splitlines():
+        assert "min.s32" not in line, line
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("columns", [3, 4, 8, 33])
