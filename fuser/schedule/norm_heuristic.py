@@ -84,6 +84,8 @@ MOST_CTAS = 8
 """CTAs of a cluster.  Source: CUDA C++ Programming Guide, "thread block clusters"."""
 STAGES = 3
 """Slots of a ring, at most, where a CTA has its SM for itself; else two."""
+ROOM = SM_90A.smem_bytes * 63 // 64
+"""Bytes of an SM for slots; the rest is for barriers and what threads of a row put together."""
 FEW = (128, 16, 512)
 """Threads of every SM that few rows are to be dealt to, while each thread has more elements than so
 many, by up to so many threads a row."""
@@ -161,8 +163,9 @@ def norm_candidates(
     spread = list(rows.spread(columns))
     if ring and long and not spread and (shared := rows.by_clusters(columns)):
         yield shared
-    if ring and aligned == 16 and rows.begun and domain.reductions and rows.cluster == 1:
-        yield from rows.in_turn()
+    begins = aligned == 16 and rows.cluster == 1 and rows.begun and domain.reductions
+    if ring and begins and (in_turn := rows.in_turn()):
+        yield in_turn
     found = [
         (some.rank(one), one)
         for some in spread or [rows]
@@ -289,7 +292,7 @@ class _Rows:
             resident=many, hold=hold, cluster=self.cluster, tiles_per_cta=each,
         )  # fmt: skip
         # Weights stay in what is left of the L1.
-        room = SM_90A.smem_bytes * 63 // 64 - int(self.weights * 2 * self.columns)
+        room = ROOM - int(self.weights * 2 * self.columns)
         for stages in range(2, STAGES + 1 if many == 1 else 3):
             fits = rows * wide * self.nbytes * stages * many <= room
             if ring and self.cluster == 1 and fits and self.tiles > SM_90A.sms * many * rows:
@@ -332,7 +335,7 @@ class _Rows:
             wide = part + -part % (lanes * self.vector)
             each = (self.words + PACKED if recompute else max(self.words, 1)) + self.weights / 2
             held = wide // lanes * (each + self.begun) + ctas
-            slots = SM_90A.smem_bytes * 63 // 64 // max(wide * self.nbytes, 1)
+            slots = ROOM // max(wide * self.nbytes, 1)
             if wide // lanes > MAX_HELD or slots < 2:
                 continue
             if held > min(FILE // lanes - SPARE_REGISTERS, MOST_HELD):
@@ -353,20 +356,20 @@ class _Rows:
             if part * self.words <= most and (ctas == 1 or part >= SPREAD):
                 yield replace(self, columns=part, cluster=ctas)
 
-    def in_turn(self) -> Iterator[NormParams]:
-        """Yield how a CTA that begins sums has one row after the other, by rings of bulk copies.
+    def in_turn(self) -> NormParams | None:
+        """Return how a CTA that begins sums has one row after the other, by rings of bulk copies.
 
-        The bytes on their way are as many as are best, and the parts that CTAs leave few.
+        The bytes on their way are as many as are best, and the parts that CTAs leave few.  None if
+        no threads have as much of a row, or too few CTAs have two.
         """
-        found: list[tuple[float, int, NormParams]] = []
+        found: list[tuple[int, int, NormParams]] = []
         for lanes in (32, 64, 128, 256, 512):
             wide = self.columns + -self.columns % (lanes * self.vector)
             held, least, most = wide // lanes, *RINGED
             ctas = self.resident(lanes, held, recompute=False) if least <= held <= most else 0
             for many, stages in product(range(1, ctas + 1), range(2, STAGES + 1)):
                 nbytes = many * stages * self.columns * self.nbytes
-                fits = nbytes <= SM_90A.smem_bytes * 63 // 64 and self.tiles > SM_90A.sms * many
-                if not fits:
+                if nbytes > ROOM or self.tiles <= SM_90A.sms * many:
                     continue
                 params = NormParams(
                     (1, wide), self.vector, lanes // WARP, many, "bulk", "direct", stages,
@@ -377,7 +380,7 @@ class _Rows:
                 parts = log(1 + self.of_parts(params) / (self.nbytes * self.tiles))
                 waste = log(wide / self.columns)
                 found.append((round((off + parts + waste) / log(ALIKE)), held, params))
-        yield from (one for *_, one in sorted(found, key=lambda one: one[:2])[:1])
+        return min(found, key=lambda one: one[:2])[-1] if found else None
 
     @property
     def spreads(self) -> bool:

@@ -650,13 +650,10 @@ def products(formulas: Iterable[Formula], low: Expr, high: Expr) -> list[Formula
         if isinstance(expr, AtLeast):
             continue
         for factor in _factors(poly(expr), str(high)):
-            one = low * factor + factor
-            found[normal(fold(Kind.LE, one, high * factor))] = None
-            far = normal(fold(Kind.LE, low + 2, high))
-            near = normal(eq(one, high * factor))
-            found[any_of(all_of(far, normal(fold(Kind.LE, one + factor, high * factor))), near)] = (
-                None
-            )
+            one, more = low * factor + factor, high * factor
+            found[normal(fold(Kind.LE, one, more))] = None
+            far = normal(fold(Kind.LE, low + 2, high)), normal(fold(Kind.LE, one + factor, more))
+            found[any_of(all_of(*far), normal(eq(one, more)))] = None
     return list(found)
 
 
