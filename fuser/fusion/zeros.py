@@ -47,11 +47,12 @@ def least_is_nothing(reduction: TensorView, source: TensorView) -> TensorView | 
     """Return the input whose elements change nothing where they are minus infinity, if any.
 
     Of a maximum of its elements, and of a sum of powers of how far below that they are: of rows of
-    nothing else these are no numbers anyway.
+    nothing else these are no numbers anyway.  None has elements of 8 bits, or is copied in such:
+    registers hold those as bits, and f8e4m3 has no infinity.
     """
     below = _copied(source)
     if reduction.op == "max":
-        return below if below.op == "input" and below.dtype.is_float else None
+        return below if below.op == "input" and _wide(below) else None
     if reduction.op != "sum" or below.op != "exp":
         return None
     less = _copied(tensor_args(below)[0])
@@ -63,10 +64,14 @@ def least_is_nothing(reduction: TensorView, source: TensorView) -> TensorView | 
 
 
 def _copied(tv: TensorView) -> TensorView:
-    """Return what a tensor has the elements of, in another type or order."""
-    while tv.op in ("cast", "set", "broadcast", "expand", "squeeze"):
+    """Return what a tensor has the elements of, in another order or type that has infinities."""
+    while tv.op in ("cast", "set", "broadcast", "expand", "squeeze") and _wide(tv):
         (tv,) = tensor_args(tv)
     return tv
+
+
+def _wide(tv: TensorView) -> bool:
+    return tv.dtype.is_float and not tv.dtype.is_f8
 
 
 def _is_finite(arg: object) -> bool:

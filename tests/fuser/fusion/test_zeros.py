@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fuser.fusion.definition import FusionDefinition, TensorView
-from fuser.fusion.zeros import unchanged_by_zeros
+from fuser.fusion.zeros import least_is_nothing, unchanged_by_zeros
 
 CASES: list[tuple[str, Callable[[FusionDefinition, TensorView], TensorView], bool]] = [
     ("sum", lambda fd, x: fd.ops.silu(x), True),
@@ -39,3 +39,27 @@ def test_the_largest_of_integers_may_be_negative() -> None:
     x = fd.define_tensor(["m", "n"], "i32")
     source = fd.ops.abs(x)
     assert not unchanged_by_zeros(fd.ops.max(source, [1]), source, {x})
+
+
+@pytest.mark.parametrize(
+    ("of", "through", "found"),
+    [
+        ("f32", "f32", True),
+        ("f16", "f32", True),
+        ("f32", "bf16", True),
+        ("f8e4m3", "f32", False),  # registers hold bits, and there is no infinity
+        ("f8e5m2", "f32", False),  # registers hold bits
+        ("f32", "f8e4m3", False),  # infinities are 448: a row may have nothing but -448
+        ("i32", "f32", False),
+        ("f32", "i32", False),
+    ],
+)
+def test_minus_infinity_is_less_where_types_have_it(of: str, through: str, *, found: bool) -> None:
+    """In maxima, and in sums of powers of how far below them elements are."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n"], of)
+    y = fd.ops.cast(fd.ops.cast(x, through), "f32")
+    most = fd.ops.max(y, [1])
+    power = fd.ops.exp(fd.ops.sub(y, fd.ops.broadcast(most, [False, True])))
+    assert least_is_nothing(most, y) is (x if found else None)
+    assert least_is_nothing(fd.ops.sum(power, [1]), power) is (x if found else None)
