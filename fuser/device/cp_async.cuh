@@ -17,18 +17,25 @@ template <int NBYTES> __device__ __forceinline__ void copy(uint32 dst, const voi
 template <class L, int WIDTH, class D, class S>
 __device__ __forceinline__ void load(const D dst, const S src, int tid) {
   constexpr int kSize = int(sizeof(*dst.base)), kParts = L::kVec / WIDTH;
+  const tile::Walk<L, true, S> from(src, tid);
+  const tile::Walk<L, true, D> to(dst, tid);
+  const bool whole = decltype(from)::template kOnce<WIDTH> && from.whole();
+  const auto each = [&](auto&& bytes) {
 #pragma unroll
-  for (int v = 0; v < L::kVectors; ++v)
+    for (int v = 0; v < L::kVectors; ++v)
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) {
-      const int r = L::row(v, tid), c = L::col(v, tid) + p * WIDTH;
-      if (!L::holds(v, tid)) continue;
-      const bool ok = src.inside(src.row + r, src.col + c);
-      const int left = src.col_limit - (src.col + c);
-      const void* const from = ok ? src.at(src.row + r, src.col + c) : src.base;
-      const uint32 to = uint32(__cvta_generic_to_shared(dst.at(r, c)));
-      copy<WIDTH * kSize>(to, from, !ok ? 0 : left < WIDTH ? left * kSize : WIDTH * kSize);
-    }
+      for (int p = 0; p < kParts; ++p)
+        if (L::holds(v, tid))
+          copy<WIDTH * kSize>(uint32(__cvta_generic_to_shared(to.at(v, p * WIDTH))), from.at(v, p * WIDTH), bytes(v, p * WIDTH));
+  };
+  if (whole) {
+    each([](int, int) { return WIDTH * kSize; });
+  } else {
+    each([&](int v, int e) {
+      const int left = src.col_limit - (from.col(v) + e);
+      return from.row(v) >= src.row_limit || left <= 0 ? 0 : left < WIDTH ? left * kSize : WIDTH * kSize;
+    });
+  }
 }
 
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -123,8 +123,8 @@ class AmpereLowering(ProductLowering[AmpereParams]):
         threads = self.threads
         if self.params.observe == "mbarriers":
             threads = kir.WARP * LOAD_WARPS
-        layout = kir.Layout(dst.buffer.shape, most, threads)
         width = min(self.shapes.elements(operand.access.name), most)
+        layout = kir.Layout(dst.buffer.shape, width, threads)  # neighbours copy what is adjacent
         return kir.Copy(dst, src, kir.Engine.CP_ASYNC, layout, width)
 
     def _check_type(self, operand: Operand) -> None:
