@@ -193,6 +193,9 @@ def _another(executable: Executable, case: Case) -> Verdict:
         except (FusionError, ScheduleError) as error:
             why = f"under {other.params}: {error}"
             continue
+        except Exception as error:
+            error.add_note(f"under another schedule, {other.params}")
+            raise
         if not alike:
             verdict = compared(other, given, [t.cpu() for t in its])
             reason = f"{verdict.reason} under {other.params}".strip()

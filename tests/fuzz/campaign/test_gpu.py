@@ -1,5 +1,6 @@
 """The GPU as an oracle: it says so where there is none, and guards what it judges."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -10,11 +11,12 @@ from click.testing import CliRunner
 from records import record
 
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
+from fuser.errors import CompileError, ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.runtime import nvrtc
 from fuser.runtime.executable import Executable, device_present
 from fuser.schedule.params import PointwiseParams
+from fuzz.campaign import gpu
 from fuzz.campaign.gpu import (
     AGAIN,
     LAUNCHES,
@@ -22,6 +24,7 @@ from fuzz.campaign.gpu import (
     SHAPES,
     Device,
     Guarded,
+    _another,
     _guarded,
     _passed,
     _results,
@@ -160,6 +163,24 @@ def test_a_device_without_memory_for_large_calls_still_works() -> None:
     assert _passed([*rows, silent])
     assert not _passed([*rows, replace(silent, status="fail")])
     assert not _passed([*rows, replace(silent, subject="another schedule")])
+
+
+def test_another_schedule_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case as it stands is compiled: who reads the failure needs the other one's params."""
+    own: Iterator[list[torch.Tensor]] = iter([[]])
+
+    def results(*_: object) -> list[torch.Tensor]:
+        for one in own:
+            return one
+        raise CompileError("NVRTC refused the kernel", "refused by NVRTC")
+
+    monkeypatch.setattr(gpu, "_guarded", lambda *_: ([], []))
+    monkeypatch.setattr(gpu, "_results", results)
+    case = from_text(PROBE)
+    with pytest.raises(CompileError) as refused:
+        _another(Executable(case.fusion, case.params), case)
+    assert refused.value.__notes__[0].startswith("under another schedule, ")
+    assert f"{case.params}" not in refused.value.__notes__[0]
 
 
 @pytest.mark.gpu
