@@ -100,12 +100,15 @@ def disturbed(ledger: Path, cases: int, kind: str, after: float) -> int | None:
     root, end = psutil.Process(process.pid), time.monotonic() + after
     while time.monotonic() < end and process.poll() is None:
         time.sleep(0.05)
-    while (one := victim(root, kind)) is None and process.poll() is None:
+    while process.poll() is None:
+        with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile: another one, then
+            if (one := victim(root, kind)) is not None:
+                below = root.children(recursive=True)
+                one.kill()
+                break
         time.sleep(0.05)
-    if one is None or process.poll() is not None:
+    else:
         return None
-    below = root.children(recursive=True)
-    one.kill()
     process.wait()
     _, left = psutil.wait_procs(below, timeout=GONE_S)
     return len(left)

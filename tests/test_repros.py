@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted((ROOT / "tests" / "repros").glob("*.py"))
 
 
+@pytest.mark.long
 def test_every_failure_is_gone() -> None:
     """Every judge passes the cases; a script that judges nothing is not taken for one."""
     done = subprocess.run(

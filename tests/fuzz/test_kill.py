@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+import pytest
 from records import record
 
+from fuzz import kill
 from fuzz.campaign.ledger import Ledger
-from fuzz.kill import compared
+from fuzz.kill import compared, disturbed
 
 ROUNDS, CASES = 6, 40
 WRITER = f"""
@@ -70,3 +73,16 @@ def test_the_comparison_finds_what_is_lost_doubled_or_new() -> None:
         "lost: a generate simulator k  pass"
     ]
     assert list(compared([both, record("b")], [both, crash, record("c")], whole=False)) == []
+
+
+def test_a_victim_that_ends_by_itself_is_no_victim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge ends where it has kept much of calls before; another one is killed then."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as brief:
+        victims = iter([psutil.Process(brief.pid)])
+    monkeypatch.setattr(kill, "victim", lambda root, _: next(victims, root))
+    lasting = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(kill, "campaign", lambda *_: lasting)
+    assert disturbed(tmp_path / "ledger.sqlite", 1, "judge", 0.0) == 0
+    assert not list(victims)

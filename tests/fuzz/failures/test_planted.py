@@ -58,6 +58,7 @@ def judged(pairs: list[tuple[Path | str, Path]]) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_every_fault_has_a_case_that_fails_only_with_it() -> None:
     """Else a campaign would look for what is not there."""
     assert len(PATCHES) >= 10

@@ -29,6 +29,7 @@ def test_what_a_driver_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> Non
     assert said == [(1, Round(7, True))] * 3 + [(1, Ended(""))]
 
 
+@pytest.mark.long
 def test_drivers_hear_what_the_others_have_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what they have themselves."""
     monkeypatch.setattr(local, "_DRIVER", HEARS)
