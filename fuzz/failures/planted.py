@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import fuser
 from fuzz.campaign.ledger import Ledger
@@ -190,7 +190,7 @@ def main(
 ) -> None:
     """Look for the planted faults PATCHES, or all of them, one after the other; print a table."""
     console = Console()
-    table = Table("fault", "detected", "repro", "operators", "failures", "script", "signatures")
+    table = Table(Column("fault", no_wrap=True), "detected", "repro", "operators", "failures")
     good = []
     for patch in patches or sorted(FOLDER.glob("*.patch")):
         try:
@@ -202,9 +202,10 @@ def main(
         fails = "fails" if found.fails else "does not fail"
         fixed = "passes without" if found.fixed else "does not pass without"
         says = "-" if found.operators is None else f"{fails}, {fixed}"
-        row = (*times, str(found.operators), str(len(found.names)), says, ", ".join(found.names))
+        row = (*times, str(found.operators), str(len(found.names)))
         table.add_row(found.fault, *row)
-        console.print(f"{found.fault}: {', '.join(row)}", soft_wrap=True, highlight=False)
+        line = ", ".join((*row, says, *found.names))
+        console.print(f"{found.fault}: {line}", soft_wrap=True, highlight=False)
     if not good:
         raise click.UsageError(f"no patches in {FOLDER}; name some, or run it where that folder is")
     console.print(table)
