@@ -153,7 +153,8 @@ def tile_line(
             return f"st_async::store<{_stored(stmt, src.layout)}, {width}>({ends}, tid{peer});"
         case kir.TmaLoad(dst, box, barrier, number, bulk=True):
             ends = f"{slot(dst)}, {_first(box)}, {spell(kir.run_nbytes(box))}"
-            return f"bulk::load({ends}, {barrier.name} + {spell(number)});"
+            kept = "<true>" if box.tensor.kept else ""
+            return f"bulk::load{kept}({ends}, {barrier.name} + {spell(number)});"
         case kir.TmaStore(box, src, bulk=True):
             return f"bulk::store({_first(box)}, {slot(src)}, {spell(kir.run_nbytes(box))});"
         case kir.TmaLoad(dst, box, barrier, number, multicast, through):

@@ -39,8 +39,8 @@ class Tensor:
     where these together move it.  Its stride is 1, and only ordinary loads read it: `aligned`
     elements, from a multiple of that on, are neighbours in memory.
 
-    Where it is to be `kept`, what ordinary loads read of it leaves the L2 last: a hint.  Strides of
-    one that is `near` are below 2^31 in every launch.
+    Where it is to be `kept`, what ordinary loads and bulk copies read of it leaves the L2 last: a
+    hint.  Strides of one that is `near` are below 2^31 in every launch.
     """
 
     name: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import log, prod, sqrt
 
-from fuser.arch import SM_90A, SPARE_REGISTERS
+from fuser.arch import SM_90A
 from fuser.schedule.domain import Access, Domain
 from fuser.schedule.params import MAX_HELD, NormParams
 from fuser.schedule.pointwise import WARP
@@ -74,14 +74,18 @@ SHARE, WEIGHED = 16_384, 12_288
 """Words of a row that a CTA has, of all inputs that have rows, without weights and with: beyond,
 the assembler spills, or one CTA an SM is left.  Longer rows have a cluster.  Layer norm of 3205 x
 22776: 90, by a cluster 180; of 2000 x 32768: 94 and 91.5."""
+RINGED_FROM = 9216
+"""The same of two weights, where rings of clusters can have the rows: layer norm of 10000 x 24576
+244, by one CTA a row 253; of 3662 x 20480 77.1, 78.8."""
 SPREAD, SPREAD_ROWS = 4096, 4 * SM_90A.sms
 """Columns of a CTA, at least, where a cluster shares rows that one CTA could have, and how many of
 these there are: several CTAs are on an SM then, each with a row on its way.  Softmax of 8192 x
 32768: one CTA a row 276, two 253, four 251; of 4096 x 131072 in f32 1063, by rings 1187; rms norm
 of 8192 x 32768 263 and 288.  With two weights rings are faster: layer norm of 6000 x 24576 151, by
 clusters 193."""
-MOST_CTAS = 8
-"""CTAs of a cluster.  Source: CUDA C++ Programming Guide, "thread block clusters"."""
+RINGS, MOST_CTAS = (2, 4, 8), 8
+"""CTAs of a cluster that shares rows by rings, and at most.  Source: CUDA C++ Programming Guide,
+"thread block clusters"."""
 STAGES = 3
 """Slots of a ring, at most, where a CTA has its SM for itself; else two."""
 ROOM = SM_90A.smem_bytes * 63 // 64
@@ -119,6 +123,23 @@ WEIGHT = 0.375
 """Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
 MASKED = 1.4
 """Times as many where elements are masked one by one."""
+RING_THREADS = ((128, 2), (128, 3), (128, 4), (256, 1), (256, 2), (512, 1), (1024, 1))
+"""Threads of a CTA, and CTAs of an SM, that have long rows by rings."""
+MOST_RINGED, MOST_PACKED, MOST_WORDS = 96, 164, 204
+"""Elements of such a row that a thread has, at most, and the registers that it has for elements,
+packed ones and of whole words.  By the assembler's log nothing spills of a layer norm in bf16 by 96
+in 255, by 72 in 168, by 48 in 128; of one in f32 by 64 in 248."""
+RING_BESIDE = 31, 24, 37
+"""Registers beside those, where a CTA has its SM for itself; and where not, without weights and
+with."""
+RINGED_WORDS, ENOUGH = (8192, 9216), 12_288
+"""Words of the rows that an SM computes with, which are enough where its CTAs meet twice a row,
+of clusters of two, or not packed, and of others; and where they meet once."""
+LONG = 1 << 17, 40_960
+"""Bytes of rows, from which on several CTAs an SM that load them directly wait longer than rings;
+with a weight half words: softmax of 762 x 98304 85.5, by rings 76.9, of 1144 x 65536 74.1 and 79.7;
+rms norm of 1664 x 45056 78.7 and 75.5, of 2615 x 28672 73.4 and 75.2; add + rms norm of 1220 x
+40960 103, 99.2."""
 FILE = 65_536
 """Registers of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
 ALIKE = 1.06
@@ -161,7 +182,12 @@ def norm_candidates(
     many = rows.tiles * rows.cluster > SM_90A.sms
     long = aligned == 16 and rows.cluster > 1 and many
     spread = list(rows.spread(columns))
-    if ring and long and not spread and (shared := rows.by_clusters(columns)):
+    if (
+        ring
+        and long
+        and (rows.slow(columns) or not spread)
+        and (shared := rows.by_clusters(columns))
+    ):
         yield shared
     begins = aligned == 16 and rows.cluster == 1 and rows.begun and domain.reductions
     if ring and begins and (in_turn := rows.in_turn()):
@@ -195,9 +221,11 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
     reads = [one for one in _whole(domain, domain.reads) if _moves(one, domain)]
     weights = [one for one in _whole(domain, domain.reads) if not _moves(one, domain)]
     words = max(sum(map(_words, reads)), 0.5)
-    most = WEIGHED if weights and (words < 1 or len(reads) > 1) else SHARE
-    cluster = MOST_CTAS if columns * words > most else 1
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
+    most = WEIGHED if weights and (words < 1 or len(reads) > 1) else SHARE
+    if len(weights) > 1 and words < 1 and aligned == 16 and tiles > SM_90A.sms and not domain.begun:
+        most = RINGED_FROM
+    cluster = MOST_CTAS if columns * words > most else 1
     few, long, least = PARTED
     parted = aligned < 16 and tiles <= few and columns >= long and columns * tiles <= least
     narrow = aligned < 16 and (columns < SHORT or columns * tiles < LITTLE or parted)
@@ -215,6 +243,7 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
         masked=aligned < 16 and (narrow or bool(weights)),
         plain=aligned == 16 and not domain.begun,
         few=parted,
+        waits=bool(weights) and len(domain.reductions) > 1,
     )
 
 
@@ -225,7 +254,8 @@ class _Rows:
     An element of all inputs takes `nbytes`, or, held packed, `words` registers; one of the
     `weights`, which count twice if they are of 32 bits, `WEIGHT`; and of sums of all rows, which
     are `begun` here, as many.  `plain` rows are of whole vectors, and nothing is begun.  `few` long
-    rows are shared by clusters though a CTA could hold one.
+    rows are shared by clusters though a CTA could hold one.  Of rows with weights who shares them
+    `waits`, if one reduction is behind another.
     """
 
     columns: int
@@ -241,6 +271,7 @@ class _Rows:
     masked: bool
     plain: bool
     few: bool
+    waits: bool
 
     def tried(self, *, ring: bool) -> Iterator[NormParams]:
         """Yield the ways to deal rows to threads, directly and by rings."""
@@ -324,29 +355,52 @@ class _Rows:
     def by_clusters(self, columns: int) -> NormParams | None:
         """Return how clusters share rows too long for one CTA, by rings of bulk copies.
 
-        None if no ring has room for two rows.  In microseconds on an H200, and before, by clusters
-        of 8 that load one row directly: layer norm of 4096 x 65536 292, 350; of 1092 x 76024 136,
-        161; softmax of 4096 x 131072 in f32 1092, 1234.  Few threads meet sooner: of the first,
-        512 a CTA 311, 1024 396.
+        What counts are words that an SM computes with, up to `RINGED_WORDS`; then that CTAs which
+        meet twice a row wait for few others, and that others have company on their SM; and that few
+        threads meet.  None if no ring has room for two rows.  In microseconds on an H200: layer
+        norm of 4096 x 65536, clusters of 8 with three CTAs an SM 282, with two 355, of 4 with one
+        293; of 8192 x 32768, of 2 with one 265, of 4 with three 270; rms norm of 1144 x 65536, of 8
+        with four 75.4, of 4 with one 76.3, directly 80.4.
         """
-        dealt = product((2, 4, MOST_CTAS), (256, 512, MOST), (False, True))
-        for ctas, lanes, recompute in dealt:
+        found: list[tuple[tuple[int, ...], NormParams]] = []
+        for ctas, (lanes, many), recompute in product(RINGS, RING_THREADS, (False, True)):
             part = -(-columns // ctas)
             wide = part + -part % (lanes * self.vector)
+            slots = min(ROOM // max(wide * self.nbytes * many, 1), 4)
+            free = FILE // (lanes * many) - STEP * (many > 1 and wide * ctas > columns)
             each = (self.words + PACKED if recompute else max(self.words, 1)) + self.weights / 2
-            held = wide // lanes * (each + self.begun) + ctas
-            slots = ROOM // max(wide * self.nbytes, 1)
-            if wide // lanes > MAX_HELD or slots < 2:
+            registers = wide // lanes * (each + self.begun) + ctas
+            if (
+                slots < 2
+                or wide // lanes > MOST_RINGED
+                or registers > self._ringed(ctas, many, free)
+            ):
                 continue
-            if held > min(FILE // lanes - SPARE_REGISTERS, MOST_HELD):
-                continue
-            stages = 4 if slots >= 4 else 2  # as powers of 2, phases of all rings soon repeat
-            return NormParams(
-                (1, wide), self.vector, lanes // 32, 1, "bulk", "direct", stages, stages - 1,
-                lanes=lanes, recompute=recompute, hold=bool(self.weights), cluster=ctas,
-                tiles_per_cta=replace(self, cluster=ctas).each(1, 1),
+            params = NormParams(
+                (1, wide), self.vector, lanes // WARP, many, "bulk", "direct", slots, slots - 1,
+                lanes=lanes, recompute=recompute, resident=many, hold=bool(self.weights),
+                cluster=ctas, tiles_per_cta=replace(self, cluster=ctas).each(1, 1),
             )  # fmt: skip
-        return None
+            enough = RINGED_WORDS[int(ctas > 2 and self.words < 1)] if self.waits else ENOUGH
+            words = min(many * part * self.words / enough, 1.0) * part / wide
+            counts = round(log(words) / log(ALIKE)) - (slots < 3 and self.weights > 0)
+            others = (-ctas, many) if self.waits else (many, -ctas)
+            found.append(((counts, *others, -lanes, int(not recompute)), params))
+        return max(found, key=lambda one: one[0])[1] if found else None
+
+    def _ringed(self, ctas: int, many: int, free: int) -> int:
+        """Return how many of the `free` registers elements may take, of so many CTAs an SM."""
+        if many > 1 and self.begun:
+            return 0
+        beside = RING_BESIDE[0 if many == 1 else 1 + (self.weights > 0)]
+        most = MOST_WORDS if self.words >= 1 and ctas == MOST_CTAS else MOST_PACKED
+        return min(free - beside, most)
+
+    def slow(self, columns: int) -> bool:
+        """Whether CTAs that load rows of so many columns directly take longer than rings."""
+        if self.weights:
+            return not self.waits and 2 * columns * self.words > LONG[1]
+        return self.inputs == 1 and columns * self.nbytes > LONG[0]
 
     def spread(self, columns: int) -> Iterator[_Rows]:
         """Yield what a CTA has of rows that it has alone, and shared by clusters."""

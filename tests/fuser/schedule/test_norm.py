@@ -13,7 +13,17 @@ from fusions import row_major
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judged import complaints
-from norms import IDIOMS, SCHEDULES, WARP_A_ROW, back, launches, layer_norm, of_rows, softmax
+from norms import (
+    IDIOMS,
+    SCHEDULES,
+    WARP_A_ROW,
+    add_rms_norm,
+    back,
+    launches,
+    layer_norm,
+    of_rows,
+    softmax,
+)
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -322,13 +332,22 @@ def test_long_rows_are_shared_by_clusters() -> None:
     assert default(softmax(), 4096, 25464).cluster == 1
 
 
+def test_clusters_that_meet_once_a_row_have_company() -> None:
+    """Rings of several CTAs an SM, where rows are too long to be on their way directly."""
+    residual = default(add_rms_norm(), 2034, 24576)
+    assert (residual.load, residual.cluster, residual.resident) == ("bulk", 8, 4)
+    most = default(softmax(), 4096, 98304)
+    assert (most.load, most.tile, most.resident, most.stages) == ("bulk", (1, 12288), 4, 2)
+
+
 def test_rows_with_weights_that_no_cta_holds_have_a_cluster() -> None:
-    """Of as few CTAs as have rings of two rows; of as many as there can be if there is no ring."""
-    assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 1, 2]
+    """Few CTAs that have much of them, or several on an SM; of 8 that have little if no ring."""
+    assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 2, 2]
     few, odd = default(softmax(), 16, 65536), default(softmax(), 4096, 65537, 2)
     assert [(one.load, one.cluster) for one in (few, odd)] == [("direct", 8)] * 2
     ring = default(layer_norm(), 4096, 65536)
-    assert (ring.load, ring.cluster, ring.tile, ring.stages) == ("bulk", 4, (1, 16384), 4)
+    assert (ring.load, ring.cluster, ring.tile, ring.stages) == ("bulk", 8, (1, 8192), 4)
+    assert (ring.lanes, ring.resident, ring.ctas_per_sm) == (128, 3, 3)
 
 
 DEFAULTS = [
@@ -344,6 +363,9 @@ DEFAULTS = [
     (layer_norm, 16384, 8192),
     (layer_norm, 3205, 22776),
     (layer_norm, 4096, 65536),
+    (layer_norm, 2034, 24576),
+    (softmax, 762, 98304),
+    (add_rms_norm, 1220, 40960),
     (layer_norm, 16, 17653),
     (layer_norm, 19, 29235),
     (softmax, 40, 9001),
