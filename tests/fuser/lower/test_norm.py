@@ -311,6 +311,14 @@ def test_rows_come_in_bulk(golden: Golden) -> None:
             assert not complaints(case)
 
 
+@pytest.mark.parametrize(("resident", "hint"), [(2, "<true>"), (16, "")])
+def test_bulk_copies_stay_in_the_l2_where_loads_do(resident: int, hint: str) -> None:
+    """By a hint, which costs registers: with 16 CTAs of 64 threads an SM weights leave none."""
+    params = NormParams((1, 512), 8, 2, 2, "bulk", "direct", 3, 2, lanes=64, hold=True)
+    printed = source(kernel(layer_norm(), replace(params, resident=resident), 512))
+    assert printed.count(f"bulk::load{hint}(") == printed.count("bulk::load") == 2
+
+
 def test_rows_end_with_vectors_where_a_bulk_copy_is_of_whole_ones() -> None:
     """Each is there or not, and so are its elements for a sum: nothing is asked one by one."""
     params = NormParams((1, 512), 8, 2, 2, "bulk", "direct", 3, 2, lanes=64)

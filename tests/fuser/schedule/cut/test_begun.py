@@ -151,6 +151,15 @@ def test_what_is_begun(name: str) -> None:
     assert begun(launches(fusion(define), params, rows=4, columns=60)) == wanted
 
 
+def test_rows_by_rings_of_bulk_copies_do_not_stay_in_the_l2() -> None:
+    """Of what begins sums: the hint makes them slower there, and loads faster."""
+    made = fusion(lambda fd, x, _: [centred(fd, x), fd.ops.sum(x, [0])])
+    for name, kept in (("rows in bulk", False), ("a warp a row", True)):
+        params = replace(SCHEDULES[name], tiles_per_cta=2)
+        first, *_ = launches(made, params, rows=4, columns=200)
+        assert any(tensor.kept for tensor in first.kernel.tensors) is kept
+
+
 def test_what_waits_for_a_sum_has_a_kernel_of_its_own() -> None:
     """Two kernels have the same rows, the second of what the first has begun."""
 
