@@ -91,7 +91,7 @@ def test_params_of_the_user_are_named() -> None:
 @pytest.mark.parametrize(
     ("op", "shape", "says"),
     [
-        ("softmax", (300, 131072), "tile 1x32768, 2 stages by bulk, 256 threads of 4 CTAs a row"),
+        ("softmax", (300, 131072), "tile 1x16384, 3 stages by bulk, 256 threads of 8 CTAs a row"),
         ("softmax", (4096, 65536), "tile 1x8192, 128 threads of 8 CTAs a row"),
         ("softmax", (4096, 1024), "64 threads a row"),
         ("sum", (8, 1 << 22), "CTAs a tile (last)"),
