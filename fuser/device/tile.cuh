@@ -1,5 +1,6 @@
 // Tiles: how a thread set holds one in registers, and how it is loaded and stored.
 #pragma once
+#include "hint.cuh"
 #include "math.cuh"
 #include "slot.cuh"
 #include "types.cuh"
@@ -225,11 +226,10 @@ constexpr bool kPut<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>, Box<T, true>>
 
 // Loads the word OFFSET bytes behind `from` where it is `ok`; what is read leaves the L2 last.  It is one predicated
 // instruction: in branches the assembler orders loads one behind the other.
-// Source: PTX ISA, "ld.global.nc", "createpolicy".
+// Source: PTX ISA, "ld.global.nc".
 template <int OFFSET, class Raw> __device__ __forceinline__ void keep(Raw& raw, const void* from, bool ok) {
   static_assert(sizeof(Raw) == 8 || sizeof(Raw) == 16, "a hint is given for wide words");
-  uint64 last;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+  const uint64 last = hint::evict_last();
   if constexpr (sizeof(Raw) == 16)
     asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %6, 0;\n\t"
         "@p ld.global.nc.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4 + %7], %5;\n\t}"

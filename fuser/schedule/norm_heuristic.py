@@ -7,8 +7,9 @@ registers decide; figures are of an H200, in microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import log, prod, sqrt
 
@@ -123,7 +124,7 @@ WEIGHT = 0.375
 """Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
 MASKED = 1.4
 """Times as many where elements are masked one by one."""
-RING_THREADS = ((128, 2), (128, 3), (128, 4), (256, 1), (256, 2), (512, 1), (1024, 1))
+RING_THREADS = ((128, 2), (128, 3), (128, 4), (256, 1), (256, 2), (512, 1))
 """Threads of a CTA, and CTAs of an SM, that have long rows by rings."""
 MOST_RINGED, MOST_PACKED, MOST_WORDS = 96, 164, 204
 """Elements of such a row that a thread has, at most, and the registers that it has for elements,
@@ -135,9 +136,9 @@ with."""
 RINGED_WORDS, ENOUGH = (8192, 9216), 12_288
 """Words of the rows that an SM computes with, which are enough where its CTAs meet twice a row,
 of clusters of two, or not packed, and of others; and where they meet once."""
-LONG = 1 << 17, 40_960
-"""Bytes of rows, from which on several CTAs an SM that load them directly wait longer than rings;
-with a weight half words: softmax of 762 x 98304 85.5, by rings 76.9, of 1144 x 65536 74.1 and 79.7;
+LONG, LONG_WEIGHED = 1 << 17, 20_480
+"""Bytes of a row, and with a weight words, from which on CTAs that load it directly wait longer
+than rings: softmax of 762 x 98304 85.5, by rings 76.9, of 1144 x 65536 74.1 and 79.7;
 rms norm of 1664 x 45056 78.7 and 75.5, of 2615 x 28672 73.4 and 75.2; add + rms norm of 1220 x
 40960 103, 99.2."""
 FILE = 65_536
@@ -175,19 +176,15 @@ def norm_candidates(
     domain: Domain, loops: Sequence[int], *, aligned: int = 16, ring: bool = True
 ) -> Iterator[NormParams]:
     """Yield what params are chosen from, the best by the model first; as `default_norm_params`."""
-    rows = _rows(domain, loops, aligned)
+    rows = _rows(domain, loops, aligned, ring=ring)
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     if rows.few and (shared := rows.parted(columns)):
         yield shared
     many = rows.tiles * rows.cluster > SM_90A.sms
     long = aligned == 16 and rows.cluster > 1 and many
     spread = list(rows.spread(columns))
-    if (
-        ring
-        and long
-        and (rows.slow(columns) or not spread)
-        and (shared := rows.by_clusters(columns))
-    ):
+    shares = ring and long and (rows.slow(columns) or not spread)
+    if shares and (shared := rows.by_clusters(columns)):
         yield shared
     begins = aligned == 16 and rows.cluster == 1 and rows.begun and domain.reductions
     if ring and begins and (in_turn := rows.in_turn()):
@@ -213,7 +210,7 @@ def begins_well(domain: Domain, loops: Sequence[int], params: NormParams, aligne
     return fits and WORTH * rows.of_parts(params) <= rows.nbytes * rows.tiles
 
 
-def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
+def _rows(domain: Domain, loops: Sequence[int], aligned: int, *, ring: bool = True) -> _Rows:
     """Return what a CTA has of the rows of a domain; arguments are those of `norm_candidates`."""
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     full = _whole(domain, (*domain.reads, *(one for one in domain.writes if not one.tv.parts)))
@@ -223,7 +220,8 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
     words = max(sum(map(_words, reads)), 0.5)
     tiles = prod(loops[axis] for axis in range(len(loops)) if axis not in domain.rows)
     most = WEIGHED if weights and (words < 1 or len(reads) > 1) else SHARE
-    if len(weights) > 1 and words < 1 and aligned == 16 and tiles > SM_90A.sms and not domain.begun:
+    plain = aligned == 16 and not domain.begun
+    if ring and plain and len(weights) > 1 and words < 1 and tiles > SM_90A.sms:
         most = RINGED_FROM
     cluster = MOST_CTAS if columns * words > most else 1
     few, long, least = PARTED
@@ -241,7 +239,7 @@ def _rows(domain: Domain, loops: Sequence[int], aligned: int) -> _Rows:
         begun=sum(one.tv.dtype.nbytes / 4 for one in domain.begun),
         cluster=cluster,
         masked=aligned < 16 and (narrow or bool(weights)),
-        plain=aligned == 16 and not domain.begun,
+        plain=plain,
         few=parted,
         waits=bool(weights) and len(domain.reductions) > 1,
     )
@@ -363,31 +361,31 @@ class _Rows:
         with four 75.4, of 4 with one 76.3, directly 80.4.  Three slots, where four do not fit, are
         2 to 3 % faster than two, and take twice as long to prove as four: phases repeat later.
         """
-        found: list[tuple[tuple[int, ...], NormParams]] = []
+        best: tuple[int, ...] = ()
+        chosen: Callable[[], NormParams] | None = None  # params are checked where they are made
         for ctas, (lanes, many), recompute in product(RINGS, RING_THREADS, (False, True)):
             part = -(-columns // ctas)
             wide = part + -part % (lanes * self.vector)
             slots = min(ROOM // max(wide * self.nbytes * many, 1), 4)
             free = FILE // (lanes * many) - STEP * (many > 1 and wide * ctas > columns)
-            each = (self.words + PACKED if recompute else max(self.words, 1)) + self.weights / 2
-            registers = wide // lanes * (each + self.begun) + ctas
-            if (
-                slots < 2
-                or wide // lanes > MOST_RINGED
-                or registers > self._ringed(ctas, many, free)
-            ):
+            each = self.taken(recompute=recompute) + self.weights / 2 + self.begun
+            most = self._ringed(ctas, many, free)
+            if slots < 2 or wide // lanes > MOST_RINGED or wide // lanes * each + ctas > most:
                 continue
-            params = NormParams(
-                (1, wide), self.vector, lanes // WARP, many, "bulk", "direct", slots, slots - 1,
-                lanes=lanes, recompute=recompute, resident=many, hold=bool(self.weights),
-                cluster=ctas, tiles_per_cta=replace(self, cluster=ctas).each(1, 1),
-            )  # fmt: skip
             enough = RINGED_WORDS[int(ctas > 2 and self.words < 1)] if self.waits else ENOUGH
             words = min(many * part * self.words / enough, 1.0) * part / wide
             counts = round(log(words) / log(ALIKE)) - (slots < 3 and self.weights > 0)
             others = (-ctas, many) if self.waits else (many, -ctas)
-            found.append(((counts, *others, -lanes, int(not recompute)), params))
-        return max(found, key=lambda one: one[0])[1] if found else None
+            key = (counts, *others, -lanes, not recompute)
+            if key > best:
+                best = key
+                chosen = partial(
+                    NormParams, (1, wide), self.vector, lanes // WARP, many, "bulk", "direct",
+                    slots, slots - 1, lanes=lanes, recompute=recompute, resident=many,
+                    hold=bool(self.weights), cluster=ctas,
+                    tiles_per_cta=replace(self, cluster=ctas).each(1, 1),
+                )  # fmt: skip
+        return chosen() if chosen else None
 
     def _ringed(self, ctas: int, many: int, free: int) -> int:
         """Return how many of the `free` registers elements may take, of so many CTAs an SM."""
@@ -400,8 +398,8 @@ class _Rows:
     def slow(self, columns: int) -> bool:
         """Whether CTAs that load rows of so many columns directly take longer than rings."""
         if self.weights:
-            return not self.waits and 2 * columns * self.words > LONG[1]
-        return self.inputs == 1 and columns * self.nbytes > LONG[0]
+            return not self.waits and columns * self.words > LONG_WEIGHED
+        return self.inputs == 1 and columns * self.nbytes > LONG
 
     def spread(self, columns: int) -> Iterator[_Rows]:
         """Yield what a CTA has of rows that it has alone, and shared by clusters."""
@@ -455,10 +453,14 @@ class _Rows:
         """Return how many rows a thread has at once."""
         return 2 if self.apart and 2 * held <= MAX_HELD and not self.begun else 1
 
+    def taken(self, *, recompute: bool) -> float:
+        """Return the registers for an element of a row of all inputs."""
+        return self.words + PACKED if recompute else max(self.words, 1)
+
     def resident(self, lanes: int, held: int, *, recompute: bool) -> int:
         """Return how many CTAs an SM has registers for; 0 if the assembler would spill."""
         threads = max(lanes, WARP if self.begun else THREADS)
-        each = (self.words + PACKED if recompute else max(self.words, 1)) * self.deep(held)
+        each = self.taken(recompute=recompute) * self.deep(held)
         registers = MORE * (self.inputs > 1) + held * each
         early = self.weights > 0 and (held <= EARLY or self.inputs > 1)
         if self.plain and not (recompute or early):

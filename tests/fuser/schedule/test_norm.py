@@ -343,6 +343,8 @@ def test_clusters_that_meet_once_a_row_have_company() -> None:
 def test_rows_with_weights_that_no_cta_holds_have_a_cluster() -> None:
     """Few CTAs that have much of them, or several on an SM; of 8 that have little if no ring."""
     assert [default(layer_norm(), 4096, n).cluster for n in (16384, 24576, 32768)] == [1, 2, 2]
+    (segment,) = cut(layer_norm())
+    assert default_norm_params(segment.domain, (4096, 24576), ring=False).cluster == 1
     few, odd = default(softmax(), 16, 65536), default(softmax(), 4096, 65537, 2)
     assert [(one.load, one.cluster) for one in (few, odd)] == [("direct", 8)] * 2
     ring = default(layer_norm(), 4096, 65536)
