@@ -23,8 +23,8 @@ from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLow
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.reduction import (
-    CROWD,
     ReductionTiling,
+    crowd,
     groups,
     how_split,
     lanes_together,
@@ -33,9 +33,6 @@ from fuser.schedule.reduction import (
 )
 
 STEP = Var("r")
-AT_ONCE = 16
-"""Results of other CTAs for a row that a thread has on their way at once, at most: each takes as
-long."""
 
 
 class ReductionLowering(PointwiseLowering[ReductionTiling]):
@@ -298,73 +295,69 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
     def _pooled(self, out: list[kir.Stmt], made: list[kir.Fragment]) -> list[kir.Fragment]:
         """Append what stores the results of each CTA, and puts all of them together in the last."""
         pairs = list(zip(self.tiling.domain.reductions, made, strict=True))
-
-        def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> tuple[kir.Box, int]:
-            if not self.tiling.along:
-                place = self._line(reduction, mine, split, 1)
-                return place, min(mine.layout.vector, place.tensor.aligned)
-            place = self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
-            return place, min(mine.layout.vector, place.tensor.aligned)
-
         for reduction, mine in pairs:
-            place, width = box(reduction, mine, SPLIT)
-            out.append(kir.Store(place, mine, width))
+            place = self._of_ctas(reduction, mine, SPLIT, 1)
+            out.append(kir.Store(place, mine, min(mine.layout.vector, place.tensor.aligned)))
         for tensor in self.workspaces:
             out.append(kir.GridShare(tensor.name, self._turns(), TILE, SPLITS, alone=True))
-        sums = []
-        if not self.tiling.along:
-            return [self._pooled_columns(out, *pair, _share(n)) for n, pair in enumerate(pairs)]
-        for n, (reduction, mine) in enumerate(pairs):
-            whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
-            other = _share(n)
-            add = (
-                kir.Load(more, *box(reduction, mine, other + 1)),
-                kir.Compute(whole, COMBINE[reduction.tv.op], (whole, more)),
-            )
-            out.append(kir.Load(whole, *box(reduction, mine, 0)))
-            out.append(kir.ForLoop(other, SPLITS - 1, add, unroll=AT_ONCE))
-            sums.append(whole)
-        return sums
+        return [self._pool(out, *pair, _share(n)) for n, pair in enumerate(pairs)]
 
-    def _pooled_columns(
+    def _pool(
         self, out: list[kir.Stmt], reduction: Reduction, mine: kir.Fragment, other: Var
     ) -> kir.Fragment:
-        """Append what puts columns of all CTAs together: groups of threads, some CTAs each."""
-        *outer, _, cols = mine.layout.shape
+        """Append what puts results of all CTAs together: groups of threads, some CTAs each."""
+        *outer, rows, cols = mine.layout.shape
         threads, op, name = mine.layout.threads, COMBINE[reduction.tv.op], mine.name
-        vector = max(CROWD * cols // threads, 1)
-        layout = kir.Layout((*outer, CROWD, cols), vector, threads)
+        many, along = crowd(self.params, along=self.tiling.along), self.tiling.along
+        shape = (*outer, rows, many) if along else (*outer, many, cols)
+        layout = kir.Layout(shape, 1 if along else max(many * cols // threads, 1), threads)
         math = Arithmetic(layout, self._position, scalars=self.scalars, prefix="m")
-        box = self._line(reduction, mine, other * CROWD, CROWD)
+        box = self._of_ctas(reduction, mine, other * many, many)
         whole, more = (math.fragment(f"{name}_{word}", mine.dtype) for word in ("of_all", "more"))
         nothing = identity(reduction.tv, mine.dtype)
         out.append(kir.Compute(whole, "promote", (nothing,)))
-        math.math.append(kir.Load(more, box, min(vector, box.tensor.aligned)))
+        math.math.append(kir.Load(more, box, min(layout.vector, box.tensor.aligned)))
         value = more
         if op != "add":
             names = ("other", "others", f"within_{name}")
-            left = other * CROWD - SPLITS
-            value = math.bounded(more, nothing, len(outer), left, names)
+            axis, left = len(outer) + (1 if along else 0), other * many - SPLITS
+            value = math.bounded(more, nothing, axis, left, names)
         math.math.append(kir.Compute(whole, op, (whole, value)))
         assert isinstance(self.params, ReductionParams), "only these share tiles"
         # Beyond the last CTA nothing is read, and nothing changes a result.
-        at_once = -(-min(results_at_once(self.params), self.params.splits) // CROWD)
-        add, trips = tuple(math.math), ceildiv(SPLITS, CROWD)
+        most = results_at_once(self.params, mine.dtype.nbytes, along=along)
+        at_once = -(-min(most, self.params.splits) // many)
+        add, trips = tuple(math.math), ceildiv(SPLITS, many)
         out.append(kir.ForLoop(other, trips, add, unroll=at_once, beyond=True))
-        slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
-        return self._of_groups(out, slot, whole, op)
+        if not along:
+            slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
+            return self._of_groups(out, slot, whole, op)
+        if many == 1:
+            return whole
+        folded = replace(layout, shape=(*outer, rows, 1), folded=many)
+        together = math.fragment(f"{name}_by_lanes", mine.dtype, folded)
+        out.append(kir.Reduce(together, whole, op))
+        return together
 
-    def _line(self, reduction: Reduction, mine: kir.Fragment, first: Expr, many: int) -> kir.Box:
-        """Return a place for the columns that so many CTAs have of a tile, from the first on."""
-        *outer, _, cols = mine.layout.shape
-        extents = (*(1 for _ in outer), SPLITS, self._tiles() * cols)
-        strides = (*(0 for _ in outer), self._tiles() * cols, 1)
+    def _of_ctas(self, reduction: Reduction, mine: kir.Fragment, first: Expr, many: int) -> kir.Box:
+        """Return a place for the results that so many CTAs have of a tile, from the first on.
+
+        Those of a row lie beside each other, those of columns below.
+        """
+        *outer, rows, cols = mine.layout.shape
+        ones, zeros = (*(1 for _ in outer),), (*(0 for _ in outer),)
+        if self.tiling.along:
+            extents = (*ones, self._tiles() * rows, SPLITS)
+            origin, tile, aligned = (*zeros, TILE * rows, first), (*outer, rows, many), 1
+        else:
+            extents = (*ones, SPLITS, self._tiles() * cols)
+            origin, tile = (*zeros, first, TILE * cols), (*outer, many, cols)
+            aligned = gcd(16 // mine.dtype.nbytes, cols)
         name = f"W_{self.tiling.domain.name(reduction)}"
-        tensor = kir.Tensor(name, mine.dtype, extents, strides, gcd(16 // mine.dtype.nbytes, cols))
+        tensor = kir.Tensor(name, mine.dtype, extents, (*zeros, extents[-1], 1), aligned)
         if tensor not in self.workspaces:
             self.workspaces.append(tensor)
-        origin = (*(0 for _ in outer), first, TILE * cols)
-        return kir.Box(tensor, origin, (*outer, many, cols), extents)
+        return kir.Box(tensor, origin, tile, extents)
 
     def _workspace(
         self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr

@@ -36,7 +36,7 @@ PARTIAL: tuple[Partial, ...] = get_args(Partial)
 MAX_STAGES = 8
 MAX_SPLITS = 64
 """CTAs that share a tile of a result, at most."""
-MAX_REDUCTION_SPLITS = 256
+MAX_REDUCTION_SPLITS = 1024
 """The same for reductions, whose tiles of results are small, and few where all of a tensor is
 reduced."""
 MAX_BOX = 256

@@ -16,9 +16,9 @@ PARTS = 64
 LANES = 32
 """Lanes of a warp that put what they hold of a row together, at most."""
 CROWD, AT_ONCE = 8, 32
-"""CTAs whose results for columns the last-arriving one loads, each by some of its threads; and the
-results that a thread has on their way at once, at most.  The prover follows launches of a few times
-as many CTAs."""
+"""CTAs whose results the last-arriving one loads, each by some of its threads, at most; and the
+results of 4 bytes that a thread has on their way at once, at most.  The prover follows launches of
+a few times as many CTAs."""
 TMA_PARTS = 4
 """Parts of a row, or a multiple, that CTAs add up by TMA: 16 bytes of f32, 32 of i64."""
 
@@ -176,11 +176,20 @@ def groups(params: PointwiseParams) -> int:
     return max(LANES * params.warps * params.vector // cols, 1)
 
 
-def results_at_once(params: PointwiseParams) -> int:
-    """Return how many CTAs' results for columns the last-arriving one loads at once, at most."""
-    _, cols = params.tile
-    vector = max(CROWD * cols // (LANES * params.warps), 1)
-    return CROWD * max(AT_ONCE // vector, 1)
+def crowd(params: PointwiseParams, *, along: bool) -> int:
+    """Return the CTAs whose results the last-arriving one loads in a step, by threads side by side.
+
+    Those for a row by lanes of a warp, those for columns by groups of threads.
+    """
+    each_row = LANES * params.warps // params.tile[0]
+    return 1 << (max(min(each_row, CROWD), 1).bit_length() - 1) if along else CROWD
+
+
+def results_at_once(params: PointwiseParams, nbytes: int, *, along: bool) -> int:
+    """Return how many CTAs' results, of so many bytes, the last-arriving one loads at once."""
+    many, (rows, cols) = crowd(params, along=along), params.tile
+    held = max(many * (rows if along else cols) // (LANES * params.warps), 1)
+    return many * max(AT_ONCE // (held * max(nbytes // 4, 1)), 1)
 
 
 def _sides(domain: Domain) -> tuple[list[Group], list[Group]]:

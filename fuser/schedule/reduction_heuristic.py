@@ -19,7 +19,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, Meet
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.domain import Domain, by_rows
+from fuser.schedule.domain import Domain, Reduction, by_rows
 from fuser.schedule.norm import WIDEST, row_refusal, slide_refusal
 from fuser.schedule.params import (
     MAX_REDUCTION_SPLITS,
@@ -56,7 +56,8 @@ class _Rates:
     more for each `step`, and for each access of a thread in it (`own`).  Putting together the parts
     of warps takes `put` for twice as many of them.  The last-arriving CTA takes `last`, `others`
     each time that it waits for results of other CTAs, and `arrive` for each of these.  `sharp` is
-    how sharply the longer of two times that overlap tells how long both take.
+    how sharply the longer of two times that overlap tells how long both take.  Memory gives half
+    where an SM has about `flight` bytes on their way.
     """
 
     nbytes: int
@@ -72,9 +73,10 @@ class _Rates:
     others: float
     arrive: float
     sharp: float
+    flight: int = 0
 
 
-ROWS = _Rates(36_000, 1, 10, 0.0015, 0, 1.44, 0.18, 0.015, 0.05, 0.65, 0.02, 0, 1.7)
+ROWS = _Rates(36_000, 1, 10, 0.0015, 0, 1.44, 0.18, 0.015, 0.05, 1.0, 0.2, 0.002, 1.7, 17_000)
 LONG_COLUMNS = _Rates(37_000, 1.75, 9.2, 0.0015, 0, 1.33, 0.31, 0.0073, 0.05, 0.68, 0.013, 0, 1.33)
 """ROWS are fitted to 1700 measured times of sums of 160 matrices of bf16 on an H200: of some dozen
 schedules of each, those that they choose took 1.02 times as long as the fastest, geometric mean.
@@ -364,7 +366,11 @@ class _Work:
         flow += each * warps * self.shuffles * SHUFFLE_US
         turns = ceil(each / self._resident(self.fewer)) * one
         time = float((flow**rates.sharp + turns**rates.sharp) ** (1 / rates.sharp))
-        time = max(time, self.nbytes / BYTES_PER_US) + rates.put * log2(self.parts)
+        at_once = min(self._resident(self.fewer), self.tiles * splits / SM_90A.sms)
+        flight = max(at_once * self.nbytes / (self.tiles * self.steps), 1)
+        slower = float((1 + (rates.flight / flight) ** 3) ** (1 / 3))
+        time = max(time, self.nbytes / BYTES_PER_US * slower)
+        time += rates.put * log2(self.parts)
         if splits == 1:
             return time
         if meet == "last":
@@ -386,7 +392,8 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     width = [_width(params, tiles, _aligned(extents[-1], n), n) for n in sizes]
     loaded = [_loaded(leaf.tv.dtype, many) for leaf, many in zip(leaves, width, strict=True)]
     widest, narrowest = max(sizes, default=1), min(width, default=params.vector)
-    nbytes, at_once = _nbytes(domain, loops), 1
+    pooled = results_at_once(params, 4 * max(map(_words, domain.reductions)), along=tiles.along)
+    nbytes = _nbytes(domain, loops)
     rates = ROWS if tiles.along else LONG_COLUMNS
     shifted = [tiles.along and _shifts(params, tiles, _aligned(extents[-1], n), n) for n in sizes]
     loaded = [words * (1 + two) for words, two in zip(loaded, shifted, strict=True)]
@@ -402,7 +409,7 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         side = min(cols, max(extents[-1], 1)) * widest
         parts = float(groups(params))
         if nbytes < LARGE:
-            rates, at_once = COLUMNS, results_at_once(params)
+            rates = COLUMNS
             loaded = [_loaded(leaf.tv.dtype, params.vector) for leaf in leaves]
             ends = params.vector * _added(domain) + held / params.vector * len(leaves) * AT
             registers = BASE + MORE + held * sum(loaded) + ends
@@ -421,7 +428,7 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         parts=parts,
         shuffles=shuffles,
         rates=rates,
-        at_once=at_once,
+        at_once=1 if rates is LONG_COLUMNS else pooled,
     )
 
 
@@ -487,7 +494,8 @@ def _rows(
         vector = min(even, plain.vector, held)
         while cols > vector * WARP * PARTS:
             vector *= 2
-        if not nth or (vector <= plain.vector and _fits(domain, held) and cols * 2 > elements):
+        fits = _fits(domain, held, cols // (vector * WARP))
+        if not nth or (vector <= plain.vector and fits and cols * 2 > elements):
             tile = max(elements // cols, 1), cols
             yield replace(plain, tile=tile, warps=warps, vector=min(vector, cols))
             if tile[0] == 1 and vector < plain.vector <= held and not slides:
@@ -533,10 +541,12 @@ def _sizes(domain: Domain) -> list[int]:
     return [leaf.tv.dtype.nbytes for leaf in domain.leaves]
 
 
-def _fits(domain: Domain, held: int) -> bool:
-    """Whether a thread has registers for so many elements."""
+def _fits(domain: Domain, held: int, parts: int = 0) -> bool:
+    """Whether a thread has registers for so many elements; then for parts of one result's rows."""
     words = sum(_loaded(leaf.tv.dtype, 1) for leaf in domain.leaves)
-    return BASE + held * (words + _added(domain)) <= MOST
+    added, widest = _added(domain), max(map(_words, domain.reductions))
+    most = max(held * (words + added), parts * widest + held * (added - widest))
+    return BASE + most <= MOST
 
 
 def _aligned(extent: int, nbytes: int) -> int:
@@ -551,5 +561,9 @@ def _loaded(dtype: DType, width: int) -> float:
 
 def _added(domain: Domain) -> int:
     """Return a thread's registers for an element of each result."""
-    types = [arithmetic(one.tv.dtype) for one in domain.reductions]
-    return sum(max(dtype.nbytes // 4, 1) for dtype in types)
+    return sum(map(_words, domain.reductions))
+
+
+def _words(reduction: Reduction) -> int:
+    """Return a thread's registers for an element of a result."""
+    return max(arithmetic(reduction.tv.dtype).nbytes // 4, 1)

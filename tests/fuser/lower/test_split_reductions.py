@@ -165,9 +165,9 @@ def test_no_grid_has_more_ctas_than_can_be_launched() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"splits": 0}, r"splits=0\): 1\.\.256 CTAs share a tile; use splits=4"),
-        ({"splits": 257}, r"splits=257\): 1\.\.256 CTAs"),
-        ({"splits": True}, r"splits=True\): 1\.\.256 CTAs"),
+        ({"splits": 0}, r"splits=0\): 1\.\.1024 CTAs share a tile; use splits=4"),
+        ({"splits": 1025}, r"splits=1025\): 1\.\.1024 CTAs"),
+        ({"splits": True}, r"splits=True\): 1\.\.1024 CTAs"),
         ({"ctas_per_sm": 2}, r"splits=3, ctas_per_sm=2\).* use ctas_per_sm=None, or splits=1"),
         (
             {"load": "tma", "warp_specialized": True},
