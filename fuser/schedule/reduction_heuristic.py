@@ -27,7 +27,7 @@ from fuser.schedule.params import (
     PointwiseParams,
     ReductionParams,
 )
-from fuser.schedule.pointwise import default_params
+from fuser.schedule.pointwise import VECTOR_BYTES, default_params
 from fuser.schedule.reduction import (
     PARTS,
     TMA_PARTS,
@@ -56,8 +56,8 @@ class _Rates:
     more for each `step`, and for each access of a thread in it (`own`).  Putting together the parts
     of warps takes `put` for twice as many of them.  The last-arriving CTA takes `last`, `others`
     each time that it waits for results of other CTAs, and `arrive` for each of these.  `sharp` is
-    how sharply the longer of two times that overlap tells how long both take.  Memory gives half
-    where an SM has about `flight` bytes on their way.
+    how sharply the longer of two times that overlap tells how long both take.  Where an SM
+    has `flight` bytes on their way, memory takes a quarter longer than where it has many.
     """
 
     nbytes: int
@@ -76,14 +76,16 @@ class _Rates:
     flight: int = 0
 
 
-ROWS = _Rates(36_000, 1, 10, 0.0015, 0, 1.44, 0.18, 0.015, 0.05, 1.0, 0.2, 0.002, 1.7, 17_000)
+ROWS = _Rates(36_000, 1, 10, 0.0015, 0, 1.44, 0.18, 0.015, 0.05, 1.0, 0.2, 0.002, 1.7, 14_000)
 LONG_COLUMNS = _Rates(37_000, 1.75, 9.2, 0.0015, 0, 1.33, 0.31, 0.0073, 0.05, 0.68, 0.013, 0, 1.33)
 """ROWS are fitted to 1700 measured times of sums of 160 matrices of bf16 on an H200: of some dozen
 schedules of each, those that they choose took 1.02 times as long as the fastest, geometric mean.
 Of rows, of which a tile has neighbours, those of 64 bytes and less are no slower: of 43 others, 16
-x 42096 to 182032 x 48, 1.04 times as long, 1.12 while they were.  LONG_COLUMNS are fitted to 490
-times of 12 matrices of 80 MB to 3.8 GB there: 1.05 times as long, 1.15 with ROWS, by which a step
-of 512 elements costs too little; of 24 matrices not fitted to 1.04."""
+x 42096 to 182032 x 48, 1.04 times as long, 1.12 while they were.  What memory takes, and CTAs that
+share a tile, is fitted to 680 times of 51 matrices of few rows, or of which all is added up: 1.03
+times as long, 1.12 as it was.  LONG_COLUMNS are fitted to 490 times of 12 matrices of 80 MB to 3.8
+GB there: 1.05 times as long, 1.15 with ROWS, by which a step of 512 elements costs too little; of
+24 matrices not fitted to 1.04."""
 COLUMNS = _Rates(
     24_900, 1.12, 9.9, 0.0021, 0.246, 0.955, 0.328, 0.0094, 0.084, 0.61, 0.223, 0.0025, 2.3
 )
@@ -97,6 +99,11 @@ rates choose is, on an H100, within 4 % of the fastest: sums of 2104 x 37096 56.
 x 16336 68.4, 65.9."""
 NARROW = 64
 """Bytes of rows of a tile that are few."""
+IN_STEP = 4
+"""Times that CTAs take turns, from which on those of an SM no longer begin and end together."""
+SHIFTED = 2
+"""Vectors that a thread puts together of words at once, at most, where rows begin anywhere.  Sums
+of 50 x 1500002 on an H200 by two 40.1 us, by four 47.1; one row alone is aligned."""
 SHUFFLE_US = 0.0008
 """What a shuffle with the addition behind it costs the SM of a warp."""
 EDGES, SLIDE_US = 2, 0.3
@@ -366,17 +373,35 @@ class _Work:
         flow += each * warps * self.shuffles * SHUFFLE_US
         turns = ceil(each / self._resident(self.fewer)) * one
         time = float((flow**rates.sharp + turns**rates.sharp) ** (1 / rates.sharp))
-        at_once = min(self._resident(self.fewer), self.tiles * splits / SM_90A.sms)
-        flight = max(at_once * self.nbytes / (self.tiles * self.steps), 1)
-        slower = float((1 + (rates.flight / flight) ** 3) ** (1 / 3))
-        time = max(time, self.nbytes / BYTES_PER_US * slower)
-        time += rates.put * log2(self.parts)
+        time = max(time, self._memory_us(splits)) + rates.put * log2(self.parts)
         if splits == 1:
             return time
         if meet == "last":
             meeting = ceil(splits / self.at_once) * rates.others + splits * rates.arrive
             return time + rates.last + meeting
         return time + (splits - 1) * TURN_US
+
+    def _memory_us(self, splits: int) -> float:
+        """Return how long memory takes, longer where few bytes are on their way, or by many loads.
+
+        Source: measured on an H200.  Sums of all of 32768 x 16384 with 16, 24, 32, 48 and 64 kB on
+        their way on each SM: 359, 314, 282, 273 and 271 us; of 271 x 1991842, which only 4 bytes
+        lie together in, 48 kB: 355, in words of 8 bytes 292.
+        """
+        least = self.nbytes / BYTES_PER_US
+        if self.nbytes < LARGE:
+            return least
+        step = self.nbytes / (self.tiles * self.steps)
+        wide = step / (self.threads * max(self.waits, 1))
+        own = step * (wide / VECTOR_BYTES) ** 0.5
+        each, resident = self.tiles * splits / SM_90A.sms, self._resident(self.fewer)
+        waves, rest = divmod(each, resident) if each < IN_STEP * resident else (each / resident, 0)
+
+        def slower(ctas: float) -> float:
+            return float((1 + (self.rates.flight / (ctas * own)) ** 3) ** (1 / 3))
+
+        busy = waves * resident * slower(resident) + (rest * slower(rest) if rest else 0)
+        return least * busy / each
 
 
 def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Work:
@@ -487,6 +512,7 @@ def _rows(
     slides = whole is not None and slide_refusal(whole, plain.vector) is None
     slides &= longest < LANES[-1] * HELD
     least = next((held for held in (16, 8, 4, 2) if _fits(domain, held)), 1)
+    alone = all(loops[axis] == 1 for group in tiles.walked for axis in tiles.groups[group])
     longer = ((4, 16), (4, 32), (8, 16), (8, 32), (8, 64))
     for nth, (warps, held) in enumerate(((2, least), *longer)):
         elements = WARP * warps * held
@@ -498,7 +524,8 @@ def _rows(
         if not nth or (vector <= plain.vector and fits and cols * 2 > elements):
             tile = max(elements // cols, 1), cols
             yield replace(plain, tile=tile, warps=warps, vector=min(vector, cols))
-            if tile[0] == 1 and vector < plain.vector <= held and not slides:
+            shifts = tile[0] == 1 and vector < plain.vector <= held and not slides
+            if shifts and (alone or held <= SHIFTED * plain.vector):
                 yield replace(plain, tile=tile, warps=warps, vector=plain.vector)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from reductions import PARAMS, segment
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.reduction import (
     ReductionTiling,
+    crowd,
     how_split,
     lanes_together,
     not_added,
     reduction_tiling,
+    results_at_once,
     split_refusal,
 )
 from fuser.schedule.segment import segments
@@ -121,3 +124,35 @@ def test_a_box_bounds_the_results_of_a_tile() -> None:
         says = split_refusal(reduction_tiling(domain, wide), wide)
         assert says is not None
         assert "a TMA box has 256" in says
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps", "lanes"),
+    [((1, 4096), 8, 8), ((16, 64), 4, 8), ((32, 64), 4, 4), ((24, 64), 4, 4), ((256, 8), 4, 1)],
+)
+def test_lanes_load_results_of_several_ctas_for_a_row(
+    tile: tuple[int, int], warps: int, lanes: int
+) -> None:
+    """As many as there are threads for each row: a power of two, at most eight."""
+    params = replace(PARAMS, tile=tile, warps=warps)
+    assert crowd(params, along=True) == lanes
+    assert crowd(params, along=False) == 8
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps", "nbytes", "along", "most"),
+    [
+        ((1, 4096), 8, 4, True, 256),
+        ((1, 4096), 8, 8, True, 128),
+        ((256, 8), 4, 4, True, 16),
+        ((64, 32), 4, 4, False, 128),
+        ((1, 4096), 8, 4, False, 8),
+        ((1, 4096), 4, 8, False, 8),
+    ],
+)
+def test_a_thread_has_so_many_results_on_their_way(
+    tile: tuple[int, int], warps: int, nbytes: int, along: bool, most: int
+) -> None:
+    """32 of 4 bytes, at most; at least those of one step."""
+    params = replace(PARAMS, tile=tile, warps=warps)
+    assert results_at_once(params, nbytes, along=along) == most

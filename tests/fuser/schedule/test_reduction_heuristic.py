@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from reductions import PARAMS, reduced, segment
@@ -14,7 +15,7 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
-from fuser.schedule.reduction_heuristic import default_reduction_params
+from fuser.schedule.reduction_heuristic import _work, default_reduction_params
 from fuser.schedule.segment import Segment
 from fuzz.cases.case import Case, by_default, specs
 
@@ -74,6 +75,45 @@ def test_long_rows_are_walked_by_parts(shape: tuple[int, int]) -> None:
     params = chosen(shape, (1,))
     assert not isinstance(params, NormParams)
     assert shape[0] * getattr(params, "splits", 1) >= SM_90A.sms
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "tile", "splits"),
+    [
+        ((32_768, 16_384), (0, 1), (1, 16_384), 264),
+        ((16, 1 << 22), (1,), (1, 4096), 49),
+        ((1, 1_058_576), (1,), (1, 8192), 130),
+        ((134, 5118), (0, 1), (1, 8192), 84),
+    ],
+)
+def test_ctas_that_share_rows_are_as_those_measured(
+    shape: tuple[int, int], dims: tuple[int, ...], tile: tuple[int, int], splits: int
+) -> None:
+    """As many as run at once, also more than 256; of small matrices some elements a thread each."""
+    params = chosen(shape, dims)
+    assert (params.tile, getattr(params, "splits", 1)) == (tile, splits)
+
+
+@pytest.mark.parametrize("shape", [(50, 1_500_002), (19, 2_439_877), (201, 3_344_953)])
+def test_threads_put_two_vectors_together_of_words_at_once(shape: tuple[int, int]) -> None:
+    """Where rows begin anywhere; four were slower."""
+    params = chosen(shape, (1,))
+    assert params.vector == 8
+    assert params.tile[1] == 32 * params.warps * 2 * params.vector
+
+
+def test_few_bytes_on_their_way_take_memory_longer() -> None:
+    """By the model: more CTAs at once, and wider loads, until there are enough."""
+    one = segment(2, [0, 1])
+    params = PointwiseParams((1, 4096), 4, 4, None, "direct", "direct")
+    work = _work(one.domain, [1, 1 << 28], params)
+    times = [work._memory_us(132 * many) for many in (1, 2, 3, 4)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.1 * times[-1]
+    narrow = _work(one.domain, [1, 1 << 28], replace(params, vector=1))
+    assert narrow._memory_us(264) > 1.1 * work._memory_us(264)
+    small = _work(one.domain, [1, 1 << 20], params)
+    assert small._memory_us(1) == small._memory_us(132)
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,17 @@ def test_rows_decide_between_tma_and_threads(rows: int, cols: int, load: str, ve
     assert params.tile[0] * params.tile[1] <= max(8 * vector, 16) * 32 * params.warps
 
 
+@pytest.mark.parametrize(("dtype", "warps"), [("bf16", 4), ("f16", 4), ("f32", 8), ("i32", 8)])
+def test_rows_that_begin_anywhere_have_a_tile_as_measured(dtype: str, warps: int) -> None:
+    """32 x 64 elements, of which a thread loads 32 bytes, and 16 elements at most."""
+    fusion = moved((1, 0), dtype, beside=True)
+    names = [str(axis.extent) for axis in fusion.outputs[0].logical]
+    case = Case(fusion, PLAIN, dict(zip(names, (8191, 8191), strict=True)), "integers", seed=0)
+    (params,) = classify(fusion, None, specs(case)).schedules
+    assert isinstance(params, PointwiseParams)
+    assert (params.tile, params.vector, params.warps) == ((32, 64), 1, warps)
+
+
 @pytest.mark.parametrize(
     ("large", "small"),
     [((2048, 2048), (72, 136)), ((512, 512), (40, 72)), ((2001, 2003), (37, 41))],
