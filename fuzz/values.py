@@ -18,7 +18,7 @@ from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
 from fuzz.campaign.child import at_work
 from fuzz.cases.case import Case, Value
-from fuzz.cases.draft import INEXACT
+from fuzz.cases.draft import keeps_whole
 from oracles.differential import compare
 from oracles.reference.evaluate import Expected, evaluate
 from oracles.reference.evaluate import bind as sizes_of
@@ -52,8 +52,8 @@ def expected(case: Case, given: list[Value]) -> list[Expected]:
 
 def exactly(case: Case) -> bool:
     """Tell whether all sums of a case are exact, in any order."""
-    whole = not any(tv.op in INEXACT for tv in case.fusion.tensors)
-    return case.kind == "integers" and partials(case.params) is None and whole
+    exact = case.kind == "integers" and partials(case.params) is None
+    return exact and keeps_whole(case.fusion)
 
 
 def blamed(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from fuser.dtype import DType
-from fuser.fusion.definition import FusionDefinition, IterType, Ops, Scalar, TensorView
+from fuser.fusion.definition import Fusion, FusionDefinition, IterType, Ops, Scalar, TensorView
 from fuser.fusion.ops import OPS, Rule
 from fuser.fusion.promotion import kind, promote
 from fuzz.cases.case import SMALL
@@ -70,6 +70,28 @@ PINNED_ELEMENTS = 128
 
 INEXACT = frozenset({op for op in OPS if OPS[op].rule is Rule.FLOAT} | {"pow", "lerp"})
 """Operations whose results are not small integers even where their operands are."""
+
+
+def keeps_whole(fusion: Fusion) -> bool:
+    """Tell whether all floats are small integers where those of the inputs are."""
+    return not any(tv.op in INEXACT for tv in fusion.tensors) and not grows(fusion)
+
+
+def grows(fusion: Fusion) -> bool:
+    """Tell whether products of many floats are of others than signs, and so may be rounded.
+
+    Where integers are to stay exact signs are drawn, but damage and shrinking may leave others; the
+    reference says which of their products are exact.
+    """
+    return any(tv.op == "prod" and tv.dtype.is_float and not _signs(tv) for tv in fusion.tensors)
+
+
+def _signs(product: TensorView) -> bool:
+    (of,) = product.args
+    while isinstance(of, TensorView) and of.op in ("cast", "set", "broadcast", "permute"):
+        of = of.args[0]
+    return isinstance(of, TensorView) and of.op == "sign"
+
 
 POINTWISE = tuple(
     sorted((op for op in OPS if OPS[op].pointwise), key=lambda op: (op != "relu", OPS[op].arity))

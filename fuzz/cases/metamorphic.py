@@ -32,6 +32,7 @@ from fuser.schedule.params import (
 )
 from fuser.schedule.shape_class import Params
 from fuzz.cases.case import Case, compiled
+from fuzz.cases.draft import grows
 from oracles.verdict import Finding, Status, Verdict
 
 TRIES = 16
@@ -131,7 +132,7 @@ def _with(params: Params, given: dict[str, object]) -> Params:
 def _changes(case: Case) -> Iterator[_Change]:
     """Yield what may change: always the rings, mechanisms and meetings, and splits of integers."""
     params = case.params
-    whole = case.kind == "integers"
+    whole = case.kind == "integers" and not grows(case.fusion)
     rounds = isinstance(params, MatmulParams | AmpereParams) and params.partial != "f32"
     yield lambda rng: _ring(rng, params)
     match params:
@@ -217,7 +218,7 @@ def _any_order(case: Case) -> bool:
     and -16 are 248.
     """
     exact = case.kind == "integers" and getattr(case.params, "partial", "f32") == "f32"
-    return exact or not _adds_up(case)
+    return (exact and not grows(case.fusion)) or not _adds_up(case)
 
 
 def _adds_up(case: Case) -> bool:

@@ -33,7 +33,7 @@ from fuser.runtime.nvrtc import Cubin, compile_both
 from fuzz.campaign.child import at_work
 from fuzz.campaign.launches import Call, calls
 from fuzz.cases.case import Case, compiled, from_text, inputs, specs
-from fuzz.cases.draft import INEXACT
+from fuzz.cases.draft import keeps_whole
 from fuzz.ptx.hardware import Hardware, Memory, memory_of
 from fuzz.ptx.launches import launch_of
 from oracles.ptx.judge import Outcome, run
@@ -203,8 +203,8 @@ class _Launch:
 
     def _rounds(self, text: str) -> bool:
         """Tell whether a tensor core rounds sums: of reals, or what is made of integers."""
-        whole = not any(tv.op in INEXACT for tv in self._case.fusion.tensors)
-        return bool(SUMS.search(text)) and not (self._case.kind == "integers" and whole)
+        whole = self._case.kind == "integers" and keeps_whole(self._case.fusion)
+        return bool(SUMS.search(text)) and not whole
 
 
 def unequal(mine: Memory, theirs: Memory) -> Memory:

@@ -15,6 +15,7 @@ from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.judge import Others, judge_values
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, compiled, to_text
+from fuzz.cases.draft import keeps_whole
 from fuzz.values import blamed, compared
 from oracles.reference.evaluate import evaluate
 from oracles.verdict import Status
@@ -77,3 +78,21 @@ def test_integers_are_exact_where_operations_keep_them_so(op: str, status: Statu
     (right,) = (one.value for one in evaluate(case.fusion, [x]))
     near = torch.nextafter(right.to(torch.float32), torch.tensor(9.0))
     assert compared(case, [x], [near]).status is status
+
+
+@pytest.mark.parametrize(
+    ("signs", "status"), [(True, Status.FAIL), (False, Status.PASS)], ids=["of signs", "large"]
+)
+def test_products_of_many_are_exact_where_they_are_small(signs: bool, status: Status) -> None:
+    """Else they are rounded on their way; a campaign took such a product for a sum."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["m", "n"], dtype="f32")
+    factors = fd.ops.permute(fd.ops.cast(fd.ops.sign(x), "f32"), [1, 0]) if signs else x
+    fd.add_output(fd.ops.prod(factors, [0, 1]))
+    params = PointwiseParams((1, 32), 1, 1, None, "direct", "direct")
+    case = Case(fd.fusion(), params, {"m": 2, "n": 8}, "integers", 0)
+    given = torch.full((2, 8), 7.0)
+    (right,) = (one.value for one in evaluate(case.fusion, [given]))
+    near = torch.nextafter(right.to(torch.float32), torch.tensor(torch.inf))
+    assert keeps_whole(case.fusion) is signs
+    assert compared(case, [given], [near]).status is status
