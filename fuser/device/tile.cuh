@@ -386,6 +386,34 @@ __device__ __forceinline__ void store_shifted(const Box<T, true> dst, const uint
   }
 }
 
+// Strips of 4-byte elements in panels of 128 bytes.  Half a warp is served at a time, and asks for 8 bytes each of four
+// rows: rows 2 r and 2 r + 1 have the same columns in the same two chunks.  So lanes of odd rows begin 16 columns away,
+// which are four other chunks, and exchange what they have read: no two lanes meet in a bank.
+template <class L, int WIDTH, class S> struct Turned { static constexpr bool value = false; };
+template <int ROWS, int COLS, int THREADS, class T, int TALL>
+struct Turned<Strips<ROWS, COLS, THREADS, 2>, 2, Swizzled<T, TALL, 128>> {
+  static constexpr bool value = sizeof(T) == 4 && COLS % 32 == 0;
+};
+template <class L, class R, class S>
+__device__ __forceinline__ void load_turned(R (&dst)[L::kRegisters], const S src, R fill, int tid) {
+  constexpr int kAway = 16, kVectors = kAway / 8 * 2;  // a vector of each of two rows for 8 columns
+  typedef Word<typename types::Plain<decltype(*src.base)>::type, 2> Pair;
+  Pair words[L::kVectors];
+  const bool odd = uint32(tid) / 4 % 2;
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v)
+    if (L::holds(v, tid)) words[v].raw = *reinterpret_cast<const typename Pair::Raw*>(src.at(L::row(v, tid), L::col(v, tid) ^ (odd ? kAway : 0)));
+#pragma unroll
+  for (int v = 0; v < L::kVectors; ++v) {
+    Pair word;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      word.pair[e] = odd ? words[v ^ kVectors].pair[e] : words[v].pair[e];
+      dst[2 * v + e] = L::holds(v, tid) ? element<R>(word, e) : fill;
+    }
+  }
+}
+
 // L: layout; WIDTH: elements per access; ROWS, COLS: whether the source varies along them.
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class S>
 __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typename types::Plain<R>::type fill, int tid) {
@@ -399,6 +427,8 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
       for (int e = 0; e < L::kVec; ++e) dst[v * L::kVec + e] = x;
     }
+  } else if constexpr (Turned<L, WIDTH, S>::value) {
+    load_turned<L, R>(dst, src, fill, tid);
   } else if constexpr (S::kReadOnly && Shifted<L, WIDTH, S>::value) {
     constexpr int kMany = 4 / int(sizeof(T));
     uint32 words[L::kRegisters / kMany];

@@ -67,6 +67,24 @@ def test_a_fragment_in_strips_meets_no_bank_twice(swizzle: int, rows: int, cols:
         assert len(banks) == 32
 
 
+@pytest.mark.parametrize(("away", "most"), [(16, 1), (0, 2)], ids=["turned", "as they lie"])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I32])
+def test_half_a_warp_reads_words_of_strips_from_every_bank_once(
+    dtype: DType, away: int, most: int
+) -> None:
+    """Where lanes of odd rows begin 16 columns away, as `tile::load_turned` has it."""
+    rows, cols = 64, 64
+    buffer = Buffer("S", dtype, (rows, cols), 1, 0, 128)
+    for row, col, half in product(range(0, rows, 8), range(0, cols, 8), (0, 16)):
+        words: dict[int, set[int]] = {}
+        for lane in range(half, half + 16):
+            column = (col + 2 * (lane % 4)) ^ (away * (lane // 4 % 2))
+            at = address(buffer, (row + lane // 4, column))
+            for word in (at // 4, at // 4 + 1):
+                words.setdefault(word % 32, set()).add(word)
+        assert max(map(len, words.values())) == most
+
+
 def seen_by_the_tensor_core(made: Descriptor, swizzle: int, start: int, mn: int, k: int) -> int:
     """Byte at which an instruction reads element (mn, k), from the canonical layouts.
 
