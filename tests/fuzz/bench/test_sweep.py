@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fuser.pipeline import build
-from fuser.runtime.classify import classify
 from fuser.runtime.executable import device_present
-from fuser.runtime.explain import dense
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.bench import products, sweep
@@ -36,7 +33,7 @@ def test_a_schedule_of_each_way_is_compiled(way: str) -> None:
     found = [p for p in sweep.schedules(*shape) if isinstance(p, MatmulParams)]
     found = [p for p in found if way in (p.split, p.meet if p.splits > 1 else "")]
     for params in (found[0], found[-1]):
-        compiled(params, shape)
+        sweep.compiled(products.plain("P", shape), params)
 
 
 @pytest.mark.parametrize("shape", [(9, 213, 2395), (113, 300, 513)])
@@ -46,16 +43,7 @@ def test_threads_load_what_no_engine_can(shape: tuple[int, int, int]) -> None:
     by_threads = [params for params in found if isinstance(params, AmpereParams)]
     assert 3 < len(by_threads) < len(found)
     for params in (by_threads[0], by_threads[-1]):
-        compiled(params, shape)
-
-
-def compiled(params: MatmulParams | AmpereParams, shape: tuple[int, int, int]) -> None:
-    """Build the kernel of a product."""
-    m, n, k = shape
-    fusion = products.plain("P", shape).fusion()
-    given = zip(fusion.inputs, ((m, k), (n, k)), strict=True)
-    specs = {tv.name: dense(tv, s, 1 << 32) for tv, s in given}  # type: ignore[arg-type]
-    assert build(fusion, params, classify(fusion, params, specs)).launches
+        sweep.compiled(products.plain("P", shape), params)
 
 
 def test_without_a_device_nothing_is_measured(tmp_path: Path) -> None:
@@ -74,5 +62,18 @@ def test_a_default_is_compiled_as_its_shape_asks(
     """Operands that TMA cannot read are read where they lie, or copied by a kernel each."""
     sources: list[str] = []
     monkeypatch.setattr(sweep, "compile_cubin", sources.append)
-    sweep._compile((shape, None))
+    sweep.compiled(products.plain("P", shape), None)
     assert len(sources) == kernels
+
+
+@pytest.mark.parametrize("kind", ["rowsum", "colsum", "pointwise", "softmax", "layernorm"])
+def test_other_kinds_have_the_schedules_that_the_model_takes_for_the_fastest(kind: str) -> None:
+    """As many as are asked for, at most, each once; rows are found again by their names."""
+    rows = sweep.drawn(kind, 3, seed=5)
+    assert len(rows) == 3
+    found = [sweep.promising(row, 4) for row in rows]
+    assert all(1 <= len({*some}) == len(some) <= 4 for some in found)
+    sweep.compiled(rows[-1], found[-1][-1])
+    again = sweep.drawn(kind, 3, seed=5)
+    assert [other.name for other in again] == [other.name for other in rows]
+    assert [sweep.lying(other) for other in again] == [sweep.lying(other) for other in rows]
