@@ -114,3 +114,20 @@ def test_nothing_to_loop_over_is_nothing_to_measure() -> None:
     fusion, _ = CASES["pointwise"]
     found = Alternatives(fusion, specs(fusion, ((0, 8), (0, 8))))
     assert not [*found.candidates(0)]
+
+
+@pytest.mark.parametrize("case", ["softmax", "odd softmax", "long softmax"])
+def test_norms_are_dealt_to_threads_in_other_ways(case: str) -> None:
+    """To more lanes and fewer, warps, CTAs; whole rows fit, and no more columns than are needed."""
+    fusion, shapes = CASES[case]
+    found = Alternatives(fusion, specs(fusion, shapes))
+    (default,) = found.default.schedules
+    every = {one for one in found.candidates(0) if isinstance(one, NormParams)}
+    assert isinstance(default, NormParams)
+    for name in ("lanes", "warps", "vector"):
+        assert len({getattr(one, name) for one in every}) > 1, name
+    columns = shapes[0][1]
+    for one in every - {default}:
+        assert columns <= one.cluster * one.tile[1]
+        if one.resident == 1 and one.load == "direct":
+            assert one.cluster * (one.tile[1] - one.lanes * one.vector) < columns
