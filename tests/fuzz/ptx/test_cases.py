@@ -10,7 +10,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import PointwiseParams
 from fuzz.bench.drawn import texts
-from fuzz.cases.case import Case, compiled, from_text
+from fuzz.cases.case import Case, Kind, compiled, from_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.ptx.cases import Judged, Planted, judge_case
@@ -91,3 +91,20 @@ def test_the_worst_answer_is_that_of_the_case() -> None:
     assert Judged((good,), good).status is Status.PASS
     assert Judged((good, bad), open_).status is Status.UNSUPPORTED
     assert Judged((good,), open_).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(("given", "to"), [("i8", "f32"), ("f32", "bf16"), ("i8", "bf16")])
+@pytest.mark.parametrize("kind", ["integers", "reals"])
+def test_small_integers_and_what_is_rounded_keep_their_bits(
+    given: str, to: str, kind: Kind
+) -> None:
+    """Also of infinities, NaN, ties and subnormals, in registers and stored: text and IR agree."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["n"], dtype=given)
+    y = fd.ops.cast(x, to)
+    fd.add_output(fd.ops.mul(fd.ops.cast(y, "f32"), 3.0))
+    fd.add_output(y)
+    params = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
+    judged = judge_case(Case(fd.fusion(), params, {"n": 1500}, kind, 0), seed=0)
+    assert all(one.status is Status.PASS for one in judged.kernels), judged
+    assert judged.values.status is Status.PASS, judged.values
