@@ -396,7 +396,7 @@ struct Turned<Strips<ROWS, COLS, THREADS, 2>, 2, Swizzled<T, TALL, 128>> {
 };
 template <class L, class R, class S>
 __device__ __forceinline__ void load_turned(R (&dst)[L::kRegisters], const S src, R fill, int tid) {
-  constexpr int kAway = 16, kVectors = kAway / 8 * 2;  // a vector of each of two rows for 8 columns
+  constexpr int kAway = 16, kApart = kAway / 8 * 2;  // a vector of each of two rows for 8 columns
   typedef Word<typename types::Plain<decltype(*src.base)>::type, 2> Pair;
   Pair words[L::kVectors];
   const bool odd = uint32(tid) / 4 % 2;
@@ -408,7 +408,7 @@ __device__ __forceinline__ void load_turned(R (&dst)[L::kRegisters], const S src
     Pair word;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      word.pair[e] = odd ? words[v ^ kVectors].pair[e] : words[v].pair[e];
+      word.pair[e] = odd ? words[v ^ kApart].pair[e] : words[v].pair[e];
       dst[2 * v + e] = L::holds(v, tid) ? element<R>(word, e) : fill;
     }
   }

@@ -220,17 +220,25 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         folded = vector * lanes_together(cols // vector, self.params)
         if folded == 1:
             return acc
-        layout = replace(acc.layout, shape=(*outer, rows, cols // folded), folded=folded)
-        part = kir.Fragment(f"part_{name}", acc.dtype, layout)
-        out.append(kir.Reduce(part, acc, op))
-        return part
+        return self._folded(out, acc, folded, op, f"part_{name}")
+
+    @staticmethod
+    def _folded(
+        out: list[kir.Stmt], acc: kir.Fragment, folded: int, op: str, name: str
+    ) -> kir.Fragment:
+        """Append what puts so many neighbours of a row together, by the lanes that hold them."""
+        *outer, cols = acc.layout.shape
+        layout = replace(acc.layout, shape=(*outer, cols // folded), folded=folded)
+        made = kir.Fragment(name, acc.dtype, layout)
+        out.append(kir.Reduce(made, acc, op))
+        return made
 
     def _together(
         self, out: list[kir.Stmt], reduction: Reduction, part: kir.Fragment
     ) -> kir.Fragment:
         """Append what puts the parts of rows together; return the fragment with the results."""
         op, name = COMBINE[reduction.tv.op], self.tiling.domain.name(reduction)
-        *outer, rows, parts = part.layout.shape
+        *_, rows, parts = part.layout.shape
         columns = not self.tiling.along
         if (columns and rows == 1) or (parts == 1 and part.layout.folded > 1):
             return part
@@ -243,12 +251,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             kir.Store(slot, part, 1),
             kir.Load(every, slot, gcd(parts, 16 // part.dtype.nbytes)),
         ]
-        if parts == 1:
-            return every
-        layout = replace(row, shape=(*outer, rows, 1), folded=parts)
-        made = kir.Fragment(f"all_{name}", part.dtype, layout)
-        out.append(kir.Reduce(made, every, op))
-        return made
+        return every if parts == 1 else self._folded(out, every, parts, op, f"all_{name}")
 
     @staticmethod
     def _of_groups(
@@ -308,7 +311,8 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         """Append what puts results of all CTAs together: groups of threads, some CTAs each."""
         *outer, rows, cols = mine.layout.shape
         threads, op, name = mine.layout.threads, COMBINE[reduction.tv.op], mine.name
-        many, along = crowd(self.params, along=self.tiling.along), self.tiling.along
+        along = self.tiling.along
+        many = crowd(self.params, along=along)
         shape = (*outer, rows, many) if along else (*outer, many, cols)
         layout = kir.Layout(shape, 1 if along else max(many * cols // threads, 1), threads)
         math = Arithmetic(layout, self._position, scalars=self.scalars, prefix="m")
@@ -332,12 +336,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         if not along:
             slot = kir.Slot(self.buffer(f"S_{whole.name}", mine.dtype, whole.layout.shape), 0)
             return self._of_groups(out, slot, whole, op)
-        if many == 1:
-            return whole
-        folded = replace(layout, shape=(*outer, rows, 1), folded=many)
-        together = math.fragment(f"{name}_by_lanes", mine.dtype, folded)
-        out.append(kir.Reduce(together, whole, op))
-        return together
+        return whole if many == 1 else self._folded(out, whole, many, op, f"{name}_by_lanes")
 
     def _of_ctas(self, reduction: Reduction, mine: kir.Fragment, first: Expr, many: int) -> kir.Box:
         """Return a place for the results that so many CTAs have of a tile, from the first on.

@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import TensorView
-from fuser.pipeline import build
+from fuser.pipeline import Program, build
 from fuser.runtime.call import Spec, extents_of, loops_of
 from fuser.runtime.classify import Alternatives, classify
 from fuser.runtime.executable import Executable, device_present
@@ -183,9 +183,14 @@ def _compile(tried: tuple[tuple[str, int, int], str, Params | None]) -> None:
 
 def compiled(row: Row, params: Params | None) -> None:
     """Compile the kernels of a row under a schedule; None is the default."""
-    fusion = row.fusion()
-    for launch in build(fusion, params, classify(fusion, params, lying(row))).launches:
+    for launch in built(row, params).launches:
         compile_cubin(launch.source)
+
+
+def built(row: Row, params: Params | None) -> Program:
+    """Return the kernels of a row under a schedule, in CUDA; None is the default."""
+    fusion = row.fusion()
+    return build(fusion, params, classify(fusion, params, lying(row)))
 
 
 def timed(
