@@ -493,7 +493,7 @@ def _in_registers(
         return params.prologue == "registers"
     cut = segments(fusion, replace(choices, registers=True))
     return all(
-        computes_in_registers(segment.domain, loops_of(segment.domain, values))
+        computes_in_registers(segment.fusion, segment.domain, loops_of(segment.domain, values))
         for segment in cut
         if segment.domain.products
     )

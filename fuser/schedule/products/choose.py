@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from math import ceil, prod
+from math import ceil
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
@@ -46,14 +46,13 @@ STEP_US = 0.56
 TURN_US = 1.0
 """A CTA's turn, for every `TURN_NBYTES` of its sums.  Measured on an H200."""
 TURN_NBYTES = 16384
-WIDEST = 256
-"""Columns of the widest tile."""
-COSTLY = 256
-"""Columns of a result up to which an A that takes many instructions is computed in registers."""
-COMPUTED = {1: 512, 2: 2048, 4: 1024}
-"""The same for any other A, by the bytes of an element that it is computed from.  Measured on an
-H200, 8192 rows, against a kernel that stores A: with that many columns i8 takes 0.90 of the time,
-bf16 0.87, f32 0.88, and with twice as many 1.10, 0.95 and 1.04; a silu 0.79 and 1.02."""
+COMPUTED_US, COSTLY_A_US = {1: 0.142, 2: 0.03, 4: 0.075}, 0.254
+"""What 64 rows of A take of a step to compute, by the bytes of an element that they are from, and
+more for each operation that takes many instructions."""
+STORED_US, PASSED = 0.5, 4.0e6
+"""What a kernel that stores A takes beside its bytes, and of those in a microsecond.  With these
+five, 41 products of drawn shapes (H200; a relu, a silu, i8 and f32) take 3.2 % more than by the
+fastest of some ten schedules, computed in registers or stored; by a number of columns 18 %."""
 STACKED = 128
 """Columns of a product from which its wgmmas are fast by themselves.  Measured on an H200, gated
 layers: one wgmma for both is 3 to 11 % faster with 64 columns each, 0.5 % faster to 1.5 % slower
@@ -126,7 +125,7 @@ def _able(
 ) -> Iterator[tuple[Choice, MatmulParams]]:
     """Yield the choices that fit, the fastest first, and their params."""
     extents, _ = sizes(domain, loops)
-    for choice in ranked(work_of(fusion, domain, loops), _rules(domain, extents), sms):
+    for choice in ranked(work_of(fusion, domain, loops), _rules(domain), sms):
         params = _params(domain, choice, extents, sms)
         if params is not None:
             yield choice, params
@@ -137,6 +136,8 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
     (around, m, n), depths = sizes(domain, loops)
     rows, cols = ({*axes} for axes in sides(domain))
     first = domain.products[0]
+    operands = [product.a.tv for product in domain.products if product.leaves]
+    computed = {tv.name: tv for operand in operands for tv in ancestry(operand)}
     depth = ceil(sum(depths) / len(domain.products)) * first.a.tv.dtype.nbytes
     results = [access for access in domain.writes if not access.tv.parts]
     return Work(
@@ -145,11 +146,15 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         n,
         max(ceil(depth / SPAN), 1),
         len(domain.products),
-        sum(OPS[tv.op].rule is Rule.FLOAT for tv in fusion.tensors if tv.op in OPS),
+        sum(_is_costly(tv) for tv in fusion.tensors if tv.name not in computed),
         sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs),
         (_pitch(first.a, loops), _pitch(first.b, loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
+        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in first.leaves)
+        + COSTLY_A_US * sum(map(_is_costly, computed.values())),
+        sum(leaf.tv.dtype.nbytes for leaf in first.leaves or (first.a,))
+        * (SPAN // first.a.tv.dtype.nbytes),
     )
 
 
@@ -164,31 +169,29 @@ def _pitch(access: Access, loops: Sequence[int]) -> int:
 class Rules:
     """What a domain asks of tiles.
 
-    So many columns of each product at least, and multiples of a `unit`; whether CTAs may share one;
-    and the unit of the columns of transposed ones, 0 where there are to be none.
+    Whether CTAs may share one, and an SM may have several; columns of each product are multiples of
+    a `unit`, and those of transposed ones of another, 0 where there are to be none.
     """
 
-    columns: int
     shared: bool
+    resident: bool
     unit: int
     transposed: int
 
 
-def _rules(domain: Domain, extents: tuple[int, int, int]) -> Rules:
-    # What computes A in registers does so once for every column of tiles.
-    computed = any(product.leaves for product in domain.products)
+def _rules(domain: Domain, *, stored: bool = False) -> Rules:
+    computed = not stored and any(product.leaves for product in domain.products)
     parts = any(access.tv.parts for access in domain.writes)
     alone = len(domain.products) > 1 or computed or parts
     alone = alone or accumulator(domain.products[0].tv) is DType.F16
     # Epilogues read tensors as results lie, which transposed tiles do not.
     whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
     plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
-    columns = min(extents[2], WIDEST) if computed else 0
     pairs = [*sided(domain)]
     down, across = (UNIT[any(pair[side].transposed for pair in pairs)] for side in range(2))
     _, cols = sides(domain)
     halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
-    return Rules(columns, not alone, across, down if plain and halves else 0)
+    return Rules(not alone, not computed, across, down if plain and halves else 0)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
@@ -197,15 +200,14 @@ def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     every = (
         one
         for one in _choices(work, rules, sms)
-        if one.kind.cols >= rules.columns
-        and (one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0)
+        if one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0
     )
     return sorted(every, key=lambda one: one.takes.us)
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
     for kind in _whole(work, rules):
-        if rules.columns and kind.resident > 1:
+        if kind.resident > 1 and not rules.resident:
             continue
         stages, columns = _stages(work, kind)
         if stages:
@@ -240,7 +242,7 @@ def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
 def _stages(work: Work, kind: TileKind) -> tuple[int, int]:
     """Return about how many stages fit, of one result of 16 bits, and columns of the epilogue."""
     wide, pitch = work.wide(kind), work.result_pitch
-    step = SPAN * (kind.rows + wide * work.many)
+    step = int(work.step_nbytes(kind.rows, wide * work.many))
     return kind.stages(wide, step, 2, by_threads=pitch % 16 != 0, across_lines=pitch % LINE != 0)
 
 
@@ -288,26 +290,33 @@ def _shared(
     )
 
 
-def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:
+def computes_in_registers(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
+) -> bool:
     """Whether to compute A in registers, in a kernel that is cut so; else a kernel before does."""
-    _, cols = sides(domain)
-    columns = prod(loops[axis] for axis in cols)
-    return all(columns <= _worth(product) for product in domain.products if product.leaves)
+    computed = [product for product in domain.products if product.leaves]
+    if not all(map(_whole_leaves, computed)):
+        return False
+    if not computed:
+        return True
+    work = work_of(fusion, domain, loops)
+    here = ranked(work, _rules(domain), sms)
+    there = ranked(work.stored(), _rules(domain, stored=True), sms)
+    if not (here and there):
+        return bool(here)
+    nbytes = work.around * work.m * work.steps * (work.brought + SPAN)
+    return here[0].takes.us <= STORED_US + nbytes / PASSED + there[0].takes.us
 
 
-def _worth(product: Product) -> int:
-    """Columns of a result up to which the A of a product is worth computing again for each tile."""
+def _whole_leaves(product: Product) -> bool:
+    """Whether all that A is computed from has its rows and columns; others every thread loads."""
     walked = {loop for loop in product.a.coords if loop is not None}
-    if any({*leaf.coords} - {None} != walked for leaf in product.leaves):
-        return 0  # rows and columns of factors are loaded by every thread
-    if _is_costly(product.a.tv) or len(product.leaves) > 1:
-        return COSTLY
-    return min(COMPUTED.get(leaf.tv.dtype.nbytes, COSTLY) for leaf in product.leaves)
+    return all({*leaf.coords} - {None} == walked for leaf in product.leaves)
 
 
 def _is_costly(tv: TensorView) -> bool:
-    """Whether one of the operations that a tensor is computed by costs many instructions."""
-    return any(one.op in OPS and OPS[one.op].rule is Rule.FLOAT for one in ancestry(tv))
+    """Whether the operation that a tensor is computed by costs many instructions."""
+    return tv.op in OPS and OPS[tv.op].rule is Rule.FLOAT
 
 
 def _params(
@@ -348,7 +357,7 @@ def _params(
         split=kind.split,
         stages=stages,
         prefetch=stages - 2,
-        persistent=kind.resident == 1,
+        persistent=kind.persistent(tiles(around, m, n, kind.rows, wide, kind.cluster), sms),
         raster=raster(down, across, kind.rows, wide, sms),
         columns=columns,
         registers=(

@@ -6,13 +6,14 @@ is the last.  A ring that is too short for the way from memory takes longer.  Wh
 between memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of
 each where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
 
-Constants are fitted to 11,300 timings of 116 shapes (M, N and K drawn on a log scale; M from 5, K a
-multiple of 8; all schedules that may be the fastest), H100 SXM, bf16, by `fuzz.bench.sweep`, and to
-ten large products under the power limit: the logarithm's least squares, and what the schedule that
-is predicted to be the fastest takes more than the fastest one: 2.1 % (geometric mean; a third left
-out 2.6, with the constants before 7.0).  They are those of a whole: what a step takes is split
-between its products and its bytes in one way of several that fit.  A prediction is off by 11 %
-(median); those of more than 300 us are 13 % too short.
+Constants are fitted to 9,000 timings on an H200, bf16, by `fuzz.bench.sweep`: 20 schedules of each
+of 420 shapes (M, N and K drawn on a log scale, a third odd), products of what is computed, of 61
+shapes, and rows of the benchmark, the large ones as they run under the power limit.  Fitted are the
+logarithm's least squares, and what the schedule that is predicted to be the fastest takes more than
+the fastest one: of what was drawn 2.2 % (geometric mean; within 3 % of 74 % of the shapes; of a
+third left out of two such fits 2.4 and 3.5 %, by the constants before 3.2 and 3.8).  They are those
+of a whole: what a step takes is split between its products and its bytes in one way of several that
+fit.  A prediction is off by 10 % (median).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from math import ceil
 from typing import Literal
 
 from fuser.arch import SM_90A
+from fuser.schedule.matmul_params import WARPGROUP_ROWS
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.tiles import (
     RESIDENT,
@@ -34,57 +36,60 @@ from fuser.schedule.products.tiles import (
     tiles,
 )
 
-LATENCY_US = 1.08
+LATENCY_US = 0.772
 """From a request of a step's operands to their arrival."""
-ROW_US, COL_US = 0.64e-3, 0.459e-3
+ROW_US, COL_US = 0.366e-3, 0.282e-3
 """Of a step, for every row of A and of B that it brings, where all SMs do; alone `ALONE` of it."""
-ALONE = 0.82
+ALONE = 2.11
 STEP_US = 0.001
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
-OFF_SECTOR, OFF_LINE = 0.5, 0.29
+OFF_SECTOR, OFF_LINE = 0.177, 0.129
 """What rows of operands cost a CTA more that lie at odd multiples of 16 bytes, across the sectors
-of the L2; and that lie across its lines.  The first, and what the L2 takes for them, are fitted to
-4,800 timings of 224 shapes that lie so, 142 of them with clusters (H100): the schedule that is
-predicted to be the fastest takes 3.5 % more than the fastest one, 5.5 without these terms."""
+of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
+the schedule that is predicted to be the fastest took 5.5 % more than the fastest one, with them
+3.5, of 224 shapes whose rows lie so (H100)."""
+IN_TURN_US = 0.196
+"""What starting and ending take more where CTAs take tiles in turn (`TileKind.persistent`)."""
 SECTOR = 32
 """Bytes of a sector of the L2."""
-CROSSING_US = 2.59e-3
+CROSSING_US = 1.78e-3
 """What the L2 takes in all for each row of a step that begins within a sector, in times one of all
 SMs: 4096 x 4096 x 4104 by 128 x 256 takes 269 us, of 4096 172; in clusters of two, of which each
 brings 256 rows in place of 384, 185 (H100)."""
-CLUSTER_US = 1.15
+CLUSTER_US = 0.85
 """From a request to its arrival, more where the slot is handed back by another CTA."""
-BYTES_PER_US, PARTED = 3.81e6, 1.12
+BYTES_PER_US, PARTED = 4.5e6, 1.15
 """Between memory and the L2; and times as long where CTAs share a tile, so that parts of each row
 are read at once: 39 x 11440 x 31336 by one 278 us, by two 360 (H100)."""
 LINE = 128
 """Bytes of a line of the L2."""
-L2_BYTES, AGAIN = 31.1e6, 1.22
+L2_BYTES, AGAIN = 19.9e6, 1.0
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
-PART_US = 0.138
-"""What an epilogue takes for each part of its columns: 31 parts of 8 columns made four waves of
-128 x 248 half as slow again (H200)."""
-BY_THREADS, OFF_RESULT = 2.94, 1.34
+PART_US = 0.124
+"""What an epilogue takes for each part of its columns, hidden behind nothing: 31 parts of 8 columns
+made four waves of 128 x 248 half as slow again, 23 of them 8192 x 8192 x 8192 by 128 x 184 in
+ping-pong 5 % slower than three of 64 by 128 x 192 (H200)."""
+BY_THREADS, OFF_RESULT = 5.2, 1.11
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
-that it reads.  Measured on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4 us with
-192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, PEER_US, EXCHANGED = 1.15, 0.0087, 21.4e3
+that it reads.  Measured alone on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4
+us with 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
+EXCHANGE_US, PEER_US, EXCHANGED = 2.12, 0.0075, 29.2e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.615, 14.7e3, 0.168
+LAST_US, STORED, EACH = 0.71, 15.4e3, 0.242
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
 EMPTY_HANDED = 0.8
 """Share of its rate that a ping-pong tile keeps where results are stored by threads, as parts of
 reductions are: no products stay in flight then.  Measured on an H200, row statistics of 4096 x
 14336 x 4096: 814 us against 689 us in the other order."""
-TOGETHER = 0.97
+TOGETHER = 0.95
 """What a step of ping-pong takes where one wgmma has the columns of several products, in times one
-of as many columns.  Measured on an H200, gated layers: 1 to 3 % less."""
-OVERLAP, HIDDEN = 1.9, 8
+of as many columns.  Measured on an H200, gated layers: 1 to 6 % less."""
+OVERLAP, HIDDEN = 2.64, 1.68
 """Of what takes a and b, part of one hides behind the other, (a^p + b^p)^(1/p): of memory and
 loops, and of what a loop multiplies and what it waits for."""
 
@@ -98,7 +103,8 @@ class Work:
 
     `many` products share the columns of a tile; an epilogue has so many `costly` operations and
     reads so many tensors.  Rows of A and of B have `pitches` of so many bytes, those of the results
-    `result_pitch`; `parts` of reductions are stored by threads.
+    `result_pitch`; `parts` of reductions are stored by threads.  An A that is computed in registers
+    takes `computed_us` of a step for every 64 rows, from so many bytes of each row (`brought`).
     """
 
     around: int
@@ -111,6 +117,16 @@ class Work:
     pitches: tuple[int, int]
     result_pitch: int
     parts: bool
+    computed_us: float = 0.0
+    brought: int = SPAN
+
+    def stored(self) -> Work:
+        """Return it with an A that a kernel before stores."""
+        return replace(self, computed_us=0.0, brought=SPAN)
+
+    def step_nbytes(self, rows: float, columns: float) -> float:
+        """Return the bytes of so many rows of A and columns of all products, of a step."""
+        return rows * self.brought + columns * SPAN
 
     def wide(self, kind: TileKind) -> int:
         """Columns of one product in a tile."""
@@ -204,12 +220,12 @@ def predicted(
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
     down, along = kind.cluster
-    sides = ((kind.rows / along, ROW_US), (cols / down, COL_US))
+    sides = ((kind.rows / along, ROW_US * work.brought / SPAN), (cols / down, COL_US))
     bring = sum(
         lines * us * _off(pitch) for (lines, us), pitch in zip(sides, work.pitches, strict=True)
     )
     step = 128e-6 * kind.rows * cols / manner.rate + bring * (ALONE + min(ctas / sms, 1.0))
-    step += STEP_US / min(kind.resident, on_sm)
+    step += STEP_US / min(kind.resident, on_sm) + work.computed_us * kind.rows / WARPGROUP_ROWS
     if kind.split == "ping_pong":
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if work.parts else 1.0)
     clustered = kind.cluster != (1, 1)
@@ -224,28 +240,31 @@ def predicted(
     each = kind.rows * cols / (128 * kind.sharers) / 128
     stored = manner.stored_us * _as_stored(work.result_pitch)
     epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
-    if not sharing:
-        epilogue += wide / columns * PART_US
     behind = epilogue * waves
     if kind.split == "ping_pong":  # the other tile's loop hides an epilogue that is no longer
         behind = epilogue + max(epilogue - loop / waves, 0.0) / 2 * (waves - 1)
+    if not sharing:
+        behind += wide / columns * PART_US * waves
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
     memory = (_read(work, kind, many, sms) + written) / BYTES_PER_US
     memory *= PARTED if count > 1 else 1.0
-    return Prediction(manner.start_us, loop, behind, sums, memory, waves, filled)
+    start = manner.start_us
+    if kind.split == "cooperative" and not (sharing or kind.persistent(many, sms)):
+        start -= IN_TURN_US
+    return Prediction(start, loop, behind, sums, memory, waves, filled)
 
 
 def _read(work: Work, kind: TileKind, many: int, sms: int) -> float:
     """Return the bytes of operands that come from memory, as so many tiles see them."""
-    nbytes, wide, ctas = SPAN * work.steps, work.wide(kind), sms * kind.resident
-    once = work.around * nbytes * (work.m + work.n * work.many)
+    wide, ctas = work.wide(kind), sms * kind.resident
+    once = work.around * work.steps * work.step_nbytes(work.m, work.n * work.many)
     down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
     group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
     at_once = min(ctas, many)
     columns = min(ceil(at_once / group), across) * wide * work.many
     rows = min(group * ceil(at_once / (group * across)), down) * kind.rows
-    again = max(nbytes * (rows + columns) * ceil(many / ctas) - once, 0)
+    again = max(work.steps * work.step_nbytes(rows, columns) * ceil(many / ctas) - once, 0)
     return once + again * AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
 
 

@@ -71,6 +71,17 @@ class TileKind:
         """Warpgroups that share its rows."""
         return 1 if self.split == "ping_pong" else self.warpgroups
 
+    def persistent(self, tiles: int, sms: int) -> bool:
+        """Whether CTAs take several of so many tiles in turn.
+
+        One tile each needs no loop over them, and its epilogue lies in the rings.  Measured on an
+        H200, 275 schedules of 2 to 200 us whose tiles run at once: 0.25 us less, 6 % of those below
+        4 us and 1 % of those of 20 to 50; at worst 3 % more.
+        """
+        if self.split == "cooperative":
+            return tiles > sms
+        return self.resident == 1
+
     def wide(self, many: int) -> int:
         """Columns of each of so many products, which share the tile."""
         return max(self.cols // many // 8 * 8, 8)
@@ -136,14 +147,14 @@ class TileKind:
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(6.22, 1.6, 0.391),
-    ("pipelined", 2, 64): Manner(11.9, 1.51, 1.3),
-    ("cooperative", 1, 64): Manner(15.1, 1.81, 1.03),
-    ("cooperative", 2, 64): Manner(39.3, 2.69, 1.05),
-    ("cooperative", 2, 128): Manner(24, 2.54, 1.26),
-    ("cooperative", 3, 64): Manner(32.1, 1.84, 2.11),
-    ("ping_pong", 2, 64): Manner(38.3, 2.18, 0.52),
-    ("ping_pong", 2, 128): Manner(104, 2.24, 1.08),
+    ("pipelined", 1, 64): Manner(10.1, 1.19, 2.39),
+    ("pipelined", 2, 64): Manner(3.85, 1.05, 0.773),
+    ("cooperative", 1, 64): Manner(29.7, 1.15, 1.82),
+    ("cooperative", 2, 64): Manner(19.6, 1.58, 0.833),
+    ("cooperative", 2, 128): Manner(16.5, 1.32, 1.53),
+    ("cooperative", 3, 64): Manner(14.9, 1.86, 1.14),
+    ("ping_pong", 2, 64): Manner(19.7, 1.4, 0.939),
+    ("ping_pong", 2, 128): Manner(40.2, 2.55, 1.71),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 

@@ -45,9 +45,9 @@ STAGES = 4
 """Slots of a ring of cp.async."""
 CTAS_PER_SM = (1, 2, 4, 8)
 """How many CTAs an SM is to have, by how many share a tile."""
-COPIED, BY_THREADS = 0.9, 0.8
-"""Times what a product takes behind copies, from which on it is not worth their while, by cp.async
-and by threads, of which less is certain."""
+BY_THREADS = 0.8
+"""Times what a product takes behind copies, from which on reading it by threads is not worth their
+while, of which less is certain than of cp.async."""
 
 START_US = 1.59
 """From launch to the first product, and behind the last."""
@@ -65,10 +65,11 @@ LAST_US, STORED = 0.36, 19.9e3
 """A count of arrivals, and bytes of sums that a CTA stores before in a microsecond."""
 STORE_US = 0.335
 """What an epilogue takes for 16 elements of a thread."""
-LAUNCH_US, MOVED, KEPT, L2_BYTES = 0.8, 2.6e6, 5.0e6, 25_000_000
+LAUNCH_US, MOVED, KEPT, L2_BYTES = 1.2, 2.6e6, 3.0e6, 25_000_000
 """What a dependent launch of a copy takes, and bytes that it reads and writes in a microsecond; so
-many of operands of at most these bytes, which the L2 keeps.  Fitted to 64 shapes (H100): of copies
-and what is read where it lies the choice takes 0.3 % more than the faster."""
+many of operands of at most these bytes, which the L2 keeps.  Fitted to 60 shapes of five rows and
+more (H200): of copies and what is read where it lies the choice takes 0.2 % more than the
+faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def where_they_lie(
     first = next(iter(ranked(domain, loops, lying.vectors, sms)), None)
     if first is None:
         return None
-    worth = BY_THREADS if first.params.observe == "threads" else COPIED
+    worth = BY_THREADS if first.params.observe == "threads" else 1.0
     return first.params if first.us < worth * copied else None
 
 

@@ -51,7 +51,7 @@ def chosen(of: Fusion, shape: Shape) -> MatmulParams:
     return params
 
 
-@pytest.mark.parametrize("shape", [(70, 1472, 64), (32, 12768, 280)])
+@pytest.mark.parametrize("shape", [(176, 16704, 64), (6, 16568, 1360)])
 def test_an_sm_has_several_ctas_where_sums_are_short(shape: Shape) -> None:
     """Their epilogues lie in their rings."""
     params = chosen(fusion(), shape)
@@ -67,9 +67,9 @@ def test_an_sm_has_several_ctas_where_sums_are_short(shape: Shape) -> None:
     [
         ((8192, 8192, 8192), (128, 192, 64), 1),
         ((4096, 4096, 4096), (128, 256, 64), 1),
-        ((1542, 6528, 1984), (128, 160, 64), 1),  # 510 tiles, transposed: four waves, nearly full
+        ((658, 18944, 896), (192, 168, 64), 1),  # 396 tiles, transposed: three whole waves
         ((714, 24256, 704), (128, 192, 64), 1),
-        ((64, 18944, 3584), (64, 192, 64), 1),
+        ((64, 18944, 3584), (64, 144, 64), 1),  # 132 tiles: one whole wave
         ((512, 512, 16384), (128, 128, 64), 8),
         ((64, 2112, 7168), (64, 64, 64), 4),
     ],
@@ -88,6 +88,18 @@ def test_few_rows_of_a_result_are_columns_of_tiles() -> None:
     assert not chosen(fusion(products=2), (272, 7552, 5760)).transpose
 
 
+@pytest.mark.parametrize(
+    ("shape", "persistent"),
+    [((2048, 2048, 2048), False), ((64, 18944, 3584), False), ((4096, 4096, 4096), True)],
+)
+def test_tiles_that_all_run_at_once_are_in_no_loop(shape: Shape, *, persistent: bool) -> None:
+    """A CTA takes tiles in turn where there are more of them than SMs."""
+    params = chosen(fusion(), shape)
+    (m, n, _), (rows, cols, _) = shape, params.tile
+    assert params.split == "cooperative"
+    assert (-(-m // rows) * -(-n // cols) > SM_90A.sms) == params.persistent == persistent
+
+
 @pytest.mark.parametrize("shape", [(0, 128, 16384), (128, 0, 16384)])
 def test_nothing_to_compute_has_a_schedule(shape: Shape) -> None:
     """No CTA shares a tile where there is none."""
@@ -96,7 +108,7 @@ def test_nothing_to_compute_has_a_schedule(shape: Shape) -> None:
 
 def test_an_epilogue_that_costs_is_hidden_behind_the_other_tile() -> None:
     """Where one is computed for each tile of a wave, and there are several waves."""
-    assert chosen(fusion(act="gelu"), (8192, 4096, 4096)).split == "ping_pong"
+    assert chosen(fusion(act="gelu"), (16384, 4096, 1024)).split == "ping_pong"
     assert chosen(fusion(act="relu"), (4096, 4096, 4096)).split == "cooperative"
 
 
