@@ -369,8 +369,11 @@ def _pow(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     valley = (torch.zeros_like(a.value).pow(b.value) - exact.value).abs()
     error = torch.where(straddles & (b.value >= 0), valley.nan_to_num(0.0, 0.0, 0.0), ZERO)
     fine = whole & ((b.value >= 0) | ~straddles)
+    # Of NaN the power 0 is 1, and so is any power of 1, NaN too.
+    no_exponent = a.value.isnan() & (b.error > 0) & (b.low() <= 0) & (b.high() >= 0)
+    no_base = b.value.isnan() & (a.error > 0) & (a.low() <= 1) & (a.high() >= 1)
     exact = replace(exact, error=torch.maximum(exact.error, error)).doubt(
-        risky & ~fine | _pole(tv, a, 0) & (b.value < 0)
+        risky & ~fine | _pole(tv, a, 0) & (b.value < 0) | no_exponent | no_base
     )
     return approximated(exact, a.dtype, ulps=_ulps("pow", a.dtype))
 

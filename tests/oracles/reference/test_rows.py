@@ -113,3 +113,31 @@ def test_what_a_number_may_be_is_within_what_its_function_may_be(name: str) -> N
         apart = (there.value.double() - found.value.double()).abs()
         near = apart <= (found.error + there.error) * (1 + 1e-9)
         assert (alike | near)[sure].all(), (name, value[sure & ~(alike | near)])
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "decided"),
+    [(math.nan, -687.0, False), (math.nan, 687.0, True), (-687.0, math.nan, True)],
+)
+def test_a_power_of_nan_is_1_where_the_exponent_may_be_0(
+    base: float, exponent: float, *, decided: bool
+) -> None:
+    """silu(-687) is -0.0 in f32: found with torch.compile as the target."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor([1], "f32") for _ in range(2))
+    fd.add_output(fd.ops.pow(a, fd.ops.silu(b)))
+    given = [torch.tensor([x], dtype=torch.float32) for x in (base, exponent)]
+    (want,) = evaluate(fd.fusion(), given)
+    assert bool(want.undecided.item()) != decided
+    passes = compare([want], [torch.ones(1)], exact=False).status is not Status.FAIL
+    assert passes != decided
+
+
+def test_a_power_of_1_is_1_where_the_base_may_be_it() -> None:
+    """1 to the power of NaN is 1; of tanh(100), which is 1 by rounding, it may be."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor([2], "f32") for _ in range(2))
+    fd.add_output(fd.ops.pow(fd.ops.tanh(a), b))
+    given = [torch.tensor([100.0, 0.5]), torch.tensor([math.nan, math.nan])]
+    (want,) = evaluate(fd.fusion(), given)
+    assert want.undecided.tolist() == [True, False]
