@@ -316,6 +316,7 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
     """Add one pointwise operation on `a`."""
     ops = draft.fd.ops
     draft.used.add(a.name)
+    used = {*draft.used}
     args: list[tuple[TensorView | Scalar | bool | int | float, int]] = [(a, draft.size[a.name])]
     if op == "cast":
         dtype = draw(st.sampled_from(draft.dtypes()))
@@ -341,7 +342,7 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
     size = 1 if asks else largest(op, sizes)
     if draft.exact and size > LARGEST:
         op, size = "relu" if a.dtype is not DType.BOOL else "set", draft.size[a.name]
-        args = [(a, size)]
+        args, draft.used = [(a, size)], used  # of no other operand that was drawn
     return draft.add(getattr(ops, op)(*(value for value, _ in args)), size)
 
 

@@ -55,7 +55,7 @@ def finished(draw: st.DrawFn) -> Fusion:
     return draft.fd.fusion()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(finished())
 def test_what_nobody_uses_becomes_an_output(fusion: Fusion) -> None:
     """An operation whose result nobody sees is never tested."""
