@@ -6,14 +6,14 @@ is the last.  A ring that is too short for the way from memory takes longer.  Wh
 between memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of
 each where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
 
-Constants are fitted to 9,000 timings on an H200, bf16, by `fuzz.bench.sweep`: 20 schedules of each
-of 420 shapes (M, N and K drawn on a log scale, a third odd), products of what is computed, of 61
-shapes, and rows of the benchmark, the large ones as they run under the power limit.  Fitted are the
-logarithm's least squares, and what the schedule that is predicted to be the fastest takes more than
-the fastest one: of what was drawn 2.2 % (geometric mean; within 3 % of 74 % of the shapes; of a
-third left out of two such fits 2.4 and 3.5 %, by the constants before 3.2 and 3.8).  They are those
-of a whole: what a step takes is split between its products and its bytes in one way of several that
-fit.  A prediction is off by 10 % (median).
+Constants are fitted to 9,000 timings on an H200, bf16, by `fuzz.bench.sweep`: some 19 schedules of
+each of 420 shapes (M, N and K drawn on a log scale, a third no multiples of 64), products of what
+is computed, of 61 shapes, and rows of the benchmark, the large ones as they run under the power
+limit.  Fitted are the logarithm's least squares, and what the schedule that is predicted to be the
+fastest takes more than the fastest one: of what was drawn 2.2 % (geometric mean; within 3 % of 74 %
+of the shapes; of a third left out of two such fits 2.4 and 3.5 %, by the constants before 3.2 and
+3.8).  They are those of a whole: what a step takes is split between its products and its bytes in
+one way of several that fit.  A prediction is off by 10 % (median).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from fuser.schedule.products.tiles import (
 LATENCY_US = 0.772
 """From a request of a step's operands to their arrival."""
 ROW_US, COL_US = 0.366e-3, 0.282e-3
-"""Of a step, for every row of A and of B that it brings, where all SMs do; alone `ALONE` of it."""
+"""Of a step, for every row of A and of B that it brings: times `ALONE`, and once more where all SMs
+ask the L2, in part where some do."""
 ALONE = 2.11
 STEP_US = 0.001
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
@@ -86,9 +87,9 @@ EMPTY_HANDED = 0.8
 """Share of its rate that a ping-pong tile keeps where results are stored by threads, as parts of
 reductions are: no products stay in flight then.  Measured on an H200, row statistics of 4096 x
 14336 x 4096: 814 us against 689 us in the other order."""
-TOGETHER = 0.95
+TOGETHER = 0.97
 """What a step of ping-pong takes where one wgmma has the columns of several products, in times one
-of as many columns.  Measured on an H200, gated layers: 1 to 6 % less."""
+of as many columns.  Measured on an H200, gated layers: 1 to 3 % less."""
 OVERLAP, HIDDEN = 2.64, 1.68
 """Of what takes a and b, part of one hides behind the other, (a^p + b^p)^(1/p): of memory and
 loops, and of what a loop multiplies and what it waits for."""
