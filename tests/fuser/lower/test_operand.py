@@ -212,7 +212,7 @@ def test_registers_are_not_written_while_they_are_multiplied(kind: type[kir.Stmt
         ("silu", 8192, 256, 4096, 1),
         ("silu", 3952, 600, 5352, 2),  # three columns of tiles, and many instructions
         ("relu", 600, 1952, 2752, 2),  # eight
-        ("silu", 1248, 224, 1400, 2),  # 20 CTAs with one column: stored, 132 have parts of it
+        ("silu", 1248, 224, 1400, 2),  # 20 tiles of all columns, too few for the SMs
     ],
 )
 def test_it_is_computed_where_that_is_faster(op: str, m: int, n: int, k: int, kernels: int) -> None:
