@@ -24,9 +24,10 @@ from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.pipeline import PASSES, STAGES, Made, build, shown
-from fuser.runtime.classify import classify
+from fuser.runtime.classify import Alternatives, classify
 from fuser.runtime.executable import Executable
 from fuser.runtime.explain import dense, explain
+from fuser.runtime.fallback import fitted
 from fuser.runtime.nvrtc import compile_ptx
 from fuser.schedule.shape_class import Params
 
@@ -131,6 +132,8 @@ def stages(given: Subject, extents: Mapping[str, int]) -> Iterator[tuple[str, Ca
     yield "explain", lambda: str(explain(fusion, *said, params=given.params, extents=free))
     found: list[tuple[str, Callable[[], str]]] = []
     kind = classify(fusion, given.params, specs, free)
+    if given.params is None:
+        kind = fitted(fusion, kind, partial(Alternatives, fusion, specs, free)).shapes
 
     def watch(name: str, made: Made) -> None:
         found.append((name, partial(shown, made)))

@@ -20,7 +20,12 @@ class FusionError(Exception):
 
 
 class ScheduleError(Exception):
-    """The params do not fit the fusion or the GPU; the user fixes the params."""
+    """The params do not fit the fusion or the GPU; the user fixes the params.
+
+    `kernel` is the number of the kernel that has them, where that was lowered.
+    """
+
+    kernel: int | None = None
 
 
 class CompileError(Exception):

@@ -175,12 +175,16 @@ def build(
                 lowering = AmpereLowering(f"matmul{n}", tiles, schedule, shape_class)
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
-        lowered = lowering.lowered()
-        if watched:
-            made = _Finished(run(lowered.kernel, watch))
-        else:
-            made = _finished(lowered.kernel, PASSES)
-        _check_fits(made, schedule, arch)
+        try:
+            lowered = lowering.lowered()
+            if watched:
+                made = _Finished(run(lowered.kernel, watch))
+            else:
+                made = _finished(lowered.kernel, PASSES)
+            _check_fits(made, schedule, arch)
+        except ScheduleError as error:
+            error.kernel = n
+            raise
         watch("cuda", made.source)
         arguments = {access.name: access.tv.name for access in domain.accesses}
         launches.append(

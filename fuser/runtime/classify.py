@@ -324,13 +324,13 @@ class _Call:
         return None if schedule is None else (schedule, self.shapes(segment, schedule))
 
     def _pointwise(self, segment: Segment, schedule: PointwiseParams) -> tuple[Params, ShapeClass]:
-        """Return a default schedule as the tensors suit it, direct if TMA cannot move all of it."""
+        """Return a default schedule as the tensors suit it, direct if TMA cannot move all tiles."""
         shapes, tiles = self.shapes(segment, schedule), tiled(segment.domain, schedule)
         assert isinstance(tiles, Tiling), "a domain without products"
-        for access in tiles.domain.reads:
-            able = access.name in shapes.tma and tiles.tma_refusal(access) is None
-            if tiles.covers(access) and not able:
-                schedule = replace(schedule, load="direct", stages=1, prefetch=0)
+        whole = [access for access in tiles.domain.reads if tiles.covers(access)]
+        able = [a.name in shapes.tma and tiles.tma_refusal(a) is None for a in whole]
+        if not (whole and all(able)):  # of vectors alone it can move those along rows, or none
+            schedule = replace(schedule, load="direct", stages=1, prefetch=0)
         schedule = suited(schedule, tiles, shapes)
         return schedule, shapes
 
@@ -559,14 +559,12 @@ def _computable(
     tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
 ) -> bool:
     """Whether tiles of an operand can be computed in registers: those of A, by rows along K."""
-    if isinstance(schedule, MatmulParams):
-        # Two 16-bit elements in each, and as many in f32 on their way.  Source: measured; beyond,
-        # the assembler serialises wgmma (C7512).
-        m, n, k = schedule.tile
-        if (len(tiles.operands) * m * n + 3 * m * k // 2) // schedule.sharing > schedule.room:
-            return False
+    fits = not isinstance(schedule, MatmulParams) or schedule.computes(
+        len(tiles.operands), len(operand.leaves)
+    )
     return (
-        operand.along == tiles.rows
+        fits
+        and operand.along == tiles.rows
         and bool(operand.leaves)
         and not any(
             leaf.transposed or _refusal(tiles, leaf, schedule, shapes) is not None

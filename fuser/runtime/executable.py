@@ -28,6 +28,7 @@ from fuser.runtime.call import (
 )
 from fuser.runtime.classify import Alternatives, classify
 from fuser.runtime.explain import Explanation, explain
+from fuser.runtime.fallback import fitted
 from fuser.runtime.launch import Argument, clusters_at_once, load_function
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.plan import ALIGNED, Block, Plan, kept_apart
@@ -252,7 +253,7 @@ class Executable:
             shapes = classify(self.fusion, self.params, call.specs, extents, call.sms)
         else:
             shapes = self._tuned(self._tuner, call)
-        return self._planned(call, self._program(shapes))
+        return self._planned(call, self._program(shapes, call))
 
     def _described(
         self,
@@ -276,10 +277,14 @@ class Executable:
         sms = torch.cuda.get_device_properties(device).multi_processor_count
         return _Call(inputs, out, extents, device, sms, specs, values, outputs)
 
-    def _program(self, shapes: CallClass) -> Program:
+    def _program(self, shapes: CallClass, call: _Call | None = None) -> Program:
         program = self._programs.get(shapes)
         if program is None:
-            program = build(self.fusion, self.params, shapes)
+            if self.params is None and call is not None:
+                of_call = self.fusion, call.specs, call.extents, call.sms
+                program = fitted(self.fusion, shapes, partial(Alternatives, *of_call))
+            else:
+                program = build(self.fusion, self.params, shapes)
             self._programs[shapes] = program
         return program
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from fuser.arch import SM_90A
@@ -24,7 +25,8 @@ from fuser.runtime.call import (
     shape_of,
     with_parts,
 )
-from fuser.runtime.classify import classify
+from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.fallback import fitted
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access
 from fuser.schedule.matmul_params import MatmulParams
@@ -153,6 +155,8 @@ def explain(
     asked("explain", fusion, params)
     specs = _specs(fusion, shapes)
     cut = classify(fusion, params, specs, extents, sms)
+    if params is None:
+        cut = fitted(fusion, cut, partial(Alternatives, fusion, specs, extents, sms)).shapes
     found = segments(fusion, cut.choices)
     kernels = zip((one.domain for one in found), cut.schedules, strict=True)
     values = with_parts(kernels, extents_of(fusion, specs, extents))

@@ -320,6 +320,16 @@ class MatmulParams(TensorCoreParams):
         have = self.registers[1] if self.registers else launch_registers(every)
         return have - SPARE_REGISTERS
 
+    def computes(self, products: int, tensors: int) -> bool:
+        """Tell whether threads can compute tiles of A from so many tensors, beside their sums.
+
+        In registers: all that is loaded is f32, and elements become pairs of 16 bits.  Source:
+        measured; beyond, the assembler serialises wgmma (C7512).
+        """
+        m, n, k = self.tile
+        computed = max(3, 2 * tensors) * m * k // 2
+        return (products * m * n + computed) // self.sharing <= self.room
+
     @property
     def load(self) -> str:
         """Mechanism of the operands."""

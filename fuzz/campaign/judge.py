@@ -27,6 +27,7 @@ from fuzz.campaign.record import FAILED, Record
 from fuzz.campaign.recorder import BY_DEFAULT, Recorder
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import Case, Value, by_default, compiled, from_text, inputs, specs, to_text
+from fuzz.cases.enlarged.usual import usual
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.ptx.cases import Execution, Run
 from fuzz.values import blamed, compared, partials
@@ -112,17 +113,22 @@ def judge(
 def programs(recorder: Recorder, case: Case) -> list[Program]:
     """Return the program of a case, or none where the compiler makes none of it.
 
-    It has to make one where no schedule is named, too, and whatever is refused then is its fault.
+    It has to make one where no schedule is named, too, and at extents that people have: whatever is
+    refused then is its fault.
     """
     made: list[Program] = []
 
-    def built(make: Callable[[Case], Program], keep: list[Program]) -> Verdict:
-        keep.append(make(case))
+    def built(make: Callable[[Case], Program], keep: list[Program], of: Case = case) -> Verdict:
+        keep.append(make(of))
         return Verdict("build", Status.PASS, len(keep[0].launches))
 
     recorder.ask("build", "", partial(built, compiled, made))
     if made:
         recorder.ask("build", BY_DEFAULT, partial(built, by_default, []))
+        larger = usual(case)
+        if larger is not None:
+            at = ", ".join(f"{name}={n}" for name, n in larger.extents.items())
+            recorder.ask("build", f"{BY_DEFAULT} at {at}", lambda: built(by_default, [], larger))
     return made
 
 

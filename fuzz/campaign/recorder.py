@@ -17,7 +17,7 @@ from oracles.verdict import Verdict
 from oracles.witness import Witness, dumps
 
 BY_DEFAULT = "by default"
-"""Subject of the build of a case where no schedule is named."""
+"""Subject of the build of a case where no schedule is named; at other extents it names them."""
 DRAWN = ContextVar("DRAWN", default=True)
 """Whether witnesses are searched for."""
 
@@ -51,7 +51,8 @@ class Recorder:
         except (FusionError, ScheduleError) as error:
             status, kind, reason = "invalid", "", f"{type(error).__name__}: {error}"
             refused = isinstance(error, ScheduleError)
-            if refused and ((subject == BY_DEFAULT and _named(error)) or self._chosen(error)):
+            by_default = subject.startswith(BY_DEFAULT) and _named(error)
+            if refused and (by_default or self._chosen(error)):
                 status, kind = "fail", "heuristic refused"
         except CompileError as error:
             said = [f"CompileError: {error}", *getattr(error, "__notes__", ()), error.log]

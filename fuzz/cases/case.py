@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,7 +14,8 @@ from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_pytho
 from fuser.fusion.ops import OPS, Form
 from fuser.pipeline import Program, Watch, build
 from fuser.runtime.call import Spec, output_spec
-from fuser.runtime.classify import classify
+from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.fallback import fitted
 from fuser.schedule.shape_class import Params
 
 Kind = Literal["integers", "reals"]
@@ -157,7 +159,8 @@ def compiled(case: Case, watch: Watch | None = None) -> Program:
 
 def by_default(case: Case) -> Program:
     """Return the program of the same call where no schedule is named."""
-    return build(case.fusion, None, classify(case.fusion, None, specs(case)))
+    shapes = classify(case.fusion, None, specs(case))
+    return fitted(case.fusion, shapes, partial(Alternatives, case.fusion, specs(case)))
 
 
 def specs(case: Case) -> dict[str, Spec]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, IterType, Ops, Scalar, TensorView
+from fuser.fusion.ir import tensor_args
 from fuser.fusion.ops import OPS, Rule
 from fuser.fusion.promotion import kind, promote
 from fuzz.cases.case import SMALL
@@ -163,9 +164,8 @@ class Draft:
 
     Drafts of other frames may share `fd`.  Features that are `banned` are left out; if `exact`,
     small integers must stay exact.  `live` are the tensors that operations may take, `size` has the
-    bound of the magnitude of each, by name, `used` are those that were taken.  Reductions
-    are `along` these axes, or any.  `wanted` are pairs of an operation and a type that it had
-    better be drawn with.
+    bound of the magnitude of each, by name.  Reductions are `along` these axes, or any.  `wanted`
+    are pairs of an operation and a type that it had better be drawn with.
     """
 
     fd: FusionDefinition
@@ -174,7 +174,6 @@ class Draft:
     exact: bool
     live: list[TensorView] = field(default_factory=list)
     size: dict[str, int] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
     scalars: list[Scalar] = field(default_factory=list)
     along: list[int] | None = None
     wanted: Wanted = ()
@@ -275,7 +274,6 @@ def _other(
         )
         return _number(draw, draft, like)
     tv = draw(st.sampled_from(fits or [a]))
-    draft.used.add(tv.name)
     return tv, draft.size[tv.name]
 
 
@@ -284,7 +282,6 @@ def _divisor(draw: st.DrawFn, draft: Draft, a: TensorView) -> tuple[TensorView |
     odd = [tv for tv in reversed(draft.live) if tv.dtype.is_int]
     if bool(odd) and draw(st.booleans()):
         tv = draw(st.sampled_from(odd))
-        draft.used.add(tv.name)
         size = 2 * draft.size[tv.name] + 1
         return draft.add(draft.fd.ops.bitwise_or(tv, 1), size), size
     number = draw(st.sampled_from([2, 3, 1, -3, 7]))
@@ -294,11 +291,8 @@ def _divisor(draw: st.DrawFn, draft: Draft, a: TensorView) -> tuple[TensorView |
 def _condition(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     flags = [tv for tv in reversed(draft.live) if tv.dtype is DType.BOOL]
     if bool(flags) and draw(st.booleans()):
-        flag = draw(st.sampled_from(flags))
-    else:
-        flag = draft.add(draft.fd.ops.gt(a, False if a.dtype is DType.BOOL else 0), 1)
-    draft.used.add(flag.name)
-    return flag
+        return draw(st.sampled_from(flags))
+    return draft.add(draft.fd.ops.gt(a, False if a.dtype is DType.BOOL else 0), 1)
 
 
 def legal(draft: Draft, a: TensorView) -> list[str]:
@@ -315,8 +309,6 @@ def legal(draft: Draft, a: TensorView) -> list[str]:
 def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
     """Add one pointwise operation on `a`."""
     ops = draft.fd.ops
-    draft.used.add(a.name)
-    used = {*draft.used}
     args: list[tuple[TensorView | Scalar | bool | int | float, int]] = [(a, draft.size[a.name])]
     if op == "cast":
         dtype = draw(st.sampled_from(draft.dtypes()))
@@ -342,7 +334,7 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
     size = 1 if asks else largest(op, sizes)
     if draft.exact and size > LARGEST:
         op, size = "relu" if a.dtype is not DType.BOOL else "set", draft.size[a.name]
-        args, draft.used = [(a, size)], used  # of no other operand that was drawn
+        args = [(a, size)]
     return draft.add(getattr(ops, op)(*(value for value, _ in args)), size)
 
 
@@ -355,7 +347,6 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     """Add shape operations on `a` that end in the frame again."""
     ops, rank = draft.fd.ops, len(draft.axes)
     thin = ones(a)
-    draft.used.add(a.name)
     size = draft.size[a.name]
     stretch = [n for n in thin if draft.axes[n] != 1]
     choices = ["permute", *["expand"] * bool(stretch), *["squeeze"] * bool(thin)]
@@ -410,7 +401,6 @@ def taken(draw: st.DrawFn, draft: Draft, a: TensorView, axis: int) -> TensorView
     whole = [tv for tv in draft.live if tv.dtype.is_int and tv.dtype is not DType.I8]
     if whole and rarely(draw):
         index = ops.abs(draw(st.sampled_from(whole)))
-        draft.used |= {tv.name for tv in whole if tv in index.args}
     else:
         extent = a.logical[axis].extent
         line = ops.iota(extent, 0, draw(st.sampled_from([1, 0])))
@@ -434,7 +424,6 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView, asked: str | None = Non
     op = asked or draw(st.sampled_from(choices))
     if op == "prod" and draft.exact and draft.size[a.name] > 1:
         a = apply(draw, draft, "sign", a)
-    draft.used.add(a.name)
     made: TensorView = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
     if draft.allows("requests") and rarely(draw):
         adds = op in ("sum", "mean") and a.dtype is not DType.F64
@@ -453,7 +442,6 @@ def scan(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     if not able or a.dtype is DType.I8 or a.dtype.is_f8:
         return a
     axis = draw(st.sampled_from(able[::-1]))
-    draft.used.add(a.name)
     return draft.add(draft.fd.ops.cumsum(a, axis), sizes[axis])
 
 
@@ -468,7 +456,6 @@ def compose(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     one = COMPOSED[wished if wished in able else able[number % len(able)]]
     axes = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=2, unique=True))
     axes = axes if draft.along is None else draft.along
-    draft.used.add(a.name)
     made = one.of(draft.fd.ops, a, axes)
     return draft.add(made, draft.size[a.name] if one.size is None else one.size(draft.size[a.name]))
 
@@ -536,7 +523,7 @@ def moved(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
 
 def step(draw: st.DrawFn, draft: Draft) -> TensorView:
     """Add one operation on a drawn tensor, now and then a new input or a view before it."""
-    ways = ["op", "op", "input", "shape", "factory", "reduction", "composition", "scan"]
+    ways = ["op", "op", "input", "shape", "shape", "factory", "reduction", "composition", "scan"]
     choice = draw(st.sampled_from(ways))
     if choice == "input":
         take_input(draw, draft)
@@ -573,11 +560,13 @@ def operation(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
 def add_outputs(draw: st.DrawFn, draft: Draft) -> None:
     """Make outputs of what nobody used, and of some more."""
     last = draft.live[-1]
+    recorded = draft.fd.ops._recorder.tensors
+    used = {arg.name for tv in recorded for arg in tensor_args(tv)}
     free = [
         tv
         for tv in draft.live
         if tv is last
-        or (tv.op != "input" and tv.name not in draft.used)
+        or (tv.op != "input" and tv.name not in used)
         or (tv.op != "input" and draft.allows("several outputs") and rarely(draw))
     ]
     for tv in free:

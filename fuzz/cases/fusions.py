@@ -169,7 +169,6 @@ def _formed(draw: st.DrawFn, draft: Draft, form: Form, a: TensorView) -> TensorV
             made = on.taken(draw, draft, a, 1)
         case _:
             return on.apply(draw, draft, draw(st.sampled_from(_OF_FORM[form])), a)
-    draft.used.add(a.name)
     return draft.add(made, size)
 
 

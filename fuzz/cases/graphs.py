@@ -23,7 +23,7 @@ from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import LARGEST, POINTWISE, Draft, rarely
 
-BLOCKS = ("step", "diamond", "normalize", "idiom", "join")
+BLOCKS = ("step", "diamond", "normalize", "norm", "idiom", "join")
 """What a skeleton is made of, the simplest first."""
 MOST = 5
 """Blocks of a fusion, at most."""
@@ -67,7 +67,6 @@ def combine(draw: st.DrawFn, draft: Draft, a: TensorView, b: TensorView) -> Tens
         if (common in OPS[op].allowed and not (draft.exact and OPS[op].rule is Rule.FLOAT))
     ]
     op = draw(st.sampled_from(able))
-    draft.used |= {a.name, b.name}
     sizes = [draft.size[a.name], draft.size[b.name]]
     size = on.largest(op, sizes)
     if draft.exact and size > LARGEST:
@@ -152,7 +151,6 @@ class Given:
         return self.draft.add(made, SMALL)
 
     def _wide(self, tv: TensorView) -> TensorView:
-        self.draft.used.add(tv.name)
         return tv if tv.dtype is DType.F32 else self.ops.cast(tv, "f32")
 
 
@@ -287,7 +285,6 @@ def _idiom(draw: st.DrawFn, draft: Draft, a: TensorView, some: list[Idiom]) -> T
     if rarely(draw):
         at, drawn = draw(st.integers(0, MOST_CALLS)), draw(st.sampled_from(POINTWISE))
         ops = Ops(cast(Recorder, Damaged(draft.fd, at, drawn)))
-    draft.used.add(a.name)
     wide = a if a.dtype is DType.F32 else draft.fd.ops.cast(a, "f32")
     made = of(Given(draw, draft, ops, wide, along))
     return draft.add(made, SMALL)

@@ -267,7 +267,6 @@ def _join(draw: st.DrawFn, draft: Draft) -> None:
     op = draw(st.sampled_from(["mul", "add", "maximum"]))
     if op == "mul" and draft.exact and size > on.LARGEST:
         op = "add"
-    draft.used |= {new.name, old.name}
     bound = size if op == "mul" else draft.size[new.name] + draft.size[old.name]
     draft.add(getattr(draft.fd.ops, op)(old, new), bound)
 
@@ -282,7 +281,6 @@ def _chained(
     draw: st.DrawFn, products: Products, draft: Draft, names: Names, tv: TensorView
 ) -> tuple[_Sides, TensorView, Names]:
     """Multiply a tensor of a draft by another operand; its last axis is mostly summed over."""
-    draft.used.add(tv.name)
     summed = draw(st.sampled_from([names[-1], names[-1], names[-1], *names]))
     rest = tuple(name for name in names if name != summed)
     batch = tuple(name for name in rest if name.startswith("b"))

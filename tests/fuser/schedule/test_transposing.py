@@ -153,6 +153,17 @@ def test_rows_decide_between_tma_and_threads(rows: int, cols: int, load: str, ve
     assert params.tile[0] * params.tile[1] <= max(8 * vector, 16) * 32 * params.warps
 
 
+def test_vectors_that_tma_cannot_move_are_loaded_directly() -> None:
+    """A kernel that stretches vectors only, along the axis that TMA asks for in none of them."""
+    fd = FusionDefinition()
+    rows = fd.define_tensor(shape=["m", 1], dtype="bf16")
+    cols = fd.define_tensor(shape=[1, "m"], dtype="bf16")
+    fd.add_output(fd.ops.expand(rows, ["m", 4096]))
+    fd.add_output(fd.ops.expand(cols, [4096, "m"]))
+    case = Case(fd.fusion(), PLAIN, {"m": 4096}, "integers", seed=0)
+    assert all(launch.params.load == "direct" for launch in by_default(case).launches)
+
+
 @pytest.mark.parametrize(("dtype", "warps"), [("bf16", 4), ("f16", 4), ("f32", 8), ("i32", 8)])
 def test_rows_that_begin_anywhere_have_a_tile_as_measured(dtype: str, warps: int) -> None:
     """32 x 64 elements, of which a thread loads 32 bytes, and 16 elements at most."""

@@ -20,6 +20,7 @@ from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import BY_DEFAULT, Recorder
 from fuzz.cases.case import Case, compiled, to_text
+from fuzz.cases.enlarged.usual import usual
 from fuzz.cases.norms import NORM_FAMILIES
 from fuzz.cases.params import POINTWISE_FAMILIES
 from fuzz.ptx import cases as executed
@@ -96,21 +97,26 @@ def test_what_is_refused_by_default_is_a_failure(monkeypatch: pytest.MonkeyPatch
     """A user who names no schedule cannot mend it."""
     case = representative("hopper-pipelined")
     build = [r for r in judge(case, ()) if r.oracle == "build"]
-    assert [(r.subject, r.status) for r in build] == [("", "pass"), (BY_DEFAULT, "pass")]
+    larger = usual(case)
+    assert larger is not None
+    at = ", ".join(f"{name}={n}" for name, n in larger.extents.items())
+    said = [(r.subject, r.status) for r in build]
+    assert said == [("", "pass"), (BY_DEFAULT, "pass"), (f"{BY_DEFAULT} at {at}", "pass")]
 
     def refused(_: Case) -> Program:
         raise ScheduleError("PointwiseParams(tile=(1, 1)): what the heuristics chose")
 
     monkeypatch.setattr(judges, "by_default", refused)
-    (record,) = [r for r in judge(case, ()) if r.subject == BY_DEFAULT]
-    assert (record.status, record.kind) == ("fail", "heuristic refused")
+    small, large = [r for r in judge(case, ()) if r.subject.startswith(BY_DEFAULT)]
+    assert (small.status, small.kind) == ("fail", "heuristic refused")
+    assert (large.status, large.kind) == ("fail", "heuristic refused")
 
     def impossible(_: Case) -> Program:
         raise ScheduleError('T1.request_serial_grid_reduction(method="tma"): TMA adds only')
 
     monkeypatch.setattr(judges, "by_default", impossible)
-    (record,) = [r for r in judge(case, ()) if r.subject == BY_DEFAULT]
-    assert record.status == "invalid", "the fusion asks for it, and no params can give it"
+    records = [r for r in judge(case, ()) if r.subject.startswith(BY_DEFAULT)]
+    assert [r.status for r in records] == ["invalid"] * 2, "the fusion asks for what no params give"
 
 
 def test_values_that_were_not_compared_are_said_to_be_unknown(

@@ -125,7 +125,7 @@ def test_nearly_all_cases_are_valid(families: tuple[str, ...]) -> None:
     """A refused case judges nothing; below 95 % the strategy is the bug."""
     counts: Counter[str] = Counter()
     # mbarriers are one in thirty
-    most = often(400, {SCAN_FAMILIES: 64, POINTWISE_FAMILIES: 256}.get(families, 128))
+    most = often(400, {SCAN_FAMILIES: 64, POINTWISE_FAMILIES: 400}.get(families, 128))
 
     @seed(1)
     @settings(database=None, phases=(Phase.generate,), max_examples=most, deadline=None)

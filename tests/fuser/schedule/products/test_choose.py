@@ -149,6 +149,32 @@ def test_parts_of_reductions_keep_no_products_in_flight() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "op", "shape", "slots", "ahead"),
+    [
+        ("f32", "relu", (8192, 512, 4096), 3, 2),
+        ("bf16", "relu", (8192, 512, 4096), 4, 2),
+        ("bf16", "silu", (8192, 256, 4096), 4, 2),  # there is room for five
+        ("bf16", "relu", (1752, 896, 1776), 6, 4),
+    ],
+)
+def test_rings_of_what_is_computed_in_registers(
+    dtype: str, op: str, shape: Shape, slots: int, ahead: int
+) -> None:
+    """Few slots are all loaded ahead but one; of more there are even numbers."""
+    m, n, k = shape
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([-1, -1], dtype), fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.linear(fd.ops.cast(getattr(fd.ops, op)(x), "bf16"), w))
+    specs = {
+        x.name: Spec((m, k), (k, 1), 1 << 32, TYPES[dtype]),
+        w.name: Spec((n, k), (k, 1), 2 << 32, DType.BF16),
+    }
+    (params,) = classify(fd.fusion(), None, specs).schedules
+    assert isinstance(params, MatmulParams)
+    assert (params.stages, params.prefetch) == (slots, ahead)
+
+
+@pytest.mark.parametrize(
     ("products", "shape", "stacked"),
     [
         (1, (8192, 8192, 8192), False),
