@@ -17,6 +17,7 @@ from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
 from oracles.reference.estimate import (
     EPS,
+    TINY,
     ZERO,
     Estimate,
     approximated,
@@ -217,14 +218,22 @@ def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
     return zero if computed else zero & (divisor.error > 0)
 
 
+_LEAST_NORMAL = torch.finfo(torch.float32).smallest_normal
+
+
 def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Correctly rounded, with a pole where the last operand is 0.
 
     A quotient of tensors that the fusion has in 16 bits may be the product with a reciprocal, off
-    by two units in the last place of f32, also where f32 is kept of it.
+    by two units in the last place of f32, also where f32 is kept of it.  Subnormal ones in f32 are
+    off by the least one: a quotient may be rounded before it is mended (Markstein's theorem asks
+    for normal ones).
     """
     exact, dtype = corners(function, *args), args[0].dtype
     of_tensors = tv.op == "div" and isinstance(tv.args[-1], TensorView)
+    if of_tensors and dtype is DType.F32:
+        subnormal = (exact.value != 0) & (exact.value.abs() < _LEAST_NORMAL)
+        exact = replace(exact, error=exact.error + torch.where(subnormal, TINY[dtype], ZERO))
     rough = of_tensors and tv.dtype in (DType.F16, DType.BF16)
     found = approximated(exact, dtype, ulps=2) if rough else rounded(exact, dtype)
     return found.doubt(_pole(tv, args[-1]))

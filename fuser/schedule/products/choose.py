@@ -269,7 +269,7 @@ def _shared(
         alone = _params(
             domain, Choice(Prediction(0.0), replace(kind, split="cooperative")), extents, sms
         )
-        if alone is None:
+        if alone is None or alone.tile[1] % _rules(domain).unit:
             continue
         rows, wide, step = alone.tile
         ctas = tiles(around, m, n, rows, wide)

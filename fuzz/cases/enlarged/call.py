@@ -25,6 +25,8 @@ MOST_BYTES = 10 << 30
 """Bytes of all that a call has in memory, at most: `MOST` elements of 16 bits in and out.  Thirteen
 processes share 80 GB, but sizes are drawn by their logarithms, and a case has its large call for a
 moment: they seldom want as much at once, and a call that finds no memory is unknown."""
+MOST_EMPTY = 1 << 40
+"""The largest stride, at most, of tensors without elements."""
 MOST_TILES = 1 << 24
 """Tiles of a kernel, at most: CTAs of one each start in a tenth of a second."""
 MOST_LOOPS = 1 << 34
@@ -139,6 +141,9 @@ def _is_too_much(case: Case, program: Program, most: int, most_bytes: int) -> bo
     if max(case.extents.values()) > MAX_EXTENT:
         return True
     every = _tensors(case, program)
+    # Strides of a tensor without elements are those of one whose axes of 0 have 1.
+    if max(prod(max(n, 1) for n in one.shape) for one in every) > MOST_EMPTY:
+        return True
     nbytes = sum(one.nbytes for one in every)
     if max(prod(one.shape) for one in every) > most or nbytes > most_bytes:
         return True

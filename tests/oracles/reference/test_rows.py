@@ -5,6 +5,7 @@ import math
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,6 +80,26 @@ def test_quotients_in_16_bits_may_be_products_with_reciprocals(dtype: str, *, ri
     (want,) = evaluate(fd.fusion(), given)
     verdict = compare([want], [torch.tensor([-3.053941488265991])], exact=False)
     assert (verdict.status is Status.PASS) is right
+
+
+def test_subnormal_quotients_may_be_rounded_twice() -> None:
+    """As by `math::div_by` for many numerators: found by a night on an H200, of a row's least."""
+    rng = np.random.default_rng(1)
+    b = np.exp2(rng.uniform(-60, 60, 100_000)).astype(np.float32)
+    a = (b * np.exp2(rng.uniform(-149, -126, b.size))).astype(np.float32)
+    a, b = a[a != 0], b[a != 0]
+    wide = a.astype(np.float64), b.astype(np.float64)
+    once = (a * (np.float32(1) / b)).astype(np.float64)
+    left = (wide[0] - once * wide[1]).astype(np.float32).astype(np.float64)
+    twice = (left * (np.float32(1) / b) + once).astype(np.float32)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor(["n"], "f32") for _ in range(2))
+    fd.add_output(fd.ops.div(x, y))
+    (want,) = evaluate(fd.fusion(), [torch.from_numpy(a), torch.from_numpy(b)])
+    assert compare([want], [torch.from_numpy(twice)], exact=False).status is Status.PASS
+    assert (twice != (wide[0] / wide[1]).astype(np.float32)).any(), "else nothing is shown"
+    further = np.where(np.abs(twice) < 2.0**-130, twice + np.float32(2.0**-147), twice)
+    assert compare([want], [torch.from_numpy(further)], exact=False).status is Status.FAIL
 
 
 FUNCTIONS = [

@@ -244,3 +244,22 @@ def test_every_layout_has_a_default(products: int, first: int, second: int, shap
         for at, (tv, form) in enumerate(zip(of.inputs, forms, strict=True))
     }
     assert build(of, None, classify(of, None, specs)).launches
+
+
+def test_products_in_turns_have_columns_that_suit_a_swizzle() -> None:
+    """Of 128 columns three would have 40, but B lies along its columns: found by a night."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    made = [fd.ops.matmul(x, fd.define_tensor([-1, -1], "bf16")) for _ in range(3)]
+    made[0].request_serial_grid_reduction("vectorized")
+    fd.add_output(fd.ops.add(fd.ops.add(made[0], made[1]), made[2]))
+    of = fd.fusion()
+    m, n, k = 12512, 640, 5760
+    specs = {
+        tv.name: Spec((k, n) if at else (m, k), (n if at else k, 1), at << 32, DType.BF16)
+        for at, tv in enumerate(of.inputs)
+    }
+    (launch,) = build(of, None, classify(of, None, specs)).launches
+    assert isinstance(launch.params, MatmulParams)
+    assert launch.params.splits > 1
+    assert launch.params.tile[1] % 16 == 0

@@ -24,10 +24,11 @@ from fuzz.cases.case import (
     output_specs,
     shape_of,
     specs,
+    symbols,
     to_text,
 )
 from fuzz.cases.enlarged import call
-from fuzz.cases.enlarged.call import LEAST, MOST, MOST_BYTES, enlarged, parallel
+from fuzz.cases.enlarged.call import LEAST, MOST, MOST_BYTES, MOST_EMPTY, enlarged, parallel
 from fuzz.cases.strategies import cases
 
 FLAT = PointwiseParams((1, 2048), 8, 8, None, "direct", "direct", flat=True)
@@ -201,6 +202,19 @@ def test_a_larger_call_is_the_same_for_every_process() -> None:
 def test_where_nothing_can_grow_there_is_no_larger_call(case: Case) -> None:
     """Which is no pass."""
     assert enlarged(case, compiled(case)) is None
+
+
+def test_tensors_without_elements_have_strides() -> None:
+    """Which fit 64 bits: found by a night on an H200, where 0 elements let the others grow."""
+    fd = FusionDefinition()
+    y = x(fd, "i", "j", "k", "l", dtype="i64")
+    fd.add_output(fd.ops.neg(y))
+    fd.add_output(fd.ops.neg(x(fd, "l", dtype="i64")))
+    extents = dict(zip(symbols(fd.fusion()), (190, 0, 37, 2), strict=True))
+    for seed in range(20):
+        case = Case(fd.fusion(), FLAT, extents, "integers", seed)
+        larger = enlarged(case, compiled(case))
+        assert larger is None or prod(max(n, 1) for n in larger.case.extents.values()) <= MOST_EMPTY
 
 
 def test_tiles_and_bytes_bound_a_call() -> None:
