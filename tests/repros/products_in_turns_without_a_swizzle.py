@@ -11,7 +11,9 @@ from fuzz.cases.case import Case
 
 fd = FusionDefinition()
 T0 = fd.define_tensor(shape=["i0", "i1"], dtype="bf16")
-T1, T2, T3 = (fd.define_tensor(shape=["i1", "i2"], dtype="bf16") for _ in range(3))
+T1 = fd.define_tensor(shape=["i1", "i2"], dtype="bf16")
+T2 = fd.define_tensor(shape=["i1", "i2"], dtype="bf16")
+T3 = fd.define_tensor(shape=["i1", "i2"], dtype="bf16")
 T4 = fd.ops.matmul(T0, T1)
 T4.request_serial_grid_reduction("vectorized")
 fd.add_output(fd.ops.add(fd.ops.add(T4, fd.ops.matmul(T0, T2)), fd.ops.matmul(T0, T3)))
