@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -105,7 +104,7 @@ def hunt(
                 detected = detected or (now if bad else None)
                 shown = shown or (now if repros else None)
                 if shown and not whole:
-                    campaign.send_signal(signal.SIGINT)
+                    campaign.terminate()  # jobs of a shell that run behind it ignore SIGINT
                     campaign.wait()
         _, repros = _so_far(book)
         with Ledger(book) as ledger:
