@@ -285,7 +285,8 @@ class Executable:
                 program = fitted(self.fusion, shapes, partial(Alternatives, *of_call))
             else:
                 program = build(self.fusion, self.params, shapes)
-            self._programs[shapes] = program
+            # What a refused kernel has instead need not suit the next call of its class.
+            program = self._programs.setdefault(program.shapes, program)
         return program
 
     def _planned(self, call: _Call, program: Program) -> Plan:

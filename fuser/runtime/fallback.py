@@ -12,7 +12,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion
 from fuser.pipeline import Program, build
 from fuser.runtime.classify import Alternatives
-from fuser.schedule.shape_class import CallClass, Params
+from fuser.schedule.shape_class import CallClass
 
 TRIES = 32
 """Other schedules that are tried for a kernel."""
@@ -35,25 +35,29 @@ def fitted(fusion: Fusion, shapes: CallClass, alternatives: Callable[[], Alterna
     ScheduleError
         What was said first, if no other schedule suits, or the fusion asks for what none can have.
     """
-    try:
-        return build(fusion, None, shapes)
-    except ScheduleError as error:
-        first = refused = error
-    others = alternatives() if first.kernel is not None else None
-    left: dict[int, Iterator[Params]] = {}
-    while others is not None and refused.kernel is not None:
-        kernel = refused.kernel
-        if kernel not in left:
-            left[kernel] = islice(others.candidates(kernel), TRIES)
-        params = next(left[kernel], None)
-        if params is None:
-            break
-        other = others.replaced(shapes, kernel, params)
-        if other is None:
-            continue
-        shapes = other
+    first: ScheduleError | None = None
+    others: Alternatives | None = None
+    left: dict[int, Iterator[CallClass]] = {}
+    while True:
         try:
             return build(fusion, None, shapes)
         except ScheduleError as error:
-            refused = error
-    raise first
+            first = first or error
+            if error.kernel is None:
+                raise first from None
+            kernel = error.kernel
+        others = others or alternatives()
+        if kernel not in left:
+            left[kernel] = _others(others, shapes, kernel)
+        other = next(left[kernel], None)
+        if other is None:
+            raise first
+        shapes = other
+
+
+def _others(others: Alternatives, shapes: CallClass, kernel: int) -> Iterator[CallClass]:
+    """Yield classes in which a kernel has another schedule; those before it have theirs by now."""
+    for params in islice(others.candidates(kernel), TRIES):
+        other = others.replaced(shapes, kernel, params)
+        if other is not None:
+            yield other
