@@ -24,7 +24,7 @@ from fuser.fusion.ir import Fusion, Symbol, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.pipeline import PASSES, STAGES, Made, build, shown
-from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.runtime.explain import dense, explain
 from fuser.runtime.fallback import fitted
@@ -133,7 +133,7 @@ def stages(given: Subject, extents: Mapping[str, int]) -> Iterator[tuple[str, Ca
     found: list[tuple[str, Callable[[], str]]] = []
     kind = classify(fusion, given.params, specs, free)
     if given.params is None:
-        kind = fitted(fusion, kind, partial(Alternatives, fusion, specs, free)).shapes
+        kind = fitted(fusion, kind, specs, free).shapes
 
     def watch(name: str, made: Made) -> None:
         found.append((name, partial(shown, made)))

@@ -281,8 +281,7 @@ class Executable:
         program = self._programs.get(shapes)
         if program is None:
             if self.params is None and call is not None:
-                of_call = self.fusion, call.specs, call.extents, call.sms
-                program = fitted(self.fusion, shapes, partial(Alternatives, *of_call))
+                program = fitted(self.fusion, shapes, call.specs, call.extents, call.sms)
             else:
                 program = build(self.fusion, self.params, shapes)
             # What a refused kernel has instead need not suit the next call of its class.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 
 from fuser.arch import SM_90A
@@ -25,7 +24,7 @@ from fuser.runtime.call import (
     shape_of,
     with_parts,
 )
-from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.classify import classify
 from fuser.runtime.fallback import fitted
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access
@@ -156,7 +155,7 @@ def explain(
     specs = _specs(fusion, shapes)
     cut = classify(fusion, params, specs, extents, sms)
     if params is None:
-        cut = fitted(fusion, cut, partial(Alternatives, fusion, specs, extents, sms)).shapes
+        cut = fitted(fusion, cut, specs, extents, sms).shapes
     found = segments(fusion, cut.choices)
     kernels = zip((one.domain for one in found), cut.schedules, strict=True)
     values = with_parts(kernels, extents_of(fusion, specs, extents))

@@ -5,12 +5,14 @@ What threads hold in registers is known once a kernel is lowered; heuristics onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion
 from fuser.pipeline import Program, build
+from fuser.runtime.call import Spec
 from fuser.runtime.classify import Alternatives
 from fuser.schedule.shape_class import CallClass
 
@@ -18,7 +20,13 @@ TRIES = 32
 """Other schedules that are tried for a kernel."""
 
 
-def fitted(fusion: Fusion, shapes: CallClass, alternatives: Callable[[], Alternatives]) -> Program:
+def fitted(
+    fusion: Fusion,
+    shapes: CallClass,
+    specs: Mapping[str, Spec],
+    free: Mapping[str, int] | None = None,
+    sms: int = SM_90A.sms,
+) -> Program:
     """Compile a class of default schedules, or one in which refused kernels have other schedules.
 
     Parameters
@@ -26,9 +34,9 @@ def fitted(fusion: Fusion, shapes: CallClass, alternatives: Callable[[], Alterna
     fusion : Fusion
         What is compiled.
     shapes : CallClass
-        The class of a call by default.
-    alternatives : callable
-        Returns other classes of that call; asked if a kernel is refused.
+        The class of a call by default: `classify` of the other arguments.
+    specs, free, sms
+        The call, as `classify` takes it; looked at again if a kernel is refused.
 
     Raises
     ------
@@ -46,7 +54,7 @@ def fitted(fusion: Fusion, shapes: CallClass, alternatives: Callable[[], Alterna
             if error.kernel is None:
                 raise first from None
             kernel = error.kernel
-        others = others or alternatives()
+        others = others or Alternatives(fusion, specs, free, sms)
         if kernel not in left:
             left[kernel] = _others(others, shapes, kernel)
         other = next(left[kernel], None)

@@ -127,8 +127,8 @@ def programs(recorder: Recorder, case: Case) -> list[Program]:
         recorder.ask("build", BY_DEFAULT, partial(built, by_default, []))
         larger = usual(case)
         if larger is not None:
-            at = ", ".join(f"{name}={n}" for name, n in larger.extents.items())
-            recorder.ask("build", f"{BY_DEFAULT} at {at}", lambda: built(by_default, [], larger))
+            of = partial(built, by_default, [], larger.case)
+            recorder.ask("build", f"{BY_DEFAULT} at {larger}", of)
     return made
 
 

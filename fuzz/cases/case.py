@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -14,7 +13,7 @@ from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_pytho
 from fuser.fusion.ops import OPS, Form
 from fuser.pipeline import Program, Watch, build
 from fuser.runtime.call import Spec, output_spec
-from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.classify import classify
 from fuser.runtime.fallback import fitted
 from fuser.schedule.shape_class import Params
 
@@ -159,8 +158,8 @@ def compiled(case: Case, watch: Watch | None = None) -> Program:
 
 def by_default(case: Case) -> Program:
     """Return the program of the same call where no schedule is named."""
-    shapes = classify(case.fusion, None, specs(case))
-    return fitted(case.fusion, shapes, partial(Alternatives, case.fusion, specs(case)))
+    lying = specs(case)
+    return fitted(case.fusion, classify(case.fusion, None, lying), lying)
 
 
 def specs(case: Case) -> dict[str, Spec]:

@@ -7,10 +7,10 @@ those that anybody runs are chosen for thousands of rows.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from math import log2, prod
 
 from fuzz.cases.case import Case, shape_of, symbols
+from fuzz.cases.enlarged.call import Enlarged
 
 SHORTEST, LONGEST = 1 << 4, 1 << 15
 """Extents that are drawn."""
@@ -18,7 +18,7 @@ ELEMENTS = 1 << 28
 """Elements of the largest tensor, at most."""
 
 
-def usual(case: Case) -> Case | None:
+def usual(case: Case) -> Enlarged | None:
     """Return the case at about such extents, log-uniform, the same for every process.
 
     Each is a multiple, odd or even, of what it was, so that what divides it still does; and hangs
@@ -27,14 +27,14 @@ def usual(case: Case) -> Case | None:
     """
     times = {name: _times(case, name) for name in symbols(case.fusion)}
     while True:
-        extents = {name: n * times.get(name, 1) for name, n in case.extents.items()}
-        larger = replace(case, extents=extents)
-        most = max(prod(shape_of(larger, tv)) for tv in case.fusion.tensors)
+        larger = Enlarged.of(case, times)
+        extents = larger.case.extents
+        most = max(prod(shape_of(larger.case, tv)) for tv in case.fusion.tensors)
         longest = max(times, key=lambda name: extents[name], default="")
         if most <= ELEMENTS or times[longest] == 1:
             break
         times[longest] = max(times[longest] // 4 * 2 + times[longest] % 2, 1)
-    return larger if larger.extents != case.extents and most <= ELEMENTS else None
+    return larger if extents != case.extents and most <= ELEMENTS else None
 
 
 def _times(case: Case, name: str) -> int:

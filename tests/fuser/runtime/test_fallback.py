@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from fuser.errors import ScheduleError
@@ -11,7 +9,7 @@ from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.pipeline import build
 from fuser.runtime import fallback
 from fuser.runtime.call import Spec
-from fuser.runtime.classify import Alternatives, classify
+from fuser.runtime.classify import classify
 from fuser.runtime.explain import dense, explain
 from fuser.runtime.fallback import fitted
 
@@ -42,23 +40,24 @@ def test_a_refused_kernel_has_another_schedule() -> None:
     with pytest.raises(ScheduleError, match="registers of fragments") as refused:
         build(fusion, None, shapes)
     assert refused.value.kernel == 0
-    program = fitted(fusion, shapes, partial(Alternatives, fusion, specs))
+    program = fitted(fusion, shapes, specs)
     assert program.shapes != shapes
     assert program.launches[0].params == program.shapes.schedules[0] != shapes.schedules[0]
     assert str(program.shapes.schedules[0].family) in str(explain(fusion, SHAPE))
 
 
-def test_what_fits_is_as_it_was() -> None:
+def test_what_fits_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is asked for other schedules."""
     fd = FusionDefinition()
     fd.add_output(fd.ops.relu(fd.define_tensor([-1, -1], "bf16")))
     fusion = fd.fusion()
     shapes = classify(fusion, None, called(fusion))
 
-    def asked() -> Alternatives:
+    def asked(*_: object) -> None:
         raise AssertionError("it is not refused")
 
-    assert fitted(fusion, shapes, asked).shapes == shapes
+    monkeypatch.setattr(fallback, "Alternatives", asked)
+    assert fitted(fusion, shapes, called(fusion)).shapes == shapes
 
 
 def test_the_first_refusal_is_said_if_nothing_suits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +67,11 @@ def test_the_first_refusal_is_said_if_nothing_suits(monkeypatch: pytest.MonkeyPa
     shapes = classify(fusion, None, specs)
     monkeypatch.setattr(fallback, "TRIES", 0)
     with pytest.raises(ScheduleError, match=r"tile=\(1, 30720\)"):
-        fitted(fusion, shapes, partial(Alternatives, fusion, specs))
+        fitted(fusion, shapes, specs)
 
     def refuse(*_: object) -> None:
         raise ScheduleError("the fusion asks for it")
 
     monkeypatch.setattr(fallback, "build", refuse)
     with pytest.raises(ScheduleError, match="the fusion asks"):
-        fitted(fusion, shapes, partial(Alternatives, fusion, specs))
+        fitted(fusion, shapes, specs)
