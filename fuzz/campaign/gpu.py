@@ -62,8 +62,8 @@ from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3
 """Launches of a case, each with inputs of its own; all but the first in company."""
-SHAPES = 4
-"""Launches at other extents."""
+SHAPES = 8
+"""Calls at other extents: one takes a fiftieth of the time in which the program is compiled."""
 AGAIN = 20
 """Launches of what has failed, with the same inputs."""
 COMPANY, TURNS = 1 << 22, 8

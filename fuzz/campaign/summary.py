@@ -67,9 +67,10 @@ def failures_of_cases(records: Iterable[Record]) -> list[Record]:
 
 
 def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> str:
-    """Count cases, kernels proved or refuted, and launches with values; each per second.
+    """Count cases, kernels proved or refuted, and calls with values, all and each per second.
 
-    A call has a launch for each kernel of its program.
+    A call has a launch for each kernel of its program; one on a GPU counts once, however often it
+    was launched.
     """
     counted = ordinary(records)
     compared = {
@@ -84,6 +85,8 @@ def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> st
             for r in counted
         ),
     }
+    if launched := sum(r.oracle == "gpu" and r.status in ANSWERED for r in counted):
+        parts["calls on the GPU"] = launched
     says = (f"{n} {what} ({n / max(seconds, 1e-9):.2f})" for what, n in parts.items())
     return f"{', '.join(says)}; in brackets per {unit}"
 
