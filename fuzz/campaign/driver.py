@@ -37,7 +37,7 @@ from fuzz.campaign.child import (
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import FAILED, SKIPPED, Record, failures, signature
-from fuzz.campaign.recorder import blank_record
+from fuzz.campaign.recorder import BY_DEFAULT, blank_record
 from fuzz.cases.calls import called
 from fuzz.cases.case import Case, from_text, to_text
 from fuzz.cases.features import ROUND, WISHES, Cell, Coverage
@@ -45,7 +45,7 @@ from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.failures.identity import scheduler
 from fuzz.failures.judge import LEAST, STEP, judge_text
-from fuzz.failures.shrink import least
+from fuzz.failures.shrink import SEEDED_STEPS, STEPS, least
 
 SHRINK_S = 90.0
 """Time in which one failure is made smaller, at most, also where the campaign ends in it."""
@@ -395,6 +395,7 @@ class Engine:
         """Return the least case found in time that fails like `wanted`."""
         end = time.time() + min(SHRINK_S, self._plan.seconds)
         oracles = needed(wanted, self._plan.oracles)
+        steps = SEEDED_STEPS if wanted.subject.startswith(BY_DEFAULT) else STEPS
         found = [case]
 
         def fails(smaller: Case) -> bool:
@@ -409,7 +410,7 @@ class Engine:
         with suppress(TimeOver):
             # The call that fails is a case, too, and has no other ones to be judged on the way.
             other = called(case, wanted.subject)
-            least(other if other is not None and fails(other) else case, fails)
+            least(other if other is not None and fails(other) else case, fails, steps)
         return found[-1], to_text(found[-1])
 
     def _report(self, case: Case, text: str, bad: list[Record]) -> None:
@@ -462,7 +463,8 @@ class Engine:
 
 def needed(wanted: Record, every: Sequence[str]) -> Sequence[str]:
     """Return which oracles must be asked again to see a failure again."""
-    if wanted.kind in ("crash", "memory") or (wanted.oracle == "build" and wanted.subject):
+    launched = wanted.subject and not wanted.subject.startswith(BY_DEFAULT)
+    if wanted.kind in ("crash", "memory") or (wanted.oracle == "build" and launched):
         return every  # any of them may be to blame, or only some of them launch anything
     return NEEDS.get(wanted.oracle, (wanted.oracle,))
 

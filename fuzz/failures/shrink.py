@@ -77,6 +77,14 @@ def one_output(case: Case) -> Iterator[Case]:
             yield from _rebuilt(case, outputs={tv.name})
 
 
+def fewer_outputs(case: Case) -> Iterator[Case]:
+    """Leave out one of several outputs, the last ones first."""
+    names = {tv.name for tv in case.fusion.outputs}
+    for tv in reversed(case.fusion.outputs):
+        if len(names) > 1:
+            yield from _rebuilt(case, outputs=names - {tv.name})
+
+
 def given(case: Case) -> Iterator[Case]:
     """Take a tensor that was computed as an input, the last ones first."""
     for tv in reversed(case.fusion.tensors):
@@ -257,11 +265,23 @@ def _smaller(n: int, *, least: int) -> Iterator[int]:
     yield from sorted({m for m in (least, 1, 2, n // 4, n // 2, n - 8, n - 1) if least <= m < n})
 
 
+def _of_other_seeds(step: Step) -> Step:
+    def proposed(case: Case) -> Iterator[Case]:
+        for smaller in step(case):
+            yield smaller
+            for number in range(SEEDS):
+                yield replace(smaller, seed=number)
+
+    return proposed
+
+
+SEEDS = 8
+"""Seeds under which a smaller fusion is tried, beside its own."""
+
+FUSION_STEPS: tuple[Step, ...] = (one_kernel, one_output, fewer_outputs, given, left_out)
+
 STEPS: tuple[Step, ...] = (
-    one_kernel,
-    one_output,
-    given,
-    left_out,
+    *FUSION_STEPS,
     plain_inputs,
     shorter,
     plain_operations,
@@ -270,3 +290,7 @@ STEPS: tuple[Step, ...] = (
     plain_params,
 )
 """What is tried, in this order, until nothing goes any more."""
+
+SEEDED_STEPS = (*map(_of_other_seeds, FUSION_STEPS), *STEPS)
+"""Of what is built by default: at which extents, hangs on the seed (`fuzz.cases.enlarged.usual`),
+and a smaller fusion is seldom refused at the same ones."""

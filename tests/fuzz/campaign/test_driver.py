@@ -31,6 +31,7 @@ from fuzz.campaign.driver import (
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.record import Record, failures, signature
+from fuzz.campaign.recorder import BY_DEFAULT
 from fuzz.cases.calls import named, others
 from fuzz.cases.case import case_id, compiled, from_text, to_text
 from fuzz.cases.params import FAMILIES
@@ -155,6 +156,7 @@ def test_a_failure_is_asked_for_by_who_can_see_it() -> None:
     every = ("prover", "simulator")
     assert needed(record("a", oracle="build"), every) == every
     assert needed(record("a", oracle="build", subject=""), every) == ()
+    assert needed(record("a", oracle="build", subject=f"{BY_DEFAULT} at i0=520"), every) == ()
     assert needed(record("a", oracle="build", subject="", kind="crash"), every) == every
     assert needed(record("a", oracle="differential"), every) == ("differential",)
 

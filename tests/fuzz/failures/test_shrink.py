@@ -6,7 +6,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 from fuzz.cases.case import Case, compiled, from_text, to_text
-from fuzz.failures.shrink import least, one_kernel, one_output, shorter
+from fuzz.failures.shrink import SEEDED_STEPS, fewer_outputs, least, one_kernel, one_output, shorter
 
 TILE = PointwiseParams((4, 256), 4, 4, 2, "tma", "direct", stages=4, prefetch=2)
 
@@ -73,3 +73,29 @@ def test_only_the_steps_that_are_given_are_taken() -> None:
     assert small.params == TILE
     assert set(small.extents.values()) == {1}
     assert small.gap == 3
+
+
+def test_one_of_several_outputs_is_left_out() -> None:
+    """What fails of two outputs together loses the third."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["i0", "i1"], dtype="bf16")
+    for op in (fd.ops.exp, fd.ops.neg, fd.ops.relu):
+        fd.add_output(op(x))
+    case = Case(fd.fusion(), TILE, {"i0": 37, "i1": 650}, "reals", 7)
+    assert [ops(one) for one in fewer_outputs(case)] == [
+        ["exp", "neg"],
+        ["exp", "relu"],
+        ["neg", "relu"],
+    ]
+    assert ops(least(case, lambda one: {"exp", "relu"} <= set(ops(one)))) == ["exp", "relu"]
+
+
+def test_what_fails_under_another_seed_is_smaller_too() -> None:
+    """A smaller fusion may be refused at other extents than the one that was found."""
+
+    def fails(case: Case) -> bool:
+        return "sub" in ops(case) and (len(ops(case)) > 3 or case.seed == 5)
+
+    assert len(ops(least(chain(), fails))) > 3
+    small = least(chain(), fails, SEEDED_STEPS)
+    assert (ops(small), small.seed) == (["sub"], 5)
