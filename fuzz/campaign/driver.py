@@ -180,7 +180,7 @@ def drive(job: Job, outbox: Connection, others: Callable[[], Counter[Cell]] = Co
         with ExitStack() as stack:
             timed = partial(judge_text, proof_s=proof_s(job.plan.seconds))
             judge = stack.enter_context(Child(timed))
-            device = stack.enter_context(gpu.Device()) if job.plan.gpu else None
+            device = stack.enter_context(gpu.Device(job.worker)) if job.plan.gpu else None
             engine = Engine(job, outbox.send, judge.call, device, judge.spent, others)
             engine.run()
             add(judge.spent, account.close())

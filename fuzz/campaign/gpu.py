@@ -13,6 +13,7 @@ again and again with the same inputs: what fails now and then is flaky.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -72,6 +73,8 @@ WALL_S = LIMIT_S / 2
 """Wall limit of one case, with its compilation: a host that waits for a kernel may not compute."""
 MOST_ALONE = 6
 """Cases that are drawn for each one in which CTAs share tiles."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Variable by which a process sees some devices only.  Source: CUDA programming guide."""
 GUARD = 512
 """Bytes of sentinel on both sides of every buffer; a multiple of the largest alignment."""
 SENTINEL = 0xA5
@@ -332,11 +335,24 @@ def _guarded(call: Enlarged, given: list[Value]) -> tuple[list[Value], list[Guar
     return arguments, guards
 
 
-class Device(Probed[list[Record]]):
-    """The GPU as an oracle."""
+def device_of(worker: int) -> str:
+    """Return the device that a worker has, in turn, as CUDA_VISIBLE_DEVICES names it."""
+    told = os.environ.get(VISIBLE)
+    names = told.split(",") if told else [str(n) for n in range(torch.cuda.device_count())]
+    return names[worker % len(names)] if names else ""
 
-    def __init__(self) -> None:
-        super().__init__(judge_case, PROBE, _passed, wall_s=WALL_S)
+
+def _judged_on(device: str, text: str) -> list[Record]:
+    """Judge a case in a process that sees one device only, from its first use of CUDA on."""
+    os.environ[VISIBLE] = device
+    return judge_case(text)
+
+
+class Device(Probed[list[Record]]):
+    """A GPU as an oracle; the workers of a machine share all that there are."""
+
+    def __init__(self, worker: int = 0) -> None:
+        super().__init__(partial(_judged_on, device_of(worker)), PROBE, _passed, wall_s=WALL_S)
 
     def judge(self, case: Case, text: str) -> list[Record]:
         """Run a case; a crash or a hang of the child is a failure of the case."""

@@ -22,12 +22,14 @@ from fuzz.campaign.gpu import (
     LAUNCHES,
     PROBE,
     SHAPES,
+    VISIBLE,
     Device,
     Guarded,
     _another,
     _guarded,
     _passed,
     _results,
+    device_of,
     judge_case,
     main,
     settled,
@@ -242,6 +244,18 @@ def test_a_write_past_the_end_is_noticed() -> None:
     assert not guarded.overrun()
     guarded.tensor.as_strided((21,), (1,))[20] = 1.0
     assert guarded.overrun()
+
+
+def test_workers_share_the_devices_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turn; of those that the user lets be seen, where some are named."""
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [device_of(n) for n in range(3)] == ["0", "1", "0"]
+    monkeypatch.setenv(VISIBLE, "3,GPU-7b1")
+    assert [device_of(n) for n in range(3)] == ["3", "GPU-7b1", "3"]
+    monkeypatch.delenv(VISIBLE)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert device_of(5) == ""
 
 
 @pytest.mark.gpu
