@@ -71,11 +71,14 @@ PINNED_ELEMENTS = 128
 
 INEXACT = frozenset({op for op in OPS if OPS[op].rule is Rule.FLOAT} | {"pow", "lerp"})
 """Operations whose results are not small integers even where their operands are."""
+BITS = frozenset({"order", "philox"})
+"""Operations whose results are integers of 32 bits, which floats round.  Where integers are to stay
+exact no floats are drawn of them, but damage and shrinking may leave some."""
 
 
 def keeps_whole(fusion: Fusion) -> bool:
     """Tell whether all floats are small integers where those of the inputs are."""
-    return not any(tv.op in INEXACT for tv in fusion.tensors) and not grows(fusion)
+    return not any(tv.op in INEXACT | BITS for tv in fusion.tensors) and not grows(fusion)
 
 
 def grows(fusion: Fusion) -> bool:
@@ -146,7 +149,7 @@ def largest(op: str, args: list[int]) -> int:
             return args[0] * args[1]
         case "addcmul":
             return args[0] + args[1] * args[2] * args[3]
-        case "order" | "philox":
+        case op if op in BITS:
             return 2**32
         case "bitwise_and" | "bitwise_or" | "bitwise_xor" | "bitwise_not" | "floor_div":
             return 2 * max(args) + 1

@@ -246,6 +246,8 @@ def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> E
     result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
     if tv.op in ("asin", "acos"):  # NaN on both sides of what they are defined for
         return result.doubt((x.value.abs() > 1) & (x.low() < 1) & (x.high() > -1))
+    if tv.op == "cosh":  # inf at both ends, and not between
+        return result.doubt(result.value.isinf() & (x.low() < 0) & (x.high() > 0))
     return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
 
 

@@ -118,8 +118,10 @@ def test_what_a_number_may_be_is_within_what_its_function_may_be(name: str) -> N
     value, error = (
         part.flatten()
         for part in torch.meshgrid(
-            torch.tensor([-40, -2.5, -1.02, -1, -0.3, 0, 1e-3, 0.9, 1.5, 3, 80], dtype=F64),
-            torch.tensor([0, 1e-3, 0.4, 2.1, 6], dtype=F64),
+            torch.tensor(
+                [-8e6, -40, -2.5, -1.02, -1, -0.3, 0, 1e-3, 0.9, 1.5, 3, 80, 1e39], dtype=F64
+            ),
+            torch.tensor([0, 1e-3, 0.4, 2.1, 6, 300, 1e7, 2e39], dtype=F64),
             indexing="ij",
         )
     )
