@@ -182,9 +182,14 @@ class Engines:
                 continue
             if "noinc" not in ins.mods:
                 found.pending += len(who)
+            behind = m.clocks.known[distinct(m.clocks.row[who]), 0].max(axis=0)
+            behind[who] = time
 
             def done(
-                who: Ints = who, where: int = int(where), many: Ints = issued[place == where]
+                who: Ints = who,
+                where: int = int(where),
+                many: Ints = issued[place == where],
+                behind: Ints = behind,
             ) -> None:
                 self.finish_copies(who, many)
                 row = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
@@ -192,7 +197,7 @@ class Engines:
                     row[plane, first + who] = time
                 made = m.clocks.fresh(row)
                 m.at_line(line)
-                self.sync.arrive(where, len(who), made, made)
+                self.sync.arrive(where, len(who), made, made, behind)
 
             m.pending.append(done)
         m.go(block.after, g)
@@ -285,6 +290,7 @@ class Engines:
         m.in_flight[time] = line
         granules = np.arange(place // m.shared.grain, -(-(place + nbytes) // m.shared.grain))
         m.shared.write(granules, who, agent=np.array([column]), time=time, asynchronous=True)
+        issued = m.clocks.now
         self.flying[number] = (place // m.shared_bytes, line)
 
         def done() -> None:
@@ -296,7 +302,7 @@ class Engines:
             mine = granules[m.shared.written[granules] == time]
             m.shared.written[mine] = m.clocks.now
             del self.flying[number]
-            self.sync.complete_tx(bar, nbytes, line)
+            self.sync.complete_tx(bar, nbytes, line, who, issued)
 
         m.pending.append(done)
 
@@ -539,6 +545,7 @@ class Engines:
         m.in_flight[time] = line
         granules = m.shared.granules(to, size * len(items))
         m.shared.write(granules, who, agent=columns, time=time)
+        issued = m.clocks.now
         self.flying[number] = (int(to[0]) // m.shared_bytes if len(to) else -1, line)
 
         def done() -> None:
@@ -550,7 +557,7 @@ class Engines:
             del self.flying[number]
             for where in distinct(bars):
                 many = int((bars == where).sum()) * size * len(items)
-                self.sync.complete_tx(int(where), many, line)
+                self.sync.complete_tx(int(where), many, line, who[bars == where], issued)
 
         m.pending.append(done)
         m.go(block.after, g)

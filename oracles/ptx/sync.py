@@ -6,8 +6,10 @@ Source: PTX ISA, "bar / barrier", "barrier.cluster", "mbarrier" (phase completio
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from oracles.ptx.text.program import RESTRICTED, Block
 from oracles.ptx.text.translate import UnsupportedError
 from oracles.ptx.vectors import all_of, any_of, distinct
 
+PHASES = 8
+"""Phases of an mbarrier of which it is known who brought what."""
 MOST_BYTES = (1 << 20) - 1
 """The largest tx-count of an mbarrier."""
 REGISTERS = 65536
@@ -64,6 +68,16 @@ class MBarrier:
     """Time at which the last phase was complete."""
     fenced: int = -1
     """Phase of the cluster barrier at which its maker fenced its initialisation."""
+    waited: list[tuple[Ints, int, int]] = field(default_factory=list)
+    """Threads whose waits for the last phase are over, since when, and at which line."""
+    behind: Ints = field(default_factory=partial(np.zeros, 0, int))
+    """What those know whose copies have arrived in the phase that runs; for the order alone."""
+    issued: dict[int, int] = field(default_factory=dict)
+    """When threads last issued what has completed on it in the phase that runs."""
+    brought: deque[tuple[int, dict[int, int]]] = field(
+        default_factory=partial(deque, maxlen=PHASES)
+    )
+    """When the last phases were complete, and what was `issued` then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -344,25 +358,30 @@ class Sync:
             )
         return found
 
-    def complete_tx(self, place: int, nbytes: int, line: int) -> None:
-        """Count bytes of an engine that have come."""
+    def complete_tx(self, place: int, nbytes: int, line: int, who: Ints, since: int) -> None:
+        """Count bytes of an engine that have come, which threads issued at a time."""
         found = self.mbars.get(place)
         if found is None:
             self.m.line = line
             self.m.find("init", f"a copy completes on {self.spell(place)}, where no mbarrier is")
             return
         found.tx -= nbytes
+        found.issued.update(dict.fromkeys(who.tolist(), since))
         self._settle(found)
 
     def visible(self, threads: Ints, place: int) -> MBarrier | None:
         """Return an mbarrier that an engine is told to complete on."""
         return self._find(threads, place)
 
-    def arrive(self, place: int, count: int, row: int, row_far: int) -> None:
-        """Arrive, with what the arrival knows."""
+    def arrive(
+        self, place: int, count: int, row: int, row_far: int, behind: Ints | None = None
+    ) -> None:
+        """Arrive, with what the arrival knows; `behind` what else comes before it."""
         m, found = self.m, self.mbars.get(place)
         if found is None:
             return
+        if behind is not None:
+            found.behind = _most(found.behind, behind)
         found.arrived = m.clocks.joined(found.arrived, row)
         found.arrived_far = m.clocks.joined(found.arrived_far, row_far)
         found.pending -= count
@@ -382,17 +401,61 @@ class Sync:
             m.find("bytes", f"mbarrier {self.spell(found.place)} has a tx-count of {found.tx}")
         if found.pending or found.tx:
             return
+        self._overtaken(found)
         own = np.zeros((m.clocks.planes, m.clocks.columns), np.int32)
         for plane in m.clocks.generic:
             own[plane, found.column] = found.when = m.clocks.now
             own[plane, list(found.readers)] = m.clocks.now
+        found.brought.append((m.clocks.now, found.issued))
+        found.issued = {}
         copies = m.clocks.fresh(own)
         found.done = m.clocks.joined(found.arrived, copies)
         found.done_far = m.clocks.joined(found.arrived_far, found.done)
         found.arrived = found.arrived_far = 0
+        found.behind = found.behind[:0]
         found.was_remote, found.remote = found.remote, False
         found.pending = found.count
         found.phase += 1
+
+    def _overtaken(self, found: MBarrier) -> None:
+        """Find waits for the last phase that may come behind the next, which is complete now.
+
+        A wait by parity that comes so late waits for a phase that nobody completes.  So what
+        arrives has to come behind all waits for the phase before: as far as it knows, or behind
+        what their threads have issued since.  Threads of a warp wait together.
+        """
+        m = self.m
+        if not found.waited:
+            return
+        before = self._before(found)
+        for who, since, line in found.waited:
+            late = who[before[m.warp[who]] < since]
+            if len(late):
+                here, m.line = m.line, line
+                m.find(
+                    "overtaken",
+                    f"{m.name(int(late[0]))} waits for the phase before phase {found.phase} of "
+                    f"mbarrier {self.spell(found.place)}; nothing orders that before this one is "
+                    "complete, and behind it the wait does not end",
+                )
+                m.line = here
+        found.waited.clear()
+
+    def _before(self, found: MBarrier) -> Ints:
+        """Return until when the arrivals of the phase come behind each warp."""
+        m, clocks = self.m, self.m.clocks
+        told = clocks.known[[found.arrived, found.arrived_far], 0].max(axis=0)
+        told = _most(told, found.behind)
+        before = np.zeros(int(m.warp[-1]) + 1, told.dtype)
+        np.maximum.at(before, m.warp, told[: m.T])
+        if clocks.copies >= 0:
+            np.maximum.at(before, m.warp, told[clocks.copies : clocks.copies + m.T])
+        for other in self.mbars.values():
+            for when, issued in other.brought:
+                if issued and told[other.column] >= when:
+                    threads = np.array([*issued])
+                    np.maximum.at(before, m.warp[threads], np.array([*issued.values()]))
+        return before
 
     def _arrive(self, ins: Instruction, g: Ints, place: Ints, ops: list[Any], state: Any) -> None:
         m = self.m
@@ -505,6 +568,8 @@ class Sync:
                 if not relaxed:
                     m.clocks.acquire(who, found.done_far if far else found.done)
                 self.tried[who] = -1
+                if "parity" in ins.mods and len(who):
+                    found.waited.append((who, m.clocks.tick(), m.line))
                 if "parity" in ins.mods and m.log is not None:
                     at = m.shared_place(who, np.full(len(who), where))
                     scope = "cluster" if wide else "cta"
@@ -581,6 +646,14 @@ class Sync:
             m.progress += 1
             m.claims += 1
             m.go(block.after, who)
+
+
+def _most(one: Ints, other: Ints) -> Ints:
+    """Return the greater of each pair of times; what one has not is 0."""
+    out = np.zeros(max(len(one), len(other)), np.int64)
+    out[: len(one)] = one
+    out[: len(other)] = np.maximum(out[: len(other)], other)
+    return out
 
 
 def _groups(g: Ints, place: Ints, value: Ints) -> Iterator[tuple[Ints, int, int]]:

@@ -444,3 +444,73 @@ AGAIN:
     for seed in range(3):
         assert done(body + wait, grid=2, cluster=2, seed=seed).kinds == set()
         assert done(body, grid=2, cluster=2, seed=seed).kinds == {"exit"}
+
+
+EARLY = """
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra MADE;
+  mbarrier.init.shared::cta.b64 [%r5], 1;
+  mbarrier.init.shared::cta.b64 [%r5+8], 1;
+MADE:
+  bar.sync 0;
+  setp.lt.u32 %p1, %r1, 32;
+  @%p1 bra ARRIVES;
+AGAIN:
+  mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r5], 1;
+  @!%p3 bra AGAIN;
+  {told}
+  bra DONE;
+ARRIVES:
+  {knows}
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra DONE;
+  mbarrier.arrive.release.cta.shared::cta.b64 %rd9, [%r5];
+DONE:
+"""
+"""Warp 1 waits for the phase before the first; warp 0 completes the first one."""
+TELLS = "setp.ne.u32 %p4, %r1, 32; @%p4 bra DONE; {how}"
+KNOWS = """ONCE:
+  mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p5, [%r5+8], 0;
+  @!%p5 bra ONCE;"""
+COPIES = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r5+128], [%rd2], "
+
+
+@pytest.mark.parametrize(
+    ("told", "knows", "late"),
+    [
+        ("", "", True),
+        ("bar.sync 1, 64;", "bar.sync 1, 64;", False),
+        ("bar.arrive 1, 64;", "bar.sync 1, 64;", False),
+        (
+            TELLS.format(how="mbarrier.arrive.release.cta.shared::cta.b64 %rd9, [%r5+8];"),
+            KNOWS,
+            False,
+        ),
+        (
+            TELLS.format(
+                how="mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %rd9, [%r5+8], 16;"
+                f"{COPIES} 16, [%r5+8];"
+            ),
+            KNOWS,
+            False,
+        ),
+    ],
+    ids=["nothing", "a barrier", "an arrival at one", "an mbarrier", "a copy"],
+)
+def test_a_wait_has_to_come_before_the_next_phase_is_complete(
+    told: str, knows: str, *, late: bool
+) -> None:
+    """Behind it a wait for the phase before does not end: found in each order, or met."""
+    for seed in range(3):
+        found = done(EARLY.format(told=told, knows=knows), threads=64, seed=seed)
+        assert bool(found.kinds & {"overtaken", "deadlock"}) is late, str(found.verdict)
+        assert found.kinds <= {"overtaken", "deadlock"}
+
+
+def test_copies_by_threads_come_behind_what_their_warp_has_waited_for() -> None:
+    """An arrival by cp.async knows its copies alone; it still comes behind the thread's waits."""
+    tells = "cp.async.ca.shared.global [%r6+512], [%rd2], 4;"
+    tells += "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r5+8];"
+    body = EARLY.replace("[%r5+8], 1;", "[%r5+8], 32;")
+    found = done(body.format(told=tells, knows=KNOWS), threads=64)
+    assert found.kinds == set(), str(found.verdict)
