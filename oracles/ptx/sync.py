@@ -422,7 +422,8 @@ class Sync:
 
         A wait by parity that comes so late waits for a phase that nobody completes.  So what
         arrives has to come behind all waits for the phase before: as far as it knows, or behind
-        what their threads have issued since.  Threads of a warp wait together.
+        what their threads have issued since; warps that have multiplied together since are a
+        warning.  Threads of a warp wait together.
         """
         m = self.m
         if not found.waited:
@@ -432,20 +433,41 @@ class Sync:
             late = who[before[m.warp[who]] < since]
             if len(late):
                 here, m.line = m.line, line
+                alone = any_of(self._multiplied(found)[m.warp[late]] < since)
                 m.find(
                     "overtaken",
                     f"{m.name(int(late[0]))} waits for the phase before phase {found.phase} of "
                     f"mbarrier {self.spell(found.place)}; nothing orders that before this one is "
                     "complete, and behind it the wait does not end",
+                    "error" if alone else "warning",
                 )
                 m.line = here
         found.waited.clear()
 
+    def _multiplied(self, found: MBarrier) -> Ints:
+        """Return until when the arrivals come behind each warp whose warpgroup has multiplied.
+
+        One thread of fast.cu's frees a slot for the four warps that have multiplied from it: that a
+        wgmma is complete says that all of them have begun it, though they have told nobody.
+        """
+        m, clocks = self.m, self.m.clocks
+        told, out = self._told(found), np.zeros(int(m.warp[-1]) + 1, np.int64)
+        for column in clocks.warps:
+            match clocks.names[column]:
+                case (_, int(number), _, int(cta)):
+                    first = cta * m.warps_per_cta + 4 * number
+                    out[first : first + 4] = told[column]
+        return out
+
+    def _told(self, found: MBarrier) -> Ints:
+        """Return what the arrivals of the phase that runs come behind, by agent."""
+        known = self.m.clocks.known[[found.arrived, found.arrived_far], 0].max(axis=0)
+        return _most(known, found.behind)
+
     def _before(self, found: MBarrier) -> Ints:
         """Return until when the arrivals of the phase come behind each warp."""
         m, clocks = self.m, self.m.clocks
-        told = clocks.known[[found.arrived, found.arrived_far], 0].max(axis=0)
-        told = _most(told, found.behind)
+        told = self._told(found)
         before = np.zeros(int(m.warp[-1]) + 1, told.dtype)
         np.maximum.at(before, m.warp, told[: m.T])
         if clocks.copies >= 0:

@@ -141,6 +141,41 @@ def test_each_part_of_a_product_is_needed(change: dict[str, str], kinds: set[str
     assert bool(found.kinds) == bool(kinds)
 
 
+MADE = """fence.proxy.async.shared::cta;
+  setp.ne.u32 %p2, %r1, 0;
+  @%p2 bra MADE;
+  mbarrier.init.shared::cta.b64 [%r5+12288], 1;
+MADE:"""
+WAITED = """AGAIN:
+  mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r5+12288], 1;
+  @!%p3 bra AGAIN;"""
+FREED = """{after}
+  setp.ne.u32 %p2, %r1, 0;
+  @%p2 bra DONE;
+  mbarrier.arrive.release.cta.shared::cta.b64 %rd9, [%r5+12288];
+DONE:"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [(WAITED, "", Status.PASS), ("bar.sync 0;", WAITED, Status.FAIL)],
+    ids=["behind products of all", "behind nothing of the others"],
+)
+def test_one_thread_frees_a_slot_for_those_who_multiply(
+    before: str, after: str, status: Status
+) -> None:
+    """Whose wait is in front of a product is done once that is, though nobody has told: a warning.
+
+    By the letter a warp may come to its wait behind the next phase, which never ends then.
+    """
+    changes = {"proxy": MADE, "before": before, "after": FREED.format(after=after)}
+    found, _ = product("bf16", 128, **changes)
+    kinds = {"overtaken", "deadlock"}
+    assert found.kinds & kinds
+    assert found.kinds <= kinds
+    assert found.verdict.status is status, str(found.verdict)
+
+
 NEXT = """
   {between}
   wgmma.fence.sync.aligned;
