@@ -89,7 +89,7 @@ def _alone(draw: st.DrawFn, draft: Draft, op: str, dtype: DType) -> TensorView:
 def several_op_fusions(draw: st.DrawFn, wanted: Wanted, *, exact: bool = False) -> Fusion:
     """Fusions of operations side by side, each on inputs of its own, of the types given.
 
-    Up to three blocks follow, one in three a normalization.  Shrinks towards the first one alone.
+    Up to three blocks follow, half of them normalizations.  Shrinks towards the first one alone.
     """
     banned = frozenset(FEATURES) - {"constants", "mixed dtypes", "gaps", "permuted strides"}
     banned -= {"reductions", "idioms"}
@@ -103,7 +103,8 @@ def several_op_fusions(draw: st.DrawFn, wanted: Wanted, *, exact: bool = False) 
     # Nothing more is computed in 8 bits.
     draft.live = [tv for tv in made if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
     if draft.live:
-        for block in draw(st.lists(st.sampled_from(["step", "diamond", "norm"]), max_size=3)):
+        blocks = st.sampled_from(["step", "diamond", "norm", "norm"])
+        for block in draw(st.lists(blocks, max_size=3)):
             grow(draw, draft, block)
     draft.live = [*dict.fromkeys((*made, *draft.live))]
     on.add_outputs(draw, draft)

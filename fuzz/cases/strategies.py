@@ -82,7 +82,7 @@ def cases(
     Three in four are made for one of the `wishes`, cells of the table of `features`; half of the
     others have a schedule of them.
 
-    One in seven has whole rows, another scans.  Where these are of several kinds, one in eight
+    Two in eight have whole rows, one scans.  Where these are of several kinds, one in eight
     leaves its schedules to the heuristics.  Shrinks towards one `relu` of an f32 input of one
     element under direct/direct (or the first of `families` that can be), integers, seed 0; those
     with products towards one `matmul`.
@@ -104,7 +104,7 @@ def cases(
     ways = ["pointwise"] * bool(pointwise) + ["products"] * bool(matmul)
     if norm or scan:
         ways = ["pointwise"] * 2 * bool(pointwise) + ["products"] * 3 * bool(matmul)
-        ways += ["rows"] * bool(norm) + ["scans"] * bool(scan)
+        ways += ["rows"] * 2 * bool(norm) + ["scans"] * bool(scan)
     way = draw(st.sampled_from(ways))
     if way == "products":
         most = min(max_ops, 4)

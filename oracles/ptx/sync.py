@@ -457,6 +457,8 @@ class Sync:
                 case (_, int(number), _, int(cta)):
                     first = cta * m.warps_per_cta + 4 * number
                     out[first : first + 4] = told[column]
+                case _:
+                    raise AssertionError("the column of a warpgroup says which, of which CTA")
         return out
 
     def _told(self, found: MBarrier) -> Ints:
