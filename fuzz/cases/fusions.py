@@ -104,7 +104,7 @@ def several_op_fusions(draw: st.DrawFn, wanted: Wanted, *, exact: bool = False) 
     draft.live = [tv for tv in made if tv.dtype is not DType.I8 and not tv.dtype.is_f8]
     if draft.live:
         blocks = st.sampled_from(["step", "diamond", "norm", "norm"])
-        for block in draw(st.lists(blocks, max_size=3)):
+        for block in draw(st.lists(blocks, min_size=draw(st.integers(0, 1)), max_size=3)):
             grow(draw, draft, block)
     draft.live = [*dict.fromkeys((*made, *draft.live))]
     on.add_outputs(draw, draft)
@@ -183,11 +183,11 @@ def reduced_fusions(draw: st.DrawFn, wanted: Wanted) -> Fusion:
     """Fusions that reduce results of pointwise operations: pairs of an operation and a reduction.
 
     Each operation has operands of its own, of which that decides whose reductions take fewest
-    types.  Shrinks towards the first pair alone.
+    types.  In one of two a result is normalized, too.  Shrinks towards the first pair alone.
     """
-    banned = frozenset(FEATURES) - {"constants", "16 bits", "f64", "integers", "bool"}
+    banned = frozenset(FEATURES) - {"constants", "16 bits", "f64", "integers", "bool", "idioms"}
     draft = Draft(FusionDefinition(), banned, ["i0", "i1"], exact=False)
-    made = []
+    made, floats = [], list[TensorView]()
     for op in dict.fromkeys(op for op, _ in wanted):
         types = draft.dtypes()
         left = [reduction for other, reduction in wanted if other == op]
@@ -200,7 +200,12 @@ def reduced_fusions(draw: st.DrawFn, wanted: Wanted) -> Fusion:
             values = on.apply(draw, draft, op, a)
             now = [reduction for reduction in left if reduces(op, a.dtype, reduction)]
             made += [on.reduce(draw, draft, values, reduction) for reduction in now]
+            floats += [values] * values.dtype.is_float
             left = [reduction for reduction in left if reduction not in now]
+    if bool(floats) and draw(st.booleans()):
+        draft.live = floats
+        grow(draw, draft, "norm")
+        made += [tv for tv in draft.live if tv not in floats]
     draft.live = made
     on.add_outputs(draw, draft)
     return draft.fd.fusion()
