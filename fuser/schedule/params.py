@@ -34,6 +34,8 @@ PARTIAL: tuple[Partial, ...] = get_args(Partial)
 """All values of each."""
 
 MAX_STAGES = 8
+MAX_WARPS = 16
+"""Warps of a CTA that computes tiles; those with whole rows have twice as many."""
 MAX_SPLITS = 64
 """CTAs that share a tile of a result, at most."""
 MAX_REDUCTION_SPLITS = 1024
@@ -158,8 +160,8 @@ class PointwiseParams(Checked):
         if rows * cols > 1 << 16:
             why = f"{rows * cols} elements, a tile has at most 65536; use fewer rows"
             self.refuse("tile", why)
-        if not 1 <= self.warps <= 16:
-            self.refuse("warps", "need 1..16 warps; use 8")
+        if not 1 <= self.warps <= MAX_WARPS:
+            self.refuse("warps", f"need 1..{MAX_WARPS} warps; use 8")
         if self.transpose and rows % self.vector:
             near = rows + -rows % self.vector
             why = f"tiles are transposed, and {self.vector} does not divide {rows} rows; use {near}"

@@ -19,7 +19,7 @@ from fuser.schedule.domain import (
     runs,
     unit_stride,
 )
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import MAX_WARPS, PointwiseParams
 from fuser.schedule.products.tiles import BARRIERS
 from fuser.schedule.shape_class import ShapeClass
 
@@ -216,12 +216,14 @@ def default_transposing(
     each = vector * (4 if lines else 2)
     while each > 2 and each * words > HELD:
         each //= 2
+    while rows * cols > MAX_WARPS * WARP * each:
+        rows, cols = (rows // 2, cols) if rows >= cols else (rows, cols // 2)
     return PointwiseParams(
         tile=(rows, cols),
         vector=min(vector, each),
         warps=max(1, rows * cols // (WARP * each)),
         ctas_per_sm=None,
-        load="tma" if by_tma and lines else "direct",
+        load="tma" if by_tma and rows == cols == side else "direct",
         store="direct",
         transpose=True,
     )
@@ -255,7 +257,7 @@ def suited(params: PointwiseParams, tiles: Tiling, shapes: ShapeClass) -> Pointw
         return replace(params, tile=tile, vector=vector, warps=warps, load="direct")
     most = 8 * vector * WARP
     while rows * cols > most * params.warps:
-        if params.transpose:
+        if params.transpose and 2 * params.warps <= MAX_WARPS:
             params = replace(params, warps=2 * params.warps)
         else:
             rows, cols = (rows // 2, cols) if rows > 1 else (rows, cols // 2)

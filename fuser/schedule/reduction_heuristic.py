@@ -541,12 +541,13 @@ def _columns(
     many, kept = extents[tiles.reduced[-1]], extents[-1]
     even = min((_aligned(kept, n) for n in _sizes(domain)), default=plain.vector)
     widest = max(_sizes(domain), default=4)
-    alone = meet != "last"
+    vectors = [one for one in (1, 2, 4, 8) if one <= min(max(even, 2), plain.vector)]
+    threads = [(1, WARP)] if meet != "last" else [(w, n) for w in (4, 8) for n in SIDE]
+    reach = max(vectors) * max(lanes for _, lanes in threads) * widest
+    narrowest = min(WIDE // 2, reach) if kept >= LONG else 0
     first = True
-    for vector in (1, 2, 4, 8):
-        if vector > min(max(even, 2), plain.vector):
-            continue
-        for warps, lanes in ((1, 32),) if alone else ((w, n) for w in (4, 8) for n in SIDE):
+    for vector in vectors:
+        for warps, lanes in threads:
             for held in (4, 8, 16, 32, 64):
                 cols, at_once = lanes * vector, WARP * warps // lanes
                 rows = at_once * held // vector
@@ -555,7 +556,7 @@ def _columns(
                     continue
                 if held // vector > MOST_ROWS:
                     continue
-                if cols * widest > WIDE or (kept >= LONG and cols * widest < WIDE // 2):
+                if not narrowest <= cols * widest <= WIDE:
                     continue
                 if not first and (idle or not _fits(domain, held)):
                     continue

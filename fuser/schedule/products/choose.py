@@ -13,6 +13,7 @@ from math import ceil
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
 from fuser.schedule.domain import Access, Domain, Product
@@ -65,7 +66,8 @@ more.  One slot less than five or seven takes 4.4 % less in cooperative tiles (1
 13 % less), one less than four, six or eight 6.2 % more (54); the cause is not known."""
 UNIT = 8, 16
 """Columns of tiles are multiples of: 8 where K lies along rows of that operand, 16 where they do
-themselves, of which the narrowest swizzle is (of 16 bits; others are copied first)."""
+themselves, of which the narrowest swizzle is (of 16 bits; others are copied first), and where they
+are i8, of which a wgmma has few other widths."""
 IN_TURNS = (
     (TileKind(128, 128, "pipelined", 2), 0.85),
     (TileKind(64, 128, "pipelined", 1), 0.55),
@@ -102,6 +104,7 @@ def default_matmul_params(
     """Choose params for a kernel with products; `loops` are the extents of its loop axes.
 
     CTAs share a tile in turns where that is asked of a product, and there are two steps or more.
+    ScheduleError where no tile has room for all operands.
     """
     extents, depths = sizes(domain, loops)
     meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
@@ -109,7 +112,14 @@ def default_matmul_params(
         asked = _shared(domain, extents, depths, sms)
         if asked is not None:
             return replace(asked, meet=meets[0])
-    return next(candidates(fusion, domain, loops, sms))
+    found = next(candidates(fusion, domain, loops, sms), None)
+    if found is None:
+        names = ", ".join(product.tv.name for product in domain.products)
+        raise ScheduleError(
+            f"{names}: two stages of all operands of these products fit no tile's shared memory of "
+            f"{SM_90A.smem_bytes} bytes; compute some of them by a fusion of its own"
+        )
+    return found
 
 
 def best(
@@ -194,7 +204,11 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
     plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
     pairs = [*sided(domain)]
-    down, across = (UNIT[any(pair[side].transposed for pair in pairs)] for side in range(2))
+    coarse = (
+        any(one.transposed or one.access.tv.dtype is DType.I8 for one in side)
+        for side in zip(*pairs, strict=True)
+    )
+    down, across = (UNIT[one] for one in coarse)
     _, cols = sides(domain)
     halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
     return Rules(not alone, not computed, across, down if plain and halves else 0)

@@ -232,3 +232,15 @@ def test_many_results_have_a_default(many: int, dtype: str, axes: list[int]) -> 
     plain = PointwiseParams((1, 128), 1, 4, None, "direct", "direct")
     case = Case(fd.fusion(), plain, {"i0": 256, "i1": 2048}, "reals", 0)
     assert by_default(case).launches
+
+
+@pytest.mark.parametrize("dtype", ["bool", "bf16"])
+@pytest.mark.parametrize("columns", [4095, 4097, 20_003])
+def test_odd_columns_in_turns_have_a_default(dtype: str, columns: int) -> None:
+    """A row of a tile has as many bytes as threads reach, if these are few."""
+    fd = FusionDefinition()
+    total = fd.ops.max(fd.define_tensor(shape=["i0", "i1"], dtype=dtype), [0])
+    total.request_serial_grid_reduction(method="vectorized")
+    fd.add_output(total)
+    case = Case(fd.fusion(), PARAMS, {"i0": 512, "i1": columns}, "reals", 0)
+    assert by_default(case).launches

@@ -203,3 +203,20 @@ def test_many_transposed_tensors_have_a_default(many: int, dtype: str) -> None:
     plain = PointwiseParams((1, 128), 1, 4, None, "direct", "direct")
     case = Case(fd.fusion(), plain, {"i0": 256, "i1": 512}, "reals", 0)
     assert by_default(case).launches
+
+
+@pytest.mark.parametrize("many", [20, 40])
+@pytest.mark.parametrize("shape", [(4096, 4096), (4099, 6001)])
+def test_one_result_of_many_transposed_tensors_has_a_default(
+    many: int, shape: tuple[int, int]
+) -> None:
+    """Tiles are smaller where a thread has two elements: a CTA has 16 warps at most."""
+    fd, total = FusionDefinition(), None
+    for _ in range(many):
+        x = fd.ops.permute(fd.define_tensor(shape=["i0", "i1"], dtype="bf16"), [1, 0])
+        total = x if total is None else fd.ops.add(total, x)
+    assert total is not None
+    fd.add_output(fd.ops.neg(total))
+    fd.add_output(total)
+    case = Case(fd.fusion(), PLAIN, dict(zip(("i0", "i1"), shape, strict=True)), "reals", 0)
+    assert by_default(case).launches

@@ -263,3 +263,53 @@ def test_products_in_turns_have_columns_that_suit_a_swizzle() -> None:
     assert isinstance(launch.params, MatmulParams)
     assert launch.params.splits > 1
     assert launch.params.tile[1] % 16 == 0
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("many", [16, 17, 20])
+def test_sums_of_many_products_have_a_default(many: int, *, across: bool, apart: bool) -> None:
+    """A kernel has 16 products at most, of 8 different A; others are stored before."""
+    fd, total = FusionDefinition(), None
+    m, n, k = 512, 640, 768
+    x = fd.define_tensor([-1, -1], "bf16")
+    for _ in range(many):
+        a = fd.define_tensor([-1, -1], "bf16") if apart else x
+        b = fd.define_tensor([-1, -1], "bf16")
+        one = fd.ops.matmul(a, b) if across else fd.ops.linear(a, b)
+        total = one if total is None else fd.ops.add(total, one)
+    assert total is not None
+    fd.add_output(total)
+    of = fd.fusion()
+    first = {x, *(tv.args[0] for tv in of.tensors if tv.op == "mma")}
+    specs = {}
+    for at, tv in enumerate(of.inputs):
+        form = (m, k) if tv in first else (k, n) if across else (n, k)
+        specs[tv.name] = Spec(form, (form[1], 1), at << 32, DType.BF16)
+    launches = build(of, None, classify(of, None, specs)).launches
+    assert len(launches) == 1 + max(many - (8 if apart else 16), 0)
+
+
+@given(
+    st.integers(1, 3), st.booleans(), st.sampled_from(["i32", "bf16"]), st.tuples(*[_EXTENTS] * 3)
+)
+def test_integers_have_a_default(many: int, turns: bool, made: str, shape: Shape) -> None:
+    """Columns of a wgmma of i8 are a multiple of 16, also of transposed tiles and of several."""
+    fd, (m, n, k) = FusionDefinition(), shape
+    x, results = fd.define_tensor([-1, -1], "i8"), []
+    for _ in range(many):
+        w = fd.define_tensor([-1, -1], "i8")
+        how = [[0, -1, 1], [-1, 0, 1]]
+        results.append(fd.ops.fused_multiply_sum(x, w, axes=[2], axis_mapping=how, dtype="i32"))
+    if turns:
+        results[0].request_serial_grid_reduction("vectorized")
+    total = results[0]
+    for one in results[1:]:
+        total = fd.ops.add(total, one)
+    fd.add_output(fd.ops.cast(total, made))
+    of = fd.fusion()
+    specs = {
+        tv.name: Spec((n if at else m, k), (k, 1), at << 32, DType.I8)
+        for at, tv in enumerate(of.inputs)
+    }
+    assert build(of, None, classify(of, None, specs)).launches
