@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from fusions import row_major
 
@@ -35,8 +34,6 @@ SCHEDULES = {
     "clusters with rings": CLUSTER_RING,
     "rows in bulk": BULK,
     "clusters with rows in bulk": CLUSTER_BULK,
-    "clusters that merge": replace(CLUSTER, merge=True),
-    "clusters that merge rows in bulk": replace(CLUSTER_BULK, merge=True),
     "sixteen warps a row": LARGE,
 }
 

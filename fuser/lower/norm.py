@@ -18,10 +18,10 @@ from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import operand_dtypes
 from fuser.fusion.zeros import least_is_nothing, unchanged_by_zeros
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, Operand, identity
+from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.tiling import SMS, TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Access, Coords, Reduction, arguments
-from fuser.schedule.norm import centre, copied, runs, slide_refusal
+from fuser.schedule.norm import copied, runs, slide_refusal
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 
@@ -74,11 +74,8 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
                 self._copy(access, rings[access])
             elif access not in late:
                 self._load_once(access)
-        for level, squares in self._steps():
-            if squares:
-                self._merge(level, squares)
-            else:
-                self._reduce(level)
+        for level in self._levels():
+            self._reduce(level)
             if self.params.recompute:
                 self._forget()
         for access in late:
@@ -335,101 +332,18 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             out[mine] = [*out[mine], one]
         return out
 
-    def _steps(self) -> list[tuple[list[Reduction], list[Reduction]]]:
-        """Return the levels, each with the next one if they merge: squares about its means."""
-        levels, out = self._levels(), []
-        while levels:
-            level, *levels = levels
-            following = levels[0] if levels and self.params.merge else []
-            merged = all(centre(one, self.tiling.domain) in level for one in following)
-            out.append((level, levels.pop(0) if following and merged else []))
-        return out
-
     def _reduce(self, level: list[Reduction]) -> None:
         """Append what reduces rows, and those results that other statements use."""
-        parts = self._of_cta(level)
-        if self.params.cluster > 1:
-            found = self._exchanged(parts)
-            parts = [self._whole(*pair) for pair in zip(level, found, strict=True)]
-        for reduction, total in zip(level, parts, strict=True):
-            self._know(reduction, total)
-
-    def _merge(self, means: list[Reduction], squares: list[Reduction]) -> None:
-        """Append what reduces rows twice by one exchange, as squares are about the means.
-
-        Each CTA adds them up about the means of its own columns: of n elements with the mean m, the
-        squares about another mean M are n (m - M)^2 more.
-
-        Source: Chan, Golub, LeVeque, "Algorithms for computing the sample variance", 1983.
-        """
         math = self.math
-        own = self._of_cta(means)
-        known = dict(math.done)
-        for reduction, total in zip(means, own, strict=True):
-            if reduction.tv.op == "mean":
-                few = self._columns_of(kir.RANK, total.dtype, least=1)
-                mean = math.fragment(f"own_mean_{total.name}", total.dtype, total.layout)
-                math.math.append(kir.Compute(mean, "div", (total, few)))
-                math.done[reduction.tv, reduction.coords] = mean
-        about = self._of_cta(squares)
-        math.done = known
-        every = self._exchanged([*own, *about])
-        for reduction, found in zip(means, every, strict=False):
-            self._know(reduction, self._whole(reduction, found))
-        for reduction, found in zip(squares, every[len(means) :], strict=True):
-            about_it = centre(reduction, self.tiling.domain)
-            assert about_it is not None, "squares are about a mean"
-            sums = every[means.index(about_it)]
-            whole = math.done[about_it.tv, about_it.coords]
-            moved = [
-                self._about(whole, *pair, rank)
-                for rank, pair in enumerate(zip(sums, found, strict=True))
-            ]
-            self._know(reduction, self._whole(reduction, moved))
-
-    def _about(
-        self, mean: kir.Fragment, total: kir.Fragment, squares: kir.Fragment, rank: int
-    ) -> kir.Fragment:
-        """Append what makes squares about the mean of a row of those about the mean of a CTA."""
-        math, dtype = self.math, squares.dtype
-
-        def made(word: str, op: str, *args: Operand) -> kir.Fragment:
-            out = math.fragment(f"{word}_{squares.name}", dtype, squares.layout)
-            math.math.append(kir.Compute(out, op, args))
-            return out
-
-        own = made("mean", "div", total, self._columns_of(rank, dtype, least=1))
-        away = made("away", "sub", own, mean)
-        more = made("away_squared", "mul", away, away)
-        more = made("more", "mul", more, self._columns_of(rank, dtype, least=0))
-        return made("moved", "add", squares, more)
-
-    def _columns_of(self, rank: Expr, dtype: DType, *, least: int) -> kir.Fragment | kir.Literal:
-        """Return how many columns of a row a CTA has, as a float; at least so many."""
-        wide = self.params.tile[1]
-        if self.shapes.whole:
-            return kir.Literal(wide, dtype)
-        math, axis = self.math, self.tiling.rank - 1
-        name = f"{'some' if least else 'columns'}_{'own' if rank == kir.RANK else rank}"
-        one = self._layout(rows=False, cols=False)
-        count, out = (
-            math.fragment(*pair, one) for pair in ((name, DType.I64), (f"{name}_in", dtype))
-        )
-        if not any(isinstance(stmt, kir.Compute) and stmt.dst == out for stmt in math.math):
-            left = maximum(minimum(self.extents[axis] - rank * wide, wide), least)
-            math.math.append(kir.Coordinate(count, axis, left))
-            math.math.append(kir.Compute(out, "promote", (count,)))
-        return out
-
-    def _know(self, reduction: Reduction, total: kir.Fragment) -> None:
-        mean = reduction.tv.op == "mean"
-        key = reduction.tv, reduction.coords
-        self.math.done[key] = self._mean(reduction.tv, total) if mean else total
-
-    def _of_cta(self, level: list[Reduction]) -> list[kir.Fragment]:
-        """Append what puts together what the CTA has of its rows."""
         parts = [self._part(reduction) for reduction in level]
-        return self._of_warps(parts) if self.params.lanes > kir.WARP else parts
+        ops = [self._op(part) for part in parts]
+        if self.params.lanes > kir.WARP:
+            parts = self._of_warps(parts)
+        if self.params.cluster > 1:
+            parts = self._of_ctas(parts, ops)
+        for reduction, total in zip(level, parts, strict=True):
+            key = reduction.tv, reduction.coords
+            math.done[key] = self._mean(reduction.tv, total) if reduction.tv.op == "mean" else total
 
     def _part(self, reduction: Reduction) -> kir.Fragment:
         """Append what puts together what a warp has of its rows."""
@@ -530,9 +444,13 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
             totals.append(total)
         return totals
 
-    def _exchanged(self, parts: list[kir.Fragment]) -> list[list[kir.Fragment]]:
-        """Append stores of parts where every CTA of the cluster finds them; return those of all."""
-        math, ctas = self.math, self.params.cluster
+    def _of_ctas(self, parts: list[kir.Fragment], ops: list[str]) -> list[kir.Fragment]:
+        """Append what puts the parts of rows together that the CTAs of a cluster have.
+
+        Each stores its own where every CTA finds it, and all put them together in one order.
+        """
+        math, ctas, out = self.math, self.params.cluster, []
+        own = [part.dtype for part in parts]
         parts = [self._sendable(part) for part in parts]
         places = [
             self.buffer(f"S_{part.name}", part.dtype, part.layout.shape, ctas) for part in parts
@@ -540,32 +458,25 @@ class NormLowering(PointwiseLowering[ReductionTiling]):
         for part, place in zip(parts, places, strict=True):
             for rank in range(ctas):
                 math.math.append(kir.Store(kir.Slot(place, kir.RANK, rank), part, 1))
-        return [
-            [self._loaded(part, place, rank) for rank in range(ctas)]
-            for part, place in zip(parts, places, strict=True)
-        ]
-
-    def _loaded(self, part: kir.Fragment, place: kir.Buffer, rank: int) -> kir.Fragment:
-        name = part.name.removeprefix("part_").removeprefix("cta_")
-        frag = self.math.fragment(f"cta{rank}_{name}", part.dtype, part.layout)
-        self.math.math.append(kir.Load(frag, kir.Slot(place, rank), 1))
-        return frag
-
-    def _whole(self, reduction: Reduction, every: list[kir.Fragment]) -> kir.Fragment:
-        """Append what puts together what the CTAs of a cluster have, all in one order."""
-        math, (dtype,) = self.math, operand_dtypes(reduction.tv)
-        whole, *rest = every
-        name, op = self.tiling.domain.name(reduction), COMBINE[reduction.tv.op]
-        for rank, frag in enumerate(rest, 1):
-            last = "" if frag is rest[-1] else f"_to{rank}"
-            both = math.fragment(f"all_{name}{last}", whole.dtype, whole.layout)
-            math.math.append(kir.Compute(both, op, (whole, frag)))
-            whole = both
-        if dtype is not whole.dtype:
-            narrow = math.fragment(f"all_{name}_as_{dtype.name}", dtype, whole.layout)
-            math.math.append(kir.Compute(narrow, "cast", (whole,)))
-            whole = narrow
-        return whole
+        for part, op, place, dtype in zip(parts, ops, places, own, strict=True):
+            name = part.name.removeprefix("part_").removeprefix("cta_")
+            every = [
+                math.fragment(f"cta{rank}_{name}", part.dtype, part.layout) for rank in range(ctas)
+            ]
+            for rank, frag in enumerate(every):
+                math.math.append(kir.Load(frag, kir.Slot(place, rank), 1))
+            whole, *rest = every
+            for rank, frag in enumerate(rest, 1):
+                last = "" if frag is rest[-1] else f"_to{rank}"
+                both = math.fragment(f"all_{name}{last}", part.dtype, part.layout)
+                math.math.append(kir.Compute(both, op, (whole, frag)))
+                whole = both
+            if dtype is not part.dtype:
+                narrow = math.fragment(f"all_{name}_as_{dtype.name}", dtype, part.layout)
+                math.math.append(kir.Compute(narrow, "cast", (whole,)))
+                whole = narrow
+            out.append(whole)
+        return out
 
     def _sendable(self, part: kir.Fragment) -> kir.Fragment:
         """Return the same numbers in a type of 4 or 8 bytes, which `st.async` stores."""

@@ -65,7 +65,7 @@ def _dealt_anew(default: NormParams, columns: int) -> Iterator[NormParams]:
     """Yield neighbours of a default by which others share rows, valid in themselves.
 
     More and fewer lanes, warps, CTAs of a cluster and neighbours a thread, what is held or computed
-    again, each with the registers that the compiler gives it; and whether sums of CTAs are merged.
+    again; each has the registers that the compiler gives it.
     """
     sizes = ("lanes", "warps", "cluster", "vector")
     changes: list[dict[str, Any]] = [
@@ -74,8 +74,6 @@ def _dealt_anew(default: NormParams, columns: int) -> Iterator[NormParams]:
         for size in (2 * getattr(default, name), getattr(default, name) // 2)
     ]
     changes += [{name: not getattr(default, name)} for name in ("hold", "recompute")]
-    if default.cluster > 1:
-        yield replace(default, merge=not default.merge)
     for change in changes:
         lanes, warps, cluster, vector = (change.get(n, getattr(default, n)) for n in sizes)
         step = lanes * vector

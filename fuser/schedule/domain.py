@@ -516,7 +516,7 @@ def _operands(
                 source = axis.b if n else axis.a
                 if source is not None and arg.logical[source].iter_type is IterType.ITERATION:
                     own[source] = loop
-            pair.append(unmoved(arg, tuple(own)))
+            pair.append(_source(arg, tuple(own)))
         out.append((pair[0], pair[1]))
     return out, extents
 
@@ -591,7 +591,7 @@ def _walked(tv: TensorView) -> tuple[IterDomain, ...]:
     return tuple(whole.logical[axis] for axis in producer_axes(tv, 0) if axis is not None)
 
 
-def unmoved(tv: TensorView, coords: Coords) -> Key:
+def _source(tv: TensorView, coords: Coords) -> Key:
     """Look through operations that move nothing."""
     while tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
         ((_, tv, coords),) = arguments(tv, coords)
@@ -638,7 +638,7 @@ def _gathers(keys: list[Key]) -> tuple[tuple[Key, Access], ...]:
             if whole.logical[axis].iter_type is IterType.ITERATION:
                 walked = producer_axes(tv, 0)[axis]
                 own[axis] = INDEXED if walked is None else coords[axis]
-        source, walks = unmoved(whole, tuple(own))
+        source, walks = _source(whole, tuple(own))
         name = f"{source.name}_at{len(known)}"
         access = known.setdefault((source, walks), Access(source, walks, name))
         out.append(((tv, coords), access))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuser.fusion.ir import reached
 from fuser.fusion.zeros import unchanged_by_zeros
 from fuser.schedule import pointwise
-from fuser.schedule.domain import Access, Domain, Reduction, arguments, unit_stride, unmoved
+from fuser.schedule.domain import Access, Domain, arguments, unit_stride
 from fuser.schedule.params import NormParams
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.shape_class import ShapeClass
@@ -54,23 +54,6 @@ def slide_refusal(domain: Domain, vector: int) -> str | None:
     for one in domain.reductions:
         if not unchanged_by_zeros(one.tv, one.source, {leaf.tv}):
             return f"{one.tv} is changed by zeros beside its rows"
-    return None
-
-
-def centre(one: Reduction, domain: Domain) -> Reduction | None:
-    """Return the mean about which a reduction adds up the squares of a row; None if it does not."""
-    source = one.source
-    if one.tv.op not in ("sum", "mean") or source.op != "mul" or source.args[0] != source.args[1]:
-        return None
-    _, away, walked = next(arguments(source, one.walked))
-    if away.op != "sub" or len(operands := [*arguments(away, walked)]) != 2:
-        return None
-    pair = {unmoved(arg, coords) for _, arg, coords in operands}
-    for other in domain.reductions:
-        plain = other.tv.op == "mean" and not any(dict(other.tv.attrs).get("correction", ()))
-        row, mean = unmoved(other.source, other.walked), (other.tv, other.coords)
-        if plain and pair == {row, mean}:
-            return other
     return None
 
 

@@ -302,9 +302,6 @@ class NormParams(PointwiseParams):
         Beyond 1, kernels begin reductions of all their rows, such as gradients of weights: a CTA
         has up to so many tiles, whatever `ctas_per_sm`, and leaves a part, which another kernel
         ends.
-    merge : bool
-        The CTAs of a cluster add up squares about the means of their own columns, and exchange both
-        sums at once, rather than the mean of a row first.  Changes nothing where there are none.
     load : {"direct", "cp_async", "bulk"}
         Mechanism of the inputs that have whole rows; by cp.async, or by bulk copies of one row a
         tile, those of the next `prefetch` tiles are on their way while one is computed, in rings of
@@ -324,7 +321,6 @@ class NormParams(PointwiseParams):
     cluster: int = 1
     slide: bool = False
     tiles_per_cta: int = 1
-    merge: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -366,8 +362,6 @@ class NormParams(PointwiseParams):
             self.refuse("tile load", f'{why}, or load="cp_async"')
         if self.cluster not in (1, 2, 4, 8):
             self.refuse("cluster", "1, 2, 4 or 8 CTAs share rows; use cluster=4")
-        if self.merge and self.cluster == 1:
-            self.refuse("merge cluster", "one CTA has whole rows; use merge=False")
         if self.slide and (self.cluster > 1 or self.load != "direct" or self.vector < 2):
             self.refuse(
                 "slide vector cluster load",

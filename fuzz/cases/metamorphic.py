@@ -153,8 +153,6 @@ def _changes(case: Case) -> Iterator[_Change]:
                 yield lambda rng: {"recompute": not params.recompute, "reload": False}
                 yield lambda rng: {"lanes": rng.choice((1, 4, 16, 32, 64, 128))}
                 yield lambda rng: {"vector": rng.choice((1, 2, 4, 8))}
-                if params.cluster > 1:
-                    yield lambda rng: {"merge": not params.merge}
         case ScanParams():
             yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
             if whole:

@@ -145,7 +145,6 @@ def norm_params(
         cluster=ctas,
         overlay=draw(st.booleans()),
         tiles_per_cta=draw(st.sampled_from([1, 2, 3, 5])),
-        merge=ctas > 1 and draw(st.booleans()),
     )
 
 

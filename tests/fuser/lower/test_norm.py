@@ -356,30 +356,6 @@ def test_a_norm_of_a_cluster_reads_like_this(golden: Golden) -> None:
     golden.check(text(kernel(add_rms_norm(), CLUSTER)))
 
 
-@pytest.mark.parametrize("columns", [1, 63, 64, 65, 130, 256])
-@pytest.mark.parametrize("far", [0.0, 1000.0])
-def test_variances_merge_of_rows_of_any_length(columns: int, far: float) -> None:
-    """CTAs that have no column of a row, one, or all of theirs; also where the mean is far away."""
-    fd = FusionDefinition()
-    x = fd.ops.add(fd.define_tensor(["m", "n"], "f32"), far)
-    mean = fd.ops.mean(x, [1])
-    less = fd.ops.sub(x, back(fd, mean))
-    fd.add_output(fd.ops.add(less, back(fd, fd.ops.mean(fd.ops.mul(less, less), [1]))))
-    params = replace(CLUSTER, merge=True)
-    assert not complaints(Case(fd.fusion(), params, {"m": 3, "n": columns}, "reals", 0))
-
-
-def test_a_merged_variance_of_a_cluster_reads_like_this(golden: Golden) -> None:
-    """Two rows of four CTAs: each adds up squares about the mean of its own columns."""
-    golden.check(text(kernel(layer_norm(), replace(CLUSTER, merge=True))))
-
-
-def test_nothing_merges_where_nothing_is_about_a_mean() -> None:
-    """The same kernel."""
-    plain, merged = (kernel(softmax(), replace(CLUSTER, merge=merge)) for merge in (False, True))
-    assert text(plain) == text(merged)
-
-
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_positions_along_a_row_are_those_of_the_tensor(cluster: int) -> None:
     """Each CTA of a cluster has columns of its own, and counts from the first of the row."""

@@ -12,7 +12,6 @@ from norms import (
     CLUSTER_RING,
     add_rms_norm,
     launches,
-    layer_norm,
     layer_norm_dx,
     softmax,
 )
@@ -116,32 +115,6 @@ def test_each_cta_stores_one_slot_of_every_cta() -> None:
     assert list(found.values()) == [[(kir.RANK, cta) for cta in range(4)]] * 2
     expected = {s.nbytes for s in made.walk() if isinstance(s, kir.MBarrierArriveExpectTx)}
     assert expected == {4 * sends[0].dst.buffer.slot_nbytes}
-
-
-MERGED = replace(CLUSTER_BULK, merge=True)
-
-
-def test_sums_that_merge_are_one_exchange() -> None:
-    """Of 4 bytes of each of two CTAs for the mean, and as many for the squares about it."""
-    made, plain = (kernel(params, layer_norm) for params in (MERGED, CLUSTER_BULK))
-    assert [b.name for b in made.barriers if b.name.startswith("sent")] == ["sent"]
-    assert [b.name for b in plain.barriers if b.name.startswith("sent")] == ["sent", "sent1"]
-    (expect,) = (
-        stmt
-        for stmt in made.walk()
-        if isinstance(stmt, kir.MBarrierArriveExpectTx) and stmt.barrier.name == "sent"
-    )
-    assert expect.nbytes == 2 * 2 * 4
-    assert prove(made).status is Status.PASS
-
-
-@pytest.mark.parametrize("drop", [_waits, _sends, NEEDED["joins"]], ids=["wait", "send", "join"])
-def test_sums_that_merge_need_their_syncs(drop: Callable[[kir.Stmt], bool]) -> None:
-    """As two exchanges do."""
-    made = kernel(MERGED, layer_norm)
-    broken = kir.rewrite(made.body, lambda stmt: [] if drop(stmt) else None)
-    assert broken != made.body
-    assert prove(replace(made, body=broken)).status is Status.FAIL
 
 
 def test_kernels_without_peers_stay_as_they_are() -> None:

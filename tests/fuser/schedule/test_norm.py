@@ -33,7 +33,7 @@ from fuser.fusion.ops import reduced_axes
 from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.schedule.norm import centre, norm_tiling
+from fuser.schedule.norm import norm_tiling
 from fuser.schedule.norm_heuristic import default_norm_params
 from fuser.schedule.params import NormParams
 from fuser.schedule.pointwise import default_params
@@ -422,58 +422,7 @@ def test_params_name_what_is_wrong_with_them() -> None:
         "unknown mechanism": {"load": "tma"},
         "need 1..32 warps": {"warps": 33},
         "1, 2, 4 or 8 CTAs share rows": {"cluster": 3},
-        "one CTA has whole rows; use merge=False": {"merge": True},
     }
     for says, change in tries.items():
         with pytest.raises(ScheduleError, match=says):
             NormParams(**asdict(WARP_A_ROW) | change)
-
-
-About = Callable[[FusionDefinition, TensorView, TensorView], TensorView]
-"""Reduces rows of x, whose mean is the second tensor."""
-ABOUT: dict[str, tuple[About, bool]] = {
-    "mean": (lambda fd, x, m: fd.ops.mean(square(fd, fd.ops.sub(x, m)), [1]), True),
-    "sum": (lambda fd, x, m: fd.ops.sum(square(fd, fd.ops.sub(x, m)), [1]), True),
-    "turned": (lambda fd, x, m: fd.ops.sum(square(fd, fd.ops.sub(m, x)), [1]), True),
-    "corrected": (
-        lambda fd, x, m: fd.ops.mean(square(fd, fd.ops.sub(x, m)), [1], correction=1),
-        True,
-    ),
-    "greatest": (lambda fd, x, m: fd.ops.max(square(fd, fd.ops.sub(x, m)), [1]), False),
-    "of another tensor": (
-        lambda fd, x, m: fd.ops.sum(square(fd, fd.ops.sub(fd.ops.add(x, 1.0), m)), [1]),
-        False,
-    ),
-    "no square": (lambda fd, x, m: fd.ops.sum(fd.ops.mul(fd.ops.sub(x, m), x), [1]), False),
-    "about 0": (lambda fd, x, m: fd.ops.sum(square(fd, x), [1]), False),
-}
-
-
-def square(fd: FusionDefinition, tv: TensorView) -> TensorView:
-    """Multiply a tensor with itself."""
-    return fd.ops.mul(tv, tv)
-
-
-def about(reduced: About, *, correction: int = 0) -> Fusion:
-    """Rows, less their mean, and what is reduced about it."""
-    fd = FusionDefinition()
-    x = fd.define_tensor(["m", "n"], "f32")
-    mean = back(fd, fd.ops.mean(x, [1], correction=correction))
-    fd.add_output(fd.ops.add(fd.ops.sub(x, mean), back(fd, reduced(fd, x, mean))))
-    return fd.fusion()
-
-
-@pytest.mark.parametrize("name", ABOUT)
-def test_squares_about_a_mean_are_known(name: str) -> None:
-    """Sums and means of them, whichever is taken from the other; and nothing else."""
-    reduced, found = ABOUT[name]
-    (segment,) = cut(about(reduced))
-    mean, other = sorted(segment.domain.reductions, key=lambda one: one.tv.number)
-    assert centre(mean, segment.domain) is None
-    assert centre(other, segment.domain) == (mean if found else None)
-
-
-def test_squares_about_what_is_no_mean_are_not_known() -> None:
-    """A sum by one element less."""
-    (segment,) = cut(about(ABOUT["sum"][0], correction=1))
-    assert [centre(one, segment.domain) for one in segment.domain.reductions] == [None, None]
