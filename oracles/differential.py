@@ -7,7 +7,7 @@ import torch
 from fuser.dtype import DType
 from oracles.reference.estimate import TORCH
 from oracles.reference.evaluate import Expected
-from oracles.verdict import Finding, Status, Verdict
+from oracles.verdict import HANGING, Finding, Status, Verdict
 
 NAME = "differential"
 
@@ -64,7 +64,7 @@ def compare(
     reason = ""
     if undecided:
         share = undecided / (checked + undecided)
-        reason = f"{undecided} elements ({share:.1%}) undecided, hanging on rounding"
+        reason = f"{undecided} elements ({share:.1%}) {HANGING}"
     if findings:
         return Verdict(NAME, Status.FAIL, checked, tuple(findings), reason)
     return Verdict(NAME, Status.PASS if checked else Status.UNKNOWN, checked, (), reason)

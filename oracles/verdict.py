@@ -16,6 +16,9 @@ class Status(Enum):
     UNSUPPORTED = "unsupported"
 
 
+HANGING = "undecided, hanging on rounding"
+"""What a reason says of elements whose right value is not known."""
+
 KINDS = {
     "RAW": "a read is not ordered after the write it must see (shared, global or registers)",
     "WAR": "a write is not ordered after an earlier read of its bytes",

@@ -218,6 +218,10 @@ class _Call:
             if torn:
                 choices = replace(choices, parts=choices.parts - torn)
                 continue
+            crowd = frozenset[str]().union(*map(self.crowd, found)) - choices.apart
+            if crowd:
+                choices = replace(choices, apart=choices.apart | crowd)
+                continue
             for segment in found:
                 schedule = replace(self, values=values).chosen(segment)
                 values = with_parts([(segment.domain, schedule)], values)
@@ -234,6 +238,15 @@ class _Call:
             if asked == choices:
                 return _Cut(found, choices, call)
             choices = asked
+
+    def crowd(self, segment: Segment) -> frozenset[str]:
+        """Return the last quarter of a kernel's products where no tile has room for all of them."""
+        products = segment.domain.products
+        if len(products) < 2 or isinstance(self.params, TensorCoreParams):
+            return frozenset()
+        if best(segment.fusion, segment.domain, loops_of(segment.domain, self.values), 1, self.sms):
+            return frozenset()
+        return frozenset(one.tv.name for one in products[3 * len(products) // 4 :])
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
         loops = loops_of(segment.domain, self.values)

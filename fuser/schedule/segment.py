@@ -110,9 +110,6 @@ Wanted = tuple[TensorView, str]
 
 OPERAND = "_operand"
 """Ends the name of what is stored for a product that multiplies it."""
-MOST_PRODUCTS, MOST_FIRSTS = 16, 8
-"""Products of a kernel, at most: of each a tile of 256 columns has 16, as any swizzle asks; and of
-how many different A: rings of two stages have 16 KiB for each."""
 
 
 class _Cutting:
@@ -222,26 +219,12 @@ class _Cutting:
                     why = f"{product} multiplies it, and reads its operands from memory"
                     word = f"{OPERAND}{place.word}"
                     given[arg] = self._stored(arg, arg.dtype, word, place, why)
-        for product, why in self._beyond(_products(outputs, self.choices.empty, known)):
-            held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
-            given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
-        return given, ended
-
-    def _beyond(self, products: list[TensorView]) -> Iterator[tuple[TensorView, str]]:
-        """Yield the products that share no tile with the first ones, and why."""
-        many, firsts = 0, set[TensorView]()
-        for product in products:
-            a, _ = tensor_args(product)
+        for product in _products(outputs, self.choices.empty, known):
             if product.name in self.choices.apart:
-                yield (
-                    product,
-                    "its axes suit no tile of the other products that results are made of",
-                )
-            elif many == MOST_PRODUCTS or len(firsts | {a}) > MOST_FIRSTS:
-                yield product, f"a kernel has {MOST_PRODUCTS} products and {MOST_FIRSTS} A at most"
-            else:
-                many += 1
-                firsts.add(a)
+                held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
+                why = "no tile suits its axes and the other products that results are computed from"
+                given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
+        return given, ended
 
     def _alone(self, tv: TensorView, outputs: tuple[TensorView, ...]) -> TensorView:
         """Return what is stored for others as the operation itself, where nothing else needs it."""

@@ -47,9 +47,10 @@ class Choices:
     """What the shapes and addresses of a call ask of the cut into kernels, by names of tensors.
 
     Operands of products that TMA cannot read where they lie are `copied` first; products whose axes
-    suit no common tile get a kernel `apart`; the results of products and reductions of no elements
-    (`empty`) are known.  Reductions that the kernel of their products begins, tile by tile, or one
-    of whole rows, another one ends (`parts`); what others reduce is stored first.  With `registers`
+    suit no common tile, or that none has room for, get a kernel `apart`; the results of products
+    and reductions of no elements (`empty`) are known.  Reductions that the kernel of their products
+    begins, tile by tile, or one of whole rows, another one ends (`parts`); what others reduce is
+    stored first.  With `registers`
     first operands that are not in memory are computed there, where they can be, and not by a kernel
     before.  Reductions in `rows` may stay in the kernel of results that they are broadcast back to,
     which has whole rows of what they reduce at a time; but not in that of results that are `spread`

@@ -122,7 +122,9 @@ def _named(error: Exception) -> bool:
 
 
 def _broken(error: Exception) -> tuple[str, str]:
-    return type(error).__name__, "".join(traceback.format_exception(error))[-4000:]
+    """Return the name of an exception, and what it says before where that was."""
+    says = "".join(traceback.format_exception_only(error))
+    return type(error).__name__, says + "".join(traceback.format_exception(error))[-4000:]
 
 
 def blank_record(case: Case, text: str) -> Record:

@@ -23,14 +23,16 @@ from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import LARGEST, POINTWISE, Draft, rarely
 
-BLOCKS = ("step", "diamond", "normalize", "norm", "idiom", "join")
-"""What a skeleton is made of, the simplest first."""
+BLOCKS = ("step", "diamond", "normalize", "norm", "idiom", "join") * 4 + ("many",)
+"""What a skeleton is made of, the simplest first; many inputs once in 25 times."""
 MOST = 5
 """Blocks of a fusion, at most."""
 COMBINE = ("add", "mul", "sub", "maximum", "minimum", "where", "atan2", "div")
 """Operations in which branches meet, the simplest first; inexact ones last."""
 _SAME = (Rule.PROMOTED, Rule.FLOAT)
 """Rules by which the result of an operation on f32 is f32."""
+MANY = (5, 9, 17)
+"""Inputs that are combined one after the other, or products, where there are to be many."""
 MOST_CALLS = 12
 """Operations of an idiom, among which one is damaged."""
 
@@ -49,6 +51,8 @@ def grow(draw: st.DrawFn, draft: Draft, block: str) -> TensorView:
     if block == "step":
         return on.step(draw, draft)
     a = draw(st.sampled_from(draft.live[::-1]))
+    if block == "many":
+        return _many(draw, draft, a)
     if block == "join":
         return combine(draw, draft, a, draw(st.sampled_from(draft.live)))
     if block == "diamond":
@@ -75,6 +79,21 @@ def combine(draw: st.DrawFn, draft: Draft, a: TensorView, b: TensorView) -> Tens
         flag = draft.fd.ops.lt(a, b)
         return draft.add(draft.fd.ops.where(flag, a, b), size)
     return draft.add(getattr(draft.fd.ops, op)(a, b), size)
+
+
+def _many(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Combine a tensor with many inputs, which a thread's registers may not hold all at once."""
+    able = [op for op in ("maximum", "minimum", "add") if a.dtype in OPS[op].allowed]
+    if not able:
+        return combine(draw, draft, a, draw(st.sampled_from(draft.live)))
+    op = draw(st.sampled_from(able))
+    for _ in range(draw(st.sampled_from(MANY))):
+        b = on.take_input(draw, draft, dtypes=[a.dtype], whole=draw(st.booleans()))
+        size = on.largest(op, [draft.size[a.name], draft.size[b.name]])
+        if draft.exact and size > LARGEST:
+            return a
+        a = draft.add(getattr(draft.fd.ops, op)(a, b), size)
+    return a
 
 
 def _diamond(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:

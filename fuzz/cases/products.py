@@ -17,7 +17,7 @@ from fuser.fusion.ops import product_dtype
 from fuzz.cases import draft as on
 from fuzz.cases.case import SMALL
 from fuzz.cases.draft import FEATURES, Draft, Wanted, rarely
-from fuzz.cases.graphs import BLOCKS, grow
+from fuzz.cases.graphs import BLOCKS, MANY, grow
 from fuzz.cases.operands import (
     MAX_SUM,
     OPERANDS,
@@ -110,9 +110,10 @@ def product_fusions(
                 _enter(products, draft, names, result, kept)
         else:
             more = sides if choice == "gated" else _beside(draw, products, sides)
-            result, kept = _product(draw, products, more, shared=choice == "gated")
-            _enter(products, draft, names, result, kept)
-            _join(draw, draft)
+            for _ in range(draw(st.sampled_from([1] * 12 + [*MANY]))):
+                result, kept = _product(draw, products, more, shared=choice == "gated")
+                _enter(products, draft, names, result, kept)
+                _join(draw, draft)
     on.add_outputs(draw, draft)
     return products.fd.fusion()
 

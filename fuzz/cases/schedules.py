@@ -226,7 +226,7 @@ def _hopper(
         if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
         if need.held((m, n, k), threads=threads) <= room and n <= widest(launched)
     ]
-    tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
+    tile = draw(st.sampled_from(tiles or [(step, 8, max(STEP_NBYTES // need.narrow, 16))]))
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns), depths)
     most = 1 if split == "pipelined" else 2 if stages > PROVED_STAGES else 4

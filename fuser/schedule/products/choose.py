@@ -116,8 +116,8 @@ def default_matmul_params(
     if found is None:
         names = ", ".join(product.tv.name for product in domain.products)
         raise ScheduleError(
-            f"{names}: two stages of all operands of these products fit no tile's shared memory of "
-            f"{SM_90A.smem_bytes} bytes; compute some of them by a fusion of its own"
+            f"MatmulParams(stages=2): operands of {names} fit no tile's shared memory of "
+            f"{SM_90A.smem_bytes} bytes; compute some of these products by a fusion of its own"
         )
     return found
 
@@ -220,7 +220,8 @@ def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     every = (
         one
         for one in _choices(work, rules, sms)
-        if one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0
+        if one.kind.holds(work.many)
+        and (one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0)
     )
     return sorted(every, key=lambda one: one.takes.us)
 

@@ -86,6 +86,10 @@ class TileKind:
         """Columns of each of so many products, which share the tile."""
         return max(self.cols // many // 8 * 8, 8)
 
+    def holds(self, many: int) -> bool:
+        """Whether threads have registers for as many columns of each of so many products."""
+        return self.wide(many) * many <= max(self.cols, NARROW)
+
     def stages(
         self,
         wide: int,

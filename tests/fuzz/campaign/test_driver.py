@@ -36,6 +36,7 @@ from fuzz.cases.calls import named, others
 from fuzz.cases.case import case_id, compiled, from_text, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.failures.judge import judge_text
+from oracles.verdict import HANGING
 
 PLAN = Plan(60.0, None, 0, ("prover",), 1, (1, 1), Path("none"), False, False, False)
 JOB = Job(PLAN, 0, {}, (), False, frozenset())
@@ -149,6 +150,23 @@ def test_the_call_that_fails_is_made_smaller() -> None:
     (shrunk,) = (message for message in heard if isinstance(message, Shrunk))
     assert from_text(shrunk.text).seed == second.seed
     assert shrunk.record.subject == "own launch"
+
+
+@pytest.mark.parametrize("partial_", [False, True])
+def test_what_hangs_on_rounding_is_no_smaller_case(*, partial_: bool) -> None:
+    """Without the fault nobody could judge it; where the failure itself is such, it is one."""
+    case = representative("direct/tma")
+
+    def judge(asked: str) -> list[Record]:
+        text = asked.split("\n", 1)[1]
+        said = HANGING if partial_ or text != to_text(case) else "2 elements wrong"
+        built = record(case_id(text), oracle="build")
+        return [built, replace(built, oracle="differential", status="fail", reason=said)]
+
+    heard: list[Message] = []
+    Engine(JOB, heard.append, judge, None).check(case)
+    (shrunk,) = (message for message in heard if isinstance(message, Shrunk))
+    assert (shrunk.text != to_text(case)) == partial_
 
 
 def test_a_failure_is_asked_for_by_who_can_see_it() -> None:

@@ -167,7 +167,7 @@ def test_half_of_the_cases_have_products() -> None:
     counts: Counter[bool] = Counter()
 
     @seed(3)
-    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=180, deadline=None)
     @given(cases(), pointwise_cases(), product_cases())
     def draw(either: Case, pointwise: Case, product: Case) -> None:
         def multiplies(case: Case) -> bool:
@@ -179,7 +179,23 @@ def test_half_of_the_cases_have_products() -> None:
         assert {case.params.family for case in (either, pointwise, product)} <= set(FAMILIES)
 
     draw()
-    assert min(counts[True], counts[False]) >= 10, counts
+    assert min(counts[True], counts[False]) >= 30, counts
+
+
+def test_many_inputs_and_many_products_are_drawn() -> None:
+    """Of 20 tensors, or 17 products, none was, and several were refused by default."""
+    inputs, products = Counter[bool](), Counter[bool]()
+
+    @seed(3)
+    @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
+    @given(cases())
+    def draw(case: Case) -> None:
+        inputs[len(case.fusion.inputs) > 10] += 1
+        products[sum(tv.op == "mma" for tv in case.fusion.tensors) > 5] += 1
+
+    draw()
+    assert inputs[True] >= 4, inputs
+    assert products[True] >= 2, products
 
 
 @pytest.mark.parametrize("name", sorted(op for op in OPS if OPS[op].pointwise))
