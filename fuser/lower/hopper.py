@@ -156,17 +156,18 @@ def stacks(pairs: Pairs, depth: int) -> list[Pairs]:
     """Group products that one wgmma can compute: of one A, with B of one kind, each another.
 
     Tiles of B behind each other are one operand where their rows of `depth` elements are one panel
-    of a swizzle, or where their panels run along N.
+    of a swizzle, or where their panels run along N.  A tile is behind one other tile only.
     """
     found: dict[tuple[object, ...], Pairs] = {}
+    taken = set[Access]()
     for product, (a, b) in pairs:
         dtype = b.access.tv.dtype
         key: tuple[object, ...] = (a, b.transposed, dtype, accumulator(product.tv))
-        taken = any(b.access == other.access for _, (_, other) in found.get(key, ()))
         row = depth * dtype.nbytes
-        if taken or not (b.transposed or row == gcd(row, SPAN)):
+        if b.access in taken or not (b.transposed or row == gcd(row, SPAN)):
             key = (*key, product)
         found.setdefault(key, []).append((product, (a, b)))
+        taken.add(b.access)
     return list(found.values())
 
 

@@ -209,6 +209,11 @@ class _Cutting:
             held = DType.F32 if held is DType.F16 else held
             why = "a kernel that computes with it would compute it again for its other tiles"
             given[tv] = self._stored(tv, held, "_sum", _place(tv, 1), why)
+        for product in _products(outputs, self.choices.empty, {**given, **ended}):
+            if product.name in self.choices.apart:
+                held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
+                why = "no tile suits its axes and the other products that results are computed from"
+                given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
         known = {**given, **ended}
         for product in _products(outputs, self.choices.empty, known):
             for side, arg in enumerate(tensor_args(product)):
@@ -219,11 +224,6 @@ class _Cutting:
                     why = f"{product} multiplies it, and reads its operands from memory"
                     word = f"{OPERAND}{place.word}"
                     given[arg] = self._stored(arg, arg.dtype, word, place, why)
-        for product in _products(outputs, self.choices.empty, known):
-            if product.name in self.choices.apart:
-                held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
-                why = "no tile suits its axes and the other products that results are computed from"
-                given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
         return given, ended
 
     def _alone(self, tv: TensorView, outputs: tuple[TensorView, ...]) -> TensorView:

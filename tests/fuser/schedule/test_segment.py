@@ -14,7 +14,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from sample import often
 
-from fuser.fusion.definition import FusionDefinition, Symbol, TensorView
+from fuser.fusion.definition import Fusion, FusionDefinition, Symbol, TensorView
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import bind
 from fuser.runtime.call import intermediate_spec
@@ -202,4 +202,38 @@ def test_what_is_read_is_stored_before() -> None:
     fd.add_output(fd.ops.sum(flat, [0], dtype="f32"))
     fd.add_output(fd.ops.mul(z, fd.ops.max(y, [0], keepdim=True)))
     records = judged.records(Case(fd.fusion(), blocks.PARAMS, {}, "reals", 0), ("differential",))
+    assert {record.status for record in records} == {"pass"}, records
+
+
+def _summed_in_two_orders(*, strangers: bool) -> Fusion:
+    """Two products of one tensor, of which the second has its sums in the other order.
+
+    `strangers`: they have no common rows and columns either.
+    """
+    fd = FusionDefinition()
+    ops = fd.ops
+    x = fd.define_tensor(["i0", "i1", "i2"], "bf16")
+    if strangers:
+        first = fd.define_tensor(["i1", "i2", "i0", "i0"], "bf16")
+        mapping = [[0, -1, -1, 1, 2], [-1, 2, 3, 0, 1]]
+        fd.add_output(ops.fused_multiply_sum(x, first, [3, 4], mapping))
+        other = fd.define_tensor(["i2", "i0", "i1", "i0"], "bf16")
+        mapping = [[-1, 2, 1, 0, -1], [3, 0, 2, -1, 1]]
+        fd.add_output(ops.permute(ops.fused_multiply_sum(x, other, [1, 2], mapping), [1, 2, 0]))
+        return fd.fusion()
+    first = fd.define_tensor(["i3", "i1", "i2"], "bf16")
+    one = ops.fused_multiply_sum(x, first, [2, 3], [[0, -1, 1, 2], [-1, 0, 1, 2]])
+    other = fd.define_tensor(["i3", "i2", "i1"], "bf16")
+    two = ops.fused_multiply_sum(x, other, [2, 3], [[0, -1, 2, 1], [-1, 0, 1, 2]])
+    fd.add_output(ops.add(one, two))
+    return fd.fusion()
+
+
+@pytest.mark.parametrize("strangers", [False, True])
+def test_one_tensor_is_summed_over_in_two_orders(*, strangers: bool) -> None:
+    """One copy suits but one of them, so that the other product has a kernel of its own."""
+    fusion = _summed_in_two_orders(strangers=strangers)
+    extents = {"i0": 6, "i1": 8, "i2": 5} | ({} if strangers else {"i3": 7})
+    asked = Case(fusion, PARAMS, extents, "integers", 2)
+    records = judged.records(asked)
     assert {record.status for record in records} == {"pass"}, records

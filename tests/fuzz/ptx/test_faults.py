@@ -50,7 +50,7 @@ def test_a_fault_that_does_not_apply_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "family"),
     [
-        ("less or equal in lt", "ampere-groups"),
+        ("less or equal in lt", "tma-pipelined/direct"),
         ("maximum is minimum", "direct/direct"),
         ("halves of a pair swapped", "hopper-pipelined"),
         ("no proxy fence", "direct/tma"),
@@ -80,7 +80,7 @@ def test_a_fault_between_ctas_is_found(name: str, tmp_path: Path) -> None:
     ("name", "stands"),
     [
         ("constant of gelu", "operations f32"),
-        ("less or equal in lt", "operations i32"),
+        ("less or equal in lt", "tma-pipelined/direct"),
         ("sub the other way", "operations f64"),
         ("bf16 is cut off", "operations bf16"),
         ("minimum drops NaN", "operations f32"),
