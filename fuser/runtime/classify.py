@@ -376,11 +376,11 @@ class _Call:
         )
         if apart or wrong:
             return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
-        torn = [product for product in domain.products if len(summed(domain, product)) != 1]
-        copied = {arg.held for product in torn for arg in tensor_args(product.tv)}
-        if torn and copied <= known and len(domain.products) > 1:
+        mixed = [product for product in domain.products if len(summed(domain, product)) != 1]
+        copied = {arg.held for product in mixed for arg in tensor_args(product.tv)}
+        if mixed and copied <= known and len(domain.products) > 1:
             # What two products sum over in two orders has one copy, in the order of the first.
-            return replace(choices, apart=choices.apart | {product.tv.name for product in torn})
+            return replace(choices, apart=choices.apart | {product.tv.name for product in mixed})
         if copied <= known:
             schedule, shapes = self.scheduled(segment)
             tiles = tiled(domain, schedule)
