@@ -80,7 +80,7 @@ def test_a_fault_between_ctas_is_found(name: str, tmp_path: Path) -> None:
     ("name", "stands"),
     [
         ("constant of gelu", "operations f32"),
-        ("less or equal in lt", "tma-pipelined/direct"),
+        ("less or equal in lt", "operations i32"),
         ("sub the other way", "operations f64"),
         ("bf16 is cut off", "operations bf16"),
         ("minimum drops NaN", "operations f32"),
