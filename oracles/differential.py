@@ -117,9 +117,9 @@ def _compared(
         error = torch.where(seen.isfinite() & value.isfinite(), (seen - value).abs(), torch.inf)
     else:
         value, seen = want.value, have.to(want.value.dtype)
-        bound = torch.zeros(value.shape, dtype=torch.float64)
-        right = value == seen
+        bound = torch.zeros_like(want.bound) if exact else want.bound
         error = (seen.to(torch.float64) - value.to(torch.float64)).abs()
+        right = (value == seen) | ((bound > 0) & (error <= bound))
     return ~right & ~want.undecided, value, seen, bound, error
 
 

@@ -9,36 +9,41 @@ The numeric contract
   bf16 tensor is the f32 number nearest to 0.1.
 - add, sub, mul, div, sqrt and reciprocal round to nearest even; a product may be contracted into
   the add or sub that uses it (FMA).  Subnormals are kept.  The other float functions obey the
-  error bounds that `oracles/reference/evaluate.py` lists.
+  error bounds that `oracles/reference/rows.py` lists, and are exact where 0 or an infinity becomes
+  0, 1 or -1.
 - `mma` multiplies numbers of 16 bits: what was kept in f32 is rounded to the operand's type first.
   A product of two is exact inside the range of f32.  K products are added in f32, 16 of them (8 of
-  tf32) at once, in any order; a step may lose 2 ulp (tensor cores align addends and cut), so the
-  sum is right to (K / 16 + 8) * 2**-22 times the sum of the magnitudes of the products.  A sum
-  that could not lose a bit in any order is exact; one that could overflow in some order may be
-  anything; inf and NaN are IEEE's.
+  tf32) at once, in any order; each of n steps may lose 2 ulp (tensor cores align addends and cut),
+  so the sum is right to (n + min(8, 2 + n / 4)) * 2**-22 times the sum of the magnitudes of the
+  products.  A sum that could not lose a bit in any order is exact; one that could overflow in some
+  order may be anything; inf and NaN are IEEE's.
 - A schedule may ask for partial sums of 16 bits (`partial`): CTAs then round what they hand on, to
   nearest.  With n CTAs the sum may be off by ((1 + u)**(n - 1) - 1) times the sum of the magnitudes
   besides, n at least 2, u = 2**-8 for bf16 and 2**-11 for f16, and by n times the least subnormal,
   which grows alike.  What is said of exact sums, and of those that overflow, is said of that type.
-- f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, so each may be
-  off by 2**-10 of itself; what has at most 10 fraction bits is exact.
-- With ``accumulate="f16"`` each step is rounded or cut to f16, so the sum is right to
-  (K / 8 + 8) * 2**-10 times the sum of the magnitudes.
+- f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, those of one
+  operand alike, so that each is off by up to 2**-10 of itself; what has at most 10 fraction bits is
+  exact.
+- With ``accumulate="f16"`` each step, of 8 then, is rounded or cut to f16, so that is 2**-10 for
+  2**-22.
 - Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
-  f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-10.
+  f8e5m2, 32 at once, are added with about 14 bits: each step cuts every addend off 13 bits below
+  the largest, and of n steps the sum is right to (n + 8) * 2**-10; what tiles and CTAs add up in
+  f32 may lose 8 * 2**-22.
 - i8, f8e4m3 and f8e5m2 are copied, cast and multiplied by `mma`; nothing else is computed in them.
   A cast to f8 rounds to nearest even; what is then beyond the largest number becomes inf in f8e5m2
   and, as there is no inf, the largest number, 448, in f8e4m3 (torch has it so since 2.12).
 - `sum` and `mean` add n numbers in f32 (f64 for f64, i64 for integers and bool) in any order, each
-  addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of the
-  magnitudes; a sum that could not lose a bit in any order is exact, one that could overflow in
-  some order may be anything.  `mean` then divides by n, less its `correction` and never below 0.
-  `max` and `min` are exact.
+  addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of those above
+  0, or of those below, whichever is larger; a sum that could not lose a bit in any order is exact,
+  one that could overflow in some order may be anything.  `mean` then divides by n, less its
+  `correction` and never below 0.  `max` and `min` are exact.
 - `cumsum` adds up to each element of an axis what `sum` adds of all: the first k elements in any
   order, each addition rounded to nearest, so that element is right to (k - 1) * 2**-24 times the
   sum of their magnitudes.
 - `prod` multiplies n numbers in the same types in any order, each product rounded to nearest: right
-  to n times 2**-23 of itself; what could overflow or underflow in some order may be anything.
+  to n times 2**-23 of itself; what could overflow in some order may be anything, and what could
+  underflow is right to n times the least subnormal and the product of all magnitudes above 1.
 - An element, or a factor of `mma`, that is NaN decides its reduction, whatever else may be.
 - `philox` is exact: word `place % 4` of Philox 4x32-10 with the key `seed`, whose counter is
   `place // 4` in its lower and `stream` in its upper 64 bits.

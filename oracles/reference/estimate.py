@@ -35,6 +35,9 @@ ZERO = torch.zeros((), dtype=torch.float64)
 SURE = torch.zeros((), dtype=torch.bool)
 """No doubt about any element."""
 
+NONE = torch.tensor(-torch.inf, dtype=torch.float64)
+"""The least of all numbers."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Estimate:
@@ -47,27 +50,41 @@ class Estimate:
     value : torch.Tensor
         f64, i64 or bool.
     error : torch.Tensor
-        f64: a kernel that obeys the contract is at most this far from `value`; 0 for non-floats.
+        f64: a kernel that obeys the contract is at most this far from `value`.  Integers and bool
+        have one where a cast or a comparison hangs on rounding.
     undecided : torch.Tensor
         bool: where the kernel may be anything.
+    least : torch.Tensor
+        f64: what a kernel holds is at least this, also where `error` reaches further down; where it
+        is not below 0, a zero has no sign.
     """
 
     dtype: DType
     value: torch.Tensor
     error: torch.Tensor = ZERO
     undecided: torch.Tensor = SURE
+    least: torch.Tensor = NONE
+
+    @property
+    def open(self) -> torch.Tensor:
+        """Where nothing can be computed of it exactly: undecided, or no float and not known."""
+        return self.undecided if self.dtype.is_float else self.undecided | (self.error > 0)
 
     def low(self) -> torch.Tensor:
         """Return the least value a right kernel may hold, rounded outwards."""
-        return self._end(-self.error, -torch.inf)
+        return torch.maximum(self._end(-self.error, -torch.inf), self.least)
 
     def high(self) -> torch.Tensor:
         """Return the greatest value a right kernel may hold, rounded outwards."""
         return self._end(self.error, torch.inf)
 
     def _end(self, by: torch.Tensor, outwards: float) -> torch.Tensor:
-        out = torch.nextafter(self.value + by, torch.tensor(outwards, dtype=torch.float64))
-        return torch.where(self.error > 0, out, self.value)
+        value = self.value.to(torch.float64)
+        end = value + by
+        moved = end - value
+        exact = (value - (end - moved)) + (by - moved) == 0  # Knuth's two-sum
+        out = torch.nextafter(end, torch.tensor(outwards, dtype=torch.float64))
+        return torch.where(self.error > 0, torch.where(exact, end, out), value)
 
     def doubt(self, where: torch.Tensor) -> "Estimate":
         """Return the same estimate, undecided also in `where`."""
@@ -90,11 +107,16 @@ def nearest(value: torch.Tensor, dtype: DType) -> torch.Tensor:
 
 
 def unsure(args: tuple[Estimate, ...]) -> torch.Tensor:
-    """Return where any of the operands is undecided."""
+    """Return where any of the operands is open."""
     result = SURE
     for arg in args:
-        result = result | arg.undecided
+        result = result | arg.open
     return result
+
+
+def knows_least(arg: Estimate) -> bool:
+    """Tell whether anything is known of what a number is at least, besides its error."""
+    return arg.least is not NONE
 
 
 def corners(function: Function, *args: Estimate) -> Estimate:
@@ -115,16 +137,16 @@ def corners(function: Function, *args: Estimate) -> Estimate:
 
 
 def steps(function: Function, arg: Estimate) -> Estimate:
-    """Evaluate a monotone step function; where the operand straddles a step, it is undecided."""
+    """Evaluate a monotone step function; where the operand straddles steps, it is any of them."""
     value = function(arg.value)
     low, high = function(arg.low()), function(arg.high())
-    straddles = (arg.error > 0) & (low != high)
+    straddles = torch.where(arg.error > 0, torch.maximum(high - value, value - low), ZERO)
     # A float this large is an integer already: rounding functions return it as it is.
     whole = (arg.value.abs() - arg.error >= 2 / EPS[arg.dtype]) & arg.value.isfinite()
     keeps = whole & (value.abs() > 1)
     value = torch.where(keeps, arg.value, value)
-    error = torch.where(keeps, arg.error, ZERO)
-    return Estimate(arg.dtype, value, error, arg.undecided | (straddles & ~whole))
+    error = torch.where(keeps, arg.error, torch.where(whole, ZERO, straddles))
+    return Estimate(arg.dtype, value, _finite_only(error, value), arg.undecided)
 
 
 def rounded(exact: Estimate, dtype: DType) -> Estimate:
@@ -193,23 +215,29 @@ def convert(arg: Estimate, dtype: DType) -> Estimate:
         return arg
     if dtype is DType.BOOL:
         zero = (arg.error > 0) & (arg.value.to(torch.float64).abs() <= arg.error)
-        return Estimate(dtype, arg.value != 0, undecided=arg.undecided | zero)
+        return Estimate(dtype, arg.value != 0, zero.to(torch.float64), arg.undecided)
     if dtype.is_int:
-        if not arg.dtype.is_float:
-            return Estimate(dtype, wrap(arg.value.to(torch.int64), dtype), undecided=arg.undecided)
-        whole = arg.value.trunc()
         limit = 2.0 ** (_BITS[dtype] - 1)
-        outside = ~((whole >= -limit) & (whole < limit))
-        torn = (arg.error > 0) & (arg.low().trunc() != arg.high().trunc())
+        if not arg.dtype.is_float:
+            value = wrap(arg.value.to(torch.int64), dtype)
+            wraps = (arg.error > 0) & (arg.value.to(torch.float64).abs() + arg.error >= limit)
+            return Estimate(dtype, value, arg.error, arg.undecided | wraps)
+        whole, low, high = (end.trunc() for end in (arg.value, arg.low(), arg.high()))
+        outside = ~((low >= -limit) & (high < limit))
+        torn = (arg.error > 0) & (low != high) & ~outside
         value = torch.where(outside, 0.0, whole).to(torch.int64)
-        return Estimate(dtype, value, undecided=arg.undecided | outside | torn)
+        error = torch.where(torn, torch.maximum(high - whole, whole - low), ZERO)
+        return Estimate(dtype, value, error, arg.undecided | outside)
     held = DType.F64 if dtype is DType.F64 else DType.F32
     if not arg.dtype.is_float:
         first = held if dtype is held else DType.F64
         value = arg.value.to(TORCH[first]).to(torch.float64)
         lost = (first is not held) & (value.to(torch.int64) != arg.value)
-        slack = torch.where(lost, value.abs() * EPS[DType.F32], ZERO)
-        arg = Estimate(first, value, slack, arg.undecided)
+        slack = torch.where(lost, (value.abs() + arg.error) * EPS[DType.F32], ZERO)
+        least = torch.where((arg.value >= 0) & (arg.error == 0), value - slack, NONE)
+        if arg.dtype is DType.BOOL:
+            least = ZERO
+        arg = Estimate(first, value, arg.error + slack, arg.undecided, least)
     if dtype is held and (arg.dtype is held or held is DType.F64):
         return replace(arg, dtype=held)
     if dtype is not held and arg.dtype is DType.F64:
@@ -230,14 +258,15 @@ def cut_to_8_bits(arg: Estimate, dtype: DType) -> Estimate:
     # Straight from f64 or by way of f32, which can round a tie twice: both are right.
     twice = (nearest(source.value, DType.F32) != source.value) & source.value.isfinite()
     slack = torch.where(twice, source.value.abs() * EPS[DType.F32], ZERO)
-    source = replace(source, error=source.error + slack)
+    least = nearest(source.least, dtype) if knows_least(source) else NONE
+    source = replace(source, error=source.error + slack, least=NONE)
     held = [nearest(end, dtype) for end in (source.value, source.low(), source.high())]
     value, low, high = held
     outside = [~end.isfinite() for end in held]
     open_ = source.value.isfinite() & ((outside[0] != outside[1]) | (outside[0] != outside[2]))
     error = torch.maximum((high - value).abs(), (low - value).abs())
     error = torch.where(value.isfinite() & ~open_, error, ZERO)
-    return Estimate(DType.F32, value, error, arg.undecided | open_)
+    return Estimate(DType.F32, value, error, arg.undecided | open_, least)
 
 
 def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:

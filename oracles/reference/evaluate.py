@@ -36,8 +36,9 @@ class Expected:
     value : torch.Tensor
         f64 for float dtypes, i64 for integers, bool for bool; on the CPU.
     bound : torch.Tensor
-        f64, same shape: largest right deviation from `value`; 0 where only `value`, rounded to
-        `dtype`, is right.  Meaningless where `value` is inf or NaN: the class must agree there.
+        f64, same shape: largest right deviation from `value`, integers included; 0 where only
+        `value`, rounded to `dtype`, is right.  Meaningless where `value` is inf or NaN: the class
+        must agree there.
     undecided : torch.Tensor
         bool, same shape: the answer hangs on rounding (a comparison of two nearly equal
         numbers), so no comparison can say anything.
@@ -53,8 +54,10 @@ class Expected:
 
 SHORT = (DType.F16, DType.BF16)
 """Floats that are computed in f32."""
-_OF_ONE = ("div", "floor_div", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
+_OF_ONE = ("sub", "div", "floor_div", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
 """Operations that need no more than that their operands are equal."""
+_PASSES = ("set", "cast", "neg", "abs", "broadcast", "expand", "permute", "squeeze")
+"""Operations that may leave a product unrounded."""
 
 Inputs = Sequence[torch.Tensor | bool | int | float]
 
@@ -174,6 +177,8 @@ def expected_of(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected
     """Return what a kernel may store of what it holds."""
     if dtype in SHORT:
         arg = rounded(arg, dtype)
+    if dtype is DType.BOOL:
+        arg = Estimate(dtype, arg.value, ZERO, arg.open)
     return Expected(
         arg.value.expand(shape), arg.error.expand(shape), arg.undecided.expand(shape), dtype
     )
@@ -182,13 +187,19 @@ def expected_of(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected
 def _alike(tv: TensorView, args: tuple[Estimate, ...]) -> tuple[Estimate, ...]:
     """Take operands that are one tensor at one number: whatever it is, x / x is 1, and x < x false.
 
-    Not where it may be 0 or infinite; nor in a difference, whose operand an FMA may not round.
+    Not where it may be infinite, nor where it may be 0 but in a difference; nor in a difference of
+    a product, which an FMA may not round.
     """
     if tv.op not in _OF_ONE or tv.args[0] is not tv.args[1] or not args[0].dtype.is_float:
         return args
+    source = tv.args[0]
+    while tv.op == "sub" and isinstance(source, TensorView) and source.op in _PASSES:
+        source = source.args[0]
+    if tv.op == "sub" and isinstance(source, TensorView) and source.op == "mul":
+        return args
     made = []
     for arg in args:
-        sure = arg.value.isfinite() & (arg.value.abs() > arg.error)
+        sure = arg.value.isfinite() & ((arg.value.abs() > arg.error) | (tv.op == "sub"))
         made.append(replace(arg, error=torch.where(sure, ZERO, arg.error)))
     return tuple(made)
 

@@ -476,10 +476,10 @@ class _Errors(TorchDispatchMode):
         return convert(estimate, self._arithmetic.held(dtype) if into.is_float else into)
 
     def _wrapped(self, made: Estimate, dtype: torch.dtype) -> Any:
-        if dtype is torch.bool and not bool(made.undecided.any()):
+        if dtype is torch.bool and not bool(made.open.any()):
             return made.value
         if not dtype.is_floating_point and dtype is not torch.bool:
-            if bool(made.undecided.any()):
+            if bool(made.open.any()):
                 raise Unbounded(f"{dtype} of numbers that are rounded")
             return made.value.to(dtype)
         if dtype in (torch.float16, torch.bfloat16) and made.dtype is DType.F32:

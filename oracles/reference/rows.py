@@ -17,6 +17,7 @@ from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
 from oracles.reference.estimate import (
     EPS,
+    NONE,
     TINY,
     ZERO,
     Estimate,
@@ -25,6 +26,8 @@ from oracles.reference.estimate import (
     convert,
     corners,
     cut_to_8_bits,
+    knows_least,
+    nearest,
     rounded,
     steps,
     unsure,
@@ -66,6 +69,9 @@ our own evaluation.  add, sub, mul, div, sqrt and reciprocal are not here: they 
 for quotients in 16 bits.  The last four are compositions; see `_absolute` for what they may lose
 besides.
 """
+
+_COMPOSED = ("sigmoid", "silu", "gelu", "gelu_tanh")
+"""Functions that are compositions of others."""
 
 Shape = tuple[int, ...]
 Function = Callable[..., torch.Tensor]
@@ -134,6 +140,7 @@ def _reshapes(
         function(tv, x.value, shape),
         function(tv, x.error.expand(full), shape),
         function(tv, x.undecided.expand(full), shape),
+        function(tv, x.least.expand(full), shape) if knows_least(x) else NONE,
     )
 
 
@@ -170,7 +177,7 @@ def _gather(tv: TensorView, args: Args, shape: Shape) -> Estimate:
         whole = part.expand(x.value.shape).expand(full)
         return whole.gather(axis, where) if many else torch.zeros(shape, dtype=part.dtype)
 
-    doubt = taken(x.undecided) | outside | index.undecided
+    doubt = taken(x.undecided) | outside | index.open
     return Estimate(x.dtype, taken(x.value), taken(x.error), doubt)
 
 
@@ -186,8 +193,9 @@ def _exactly(function: Function, args: Args, dtype: DType | None = None) -> Esti
     """Evaluate on integers or bool."""
     dtype = dtype or args[0].dtype
     value = function(*(arg.value for arg in args))
-    value = value.to(torch.bool) if dtype is DType.BOOL else wrap(value, dtype)
-    return Estimate(dtype, value, undecided=unsure(args))
+    if dtype is DType.BOOL:  # false or true, whatever the operands may be
+        return Estimate(dtype, value.to(torch.bool), unsure(args).to(torch.float64))
+    return Estimate(dtype, wrap(value, dtype), undecided=unsure(args))
 
 
 def _selects(
@@ -195,7 +203,12 @@ def _selects(
 ) -> Estimate:
     """Functions that return an operand or its negative: nothing to round."""
     if args[0].dtype.is_float:
-        return corners(function, *args)
+        made, (x, *_) = corners(function, *args), args
+        if tv.op == "abs":
+            return replace(made, least=ZERO)
+        if tv.op == "relu":  # of what is not 0: of -0.0 it may be that
+            return replace(made, least=torch.where((x.high() < 0) | (x.low() > 0), ZERO, NONE))
+        return made
     use = on_bool if on_bool and args[0].dtype is DType.BOOL else function
     return _exactly(use, args)
 
@@ -213,9 +226,18 @@ def _rounds(
 def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
     """Tell where a divisor, the argument `index` of `tv`, may be 0 of a sign that is open."""
     source = tv.args[index]
-    computed = isinstance(source, TensorView) and source.op != "input"
-    zero = divisor.value.abs() <= divisor.error
-    return zero if computed else zero & (divisor.error > 0)
+    computed = isinstance(source, TensorView) and source.op != "input" and source.dtype.is_float
+    zero = (divisor.low() <= 0) & (divisor.high() >= 0)
+    if not computed:
+        return zero & (divisor.error > 0)
+    return zero & ((divisor.error > 0) | (divisor.least < 0))
+
+
+def _surely_nan(args: Args) -> torch.Tensor:
+    """Tell where a quotient of two is NaN, whatever sign its 0 has: 0 / 0, and that of NaN."""
+    dividend, divisor = args
+    zero = (dividend.value == 0) & (divisor.value == 0) & (divisor.error == 0)
+    return (zero | dividend.value.isnan()) & (dividend.error == 0)
 
 
 _LEAST_NORMAL = torch.finfo(torch.float32).smallest_normal
@@ -236,14 +258,21 @@ def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Es
         exact = replace(exact, error=exact.error + torch.where(subnormal, TINY[dtype], ZERO))
     rough = of_tensors and tv.dtype in (DType.F16, DType.BF16)
     found = approximated(exact, dtype, ulps=2) if rough else rounded(exact, dtype)
-    return found.doubt(_pole(tv, args[-1]))
+    pole = _pole(tv, args[-1])
+    return found.doubt(pole & ~_surely_nan(args) if tv.op == "div" else pole)
 
 
 def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Float functions of one operand that only rise or only fall, or are even and convex (cosh)."""
     (x,) = args
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv, x)
-    result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
+    exact = corners(function, x)
+    result = _certain(tv, x, approximated(exact, x.dtype, ulps=ulps, absolute=lost))
+    if tv.op in ("exp", "exp2"):
+        end = Estimate(x.dtype, x.low())
+        lost = _absolute(tv, end)
+        end = approximated(corners(function, end), x.dtype, ulps=ulps, absolute=lost)
+        return replace(result, least=end.low().clamp(min=0))
     if tv.op in ("asin", "acos"):  # NaN on both sides of what they are defined for
         return result.doubt((x.value.abs() > 1) & (x.low() < 1) & (x.high() > -1))
     if tv.op == "cosh":  # inf at both ends, and not between
@@ -262,7 +291,7 @@ def _smooth(
         error = error.clamp(max=2.0)
     exact = Estimate(x.dtype, value, error, x.undecided)
     ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv, x)
-    return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
+    return _certain(tv, x, approximated(exact, x.dtype, ulps=ulps, absolute=lost))
 
 
 def _tan(tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -279,6 +308,19 @@ def _atan2(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     jumps = (_pole(tv, a, 0) & (b.low() <= 0)) | ((a.value == 0) & _pole(tv, b, 1))
     exact = corners(torch.atan2, a, b).doubt(jumps)
     return approximated(exact, a.dtype, ulps=_ulps("atan2", a.dtype))
+
+
+def _certain(tv: TensorView, x: Estimate, result: Estimate) -> Estimate:
+    """Let functions of 0 and of infinities that are 0, 1 or -1 have no error.
+
+    Source: CUDA Math API, single and double precision mathematical functions, the special values of
+    each; PTX ISA, ex2.approx.  Of compositions that is sure of a product with 0 only.
+    """
+    whole = result.value == 0
+    end = x.value == 0
+    if tv.op not in _COMPOSED:
+        whole, end = whole | (result.value.abs() == 1), end | x.value.isinf()
+    return replace(result, error=torch.where((x.error == 0) & end & whole, ZERO, result.error))
 
 
 def _ulps(op: str, dtype: DType) -> float:
@@ -314,13 +356,13 @@ def _stepwise(function: Function, tv: TensorView, args: Args, shape: Shape) -> E
 
 
 def _compares(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
-    """Comparisons: undecided where the operands come too close."""
+    """Comparisons: either where the operands come too close."""
     a, b = args
     result = _exactly(function, args, DType.BOOL)
     if not a.dtype.is_float:
         return result
-    meet = (a.low() <= b.high()) & (b.low() <= a.high())
-    return result.doubt(meet & ((a.error > 0) | (b.error > 0)))
+    meet = (a.low() <= b.high()) & (b.low() <= a.high()) & ((a.error > 0) | (b.error > 0))
+    return replace(result, error=torch.maximum(result.error, meet.to(torch.float64)))
 
 
 def order(x: torch.Tensor) -> torch.Tensor:
@@ -333,8 +375,9 @@ def order(x: torch.Tensor) -> torch.Tensor:
 
 def _order(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
-    torn = (x.error > 0) & (order(x.low()) != order(x.high()))
-    return _exactly(order, args, DType.I64).doubt(torn)
+    made = _exactly(order, args, DType.I64)
+    apart = torch.maximum(order(x.high()) - made.value, made.value - order(x.low()))
+    return replace(made, error=torch.where(x.error > 0, apart.to(torch.float64), ZERO))
 
 
 def _asks(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -361,7 +404,18 @@ def plus(a: Estimate, b: Estimate) -> Estimate:
     """Add."""
     if not a.dtype.is_float:
         return _exactly(torch.add, (a, b))
-    return rounded(corners(torch.add, a, b), a.dtype)
+    made = rounded(corners(torch.add, a, b), a.dtype)
+    if not knows_least(a) and not knows_least(b):
+        return made
+    end = torch.nextafter(a.low() + b.low(), NONE)
+    return replace(made, least=nearest(end, a.dtype))
+
+
+def _mul(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Multiply; a square is not negative."""
+    made = times(*args)
+    square = tv.args[0] is tv.args[1] and made.dtype.is_float
+    return replace(made, least=ZERO) if square else made
 
 
 def minus(a: Estimate, b: Estimate) -> Estimate:
@@ -374,7 +428,11 @@ def _pow(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     if not a.dtype.is_float:
         return _exactly(torch.pow, args)
     exact = corners(torch.pow, a, b)
-    risky = ((a.error > 0) | (b.error > 0)) & (a.low() <= 0)
+    # Of a number below 0 only whole exponents have a power.
+    below, above = b.low(), b.high()
+    fraction = (below.floor() == above.floor()) & (below != below.floor())
+    never = (a.high() < 0) & fraction & above.isfinite()
+    risky = ((a.error > 0) | (b.error > 0)) & (a.low() <= 0) & ~never
     whole = (b.error == 0) & (b.value == b.value.floor())
     straddles = risky & (a.high() >= 0)
     valley = (torch.zeros_like(a.value).pow(b.value) - exact.value).abs()
@@ -414,20 +472,17 @@ def _remainder(tv: TensorView, args: Args, shape: Shape) -> Estimate:
 
 
 def pick(condition: Estimate, a: Estimate, b: Estimate) -> Estimate:
-    """Choose by condition; where that is undecided, the branches must all but agree."""
+    """Choose by condition; where that is open, both branches are right, and what lies between."""
     value = torch.where(condition.value, a.value, b.value)
     error = torch.where(condition.value, a.error, b.error)
     undecided = torch.where(condition.value, a.undecided, b.undecided)
-    if a.dtype.is_float:
-        gap = torch.where(a.value == b.value, 0.0, (a.value - b.value).abs())
-        reach = gap + torch.maximum(a.error, b.error)
-        near = gap <= 8 * (a.error + b.error)
-        error = torch.where(condition.undecided & near, reach, error)
-    else:
-        near = a.value == b.value
-    open_ = condition.undecided & (~near | a.undecided | b.undecided)
-    undecided = (undecided & ~condition.undecided) | open_
-    return Estimate(a.dtype, value, error, undecided)
+    apart = (a.value.to(torch.float64) - b.value.to(torch.float64)).abs()
+    gap = torch.where(a.value == b.value, 0.0, apart)
+    error = torch.where(condition.open, gap + torch.maximum(a.error, b.error), error)
+    torn = ~gap.isfinite() & ~(a.value.isnan() & b.value.isnan())
+    open_ = condition.open & (torn | a.undecided | b.undecided)
+    error = torch.where(error.isfinite(), error, ZERO)
+    return Estimate(a.dtype, value, error, (undecided & ~condition.open) | open_)
 
 
 def _clamp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -478,7 +533,8 @@ def _addcmul(tv: TensorView, args: Args, shape: Shape) -> Estimate:
 def _cast(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
     if tv.dtype in (DType.F16, DType.BF16) and x.dtype is DType.F32:
-        return replace(rounded(x, tv.dtype), dtype=DType.F32)
+        least = nearest(x.least, tv.dtype) if knows_least(x) else NONE
+        return replace(rounded(x, tv.dtype), dtype=DType.F32, least=least)
     if tv.dtype.is_f8:
         return cut_to_8_bits(x, tv.dtype)
     return convert(x, tv.dtype)
@@ -534,7 +590,7 @@ ROWS: dict[str, Row] = {
     "cast": _cast,
     "add": partial(_rounds, torch.add, on_bool=torch.logical_or),
     "sub": partial(_rounds, torch.sub),
-    "mul": lambda tv, args, shape: times(*args),
+    "mul": _mul,
     "div": partial(_divides, torch.div),
     "atan2": _atan2,
     "floor_div": _floor_div,

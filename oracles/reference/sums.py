@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product as product_of
 from math import log1p, prod
 
 import torch
@@ -15,7 +16,20 @@ import torch
 from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
 from fuser.fusion.ops import accumulator
-from oracles.reference.estimate import EPS, TINY, TORCH, ZERO, Estimate, corners, rounded, wrap
+from oracles.reference.estimate import (
+    EPS,
+    NONE,
+    SURE,
+    TINY,
+    TORCH,
+    ZERO,
+    Estimate,
+    corners,
+    knows_least,
+    nearest,
+    rounded,
+    wrap,
+)
 
 Args = tuple[Estimate, ...]
 Row = Callable[[TensorView, Args, tuple[int, ...]], Estimate]
@@ -24,12 +38,22 @@ WHOLE = {DType.F32: 2.0**24, DType.F64: 2.0**53}
 """A float holds every integer up to this one."""
 LEAST = {DType.F32: 2.0**-126, DType.F64: 2.0**-1022}
 """The least normal number."""
+_LESS = 1 - 2.0**-40
+"""Allowance for what our own sums of numbers that are not negative lose."""
+
 LARGEST = {dtype: torch.finfo(TORCH[dtype]).max for dtype in WHOLE}
 _INT_RANGE = {DType.I32: (-(2**31), 2**31 - 1), DType.I64: (-(2**63), 2**63 - 1)}
 
 
 def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-    """Return the sum of the axes `dims` of one operand, in the type in which it is added up."""
+    """Return the sum of the axes `dims` of one operand, in the type in which it is added up.
+
+    Notes
+    -----
+    Of n numbers an order makes n - 1 sums, which are rounded to nearest: each is off by half of an
+    ulp.  The j-th longest of these is of at most n - j + 1 numbers: it lies between the sums of the
+    so many least that are negative and of the so many largest that are positive.
+    """
     x, dims = _operand(tv, args)
     count = _count(x, dims)
     undecided = _unsure(x, dims, shape)
@@ -42,7 +66,8 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     # Rounded to nearest at each of count - 1 additions; in f64 ours are no better.
     unit = EPS[x.dtype] / 2 * (2 if x.dtype is DType.F64 else 1)
     grown = max(count - 1, 0) * unit
-    lost = magnitude * (grown / (1 - grown) if grown < 1 else torch.inf)
+    wider = 1 / (1 - grown) if grown < 1 else torch.inf
+    lost = _roundings(torch.where(x.value < 0, -size, size), dims, inherited, wider, x.dtype)
     grain = _grain(size, dims).reshape(shape)
     exact = (inherited == 0) & (magnitude < WHOLE[x.dtype] * grain)
     error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
@@ -50,7 +75,32 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     for axis in dims[1:]:
         finite = finite.all(axis, keepdim=True)
     overflows = finite.reshape(shape) & (magnitude + lost > LARGEST[x.dtype])
-    return Estimate(x.dtype, value, error, undecided | overflows)
+    made = Estimate(x.dtype, value, error, undecided | overflows)
+    if not knows_least(x) or grown >= 1:
+        return made
+    least = torch.where(x.least >= 0, x.least, NONE).expand(x.value.shape)
+    return replace(made, least=least.sum(dims).reshape(shape) * (1 - grown) * _LESS)
+
+
+def _roundings(
+    numbers: torch.Tensor, dims: list[int], inherited: torch.Tensor, wider: float, dtype: DType
+) -> torch.Tensor:
+    """Return what the roundings of a sum may lose, in any order.
+
+    `wider` is by what part sums may be larger for the roundings before; `inherited` is by how much
+    for the errors of the numbers.  A little is added: ties reach the bound, and our own sums are
+    rounded, too.
+    """
+    stay = [axis for axis in range(numbers.dim()) if axis not in dims]
+    many = prod(numbers.shape[axis] for axis in dims)
+    rows = numbers.permute(*stay, *dims).reshape(inherited.numel(), many).sort(-1).values
+    above = rows.clamp(min=0).flip(-1).cumsum(-1)[:, 1:]
+    below = rows.clamp(max=0).neg().cumsum(-1)[:, 1:]
+    most = (torch.maximum(above, below) + inherited.reshape(-1, 1)) * (wider * (1 + 2.0**-40))
+    ulp = torch.ldexp(torch.ones_like(most), torch.frexp(most)[1] - 1) * EPS[dtype]
+    ulp = torch.where(most.isfinite(), ulp.clamp(min=TINY[dtype]), torch.inf)
+    lost = (ulp * (most > 0)).sum(-1).reshape(inherited.shape) * (1 + 2.0**-20)
+    return lost if dtype is DType.F64 else lost / 2  # in f64 ours are no better
 
 
 def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
@@ -62,7 +112,11 @@ def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     if x.dtype is DType.F32:
         count = rounded(count, DType.F32)
         count = replace(count, error=ZERO)
-    return rounded(corners(torch.div, total(tv, args, shape), count), x.dtype)
+    added = total(tv, args, shape)
+    made = rounded(corners(torch.div, added, count), x.dtype)
+    if not knows_least(added) or many == 0:
+        return made
+    return replace(made, least=nearest(added.least / count.value * _LESS, x.dtype))
 
 
 def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
@@ -73,7 +127,9 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     n numbers, each off by the part r of itself, and n - 1 roundings by u: off by
     (1 + r_1) ... (1 + r_n) (1 + u)**(n - 1) - 1 of itself; by logarithms, for beside 1 most of a
     small r is lost, and a little more for what these lose.  Products on the way lie between those
-    of all magnitudes above 1 and of all below.
+    of all magnitudes above 1 and of all below.  One that is subnormal loses half of the least
+    number besides, which grows by the magnitudes above 1 at most.  Where none is, a product of all
+    beyond the range is infinite in every order.
     """
     x, dims = _operand(tv, args)
     undecided = _unsure(x, dims, shape)
@@ -92,11 +148,16 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     for axis in dims:
         grown = grown.sum(axis, keepdim=True)
     grown = torch.expm1(grown.reshape(shape) + log1p(2 * unit)) * (1 + 2.0**-40)
-    most, least = every(size.clamp(min=1)) * (1 + grown), every(size.clamp(max=1))
+    low = (size - x.error).clamp(min=0)
+    most, least = every(size.clamp(min=1)) * (1 + grown), every(low.clamp(max=1))
     whole = ((x.value == x.value.trunc()) & (x.error == 0)).to(torch.int32)
     exact = (every(whole) > 0) & (most < WHOLE[x.dtype])
-    error = torch.where(exact | ~value.isfinite(), ZERO, value.abs() * grown)
-    torn = (most > LARGEST[x.dtype]) | (least < LEAST[x.dtype]) | (unit > 2.0**-6)
+    under = torch.where(least < LEAST[x.dtype], _count(x, dims) * TINY[x.dtype] * most, ZERO)
+    beyond = (every(low) * (1 - 2 * unit) > 2 * LARGEST[x.dtype]) & (under == 0) & (value != 0)
+    value = torch.where(beyond, value.sign() * torch.inf, value)
+    error = torch.where(exact | ~value.isfinite(), ZERO, value.abs() * grown + under)
+    torn = (most > LARGEST[x.dtype]) | (unit > 2.0**-6) | ((under > 0) & ~value.isfinite())
+    torn &= ~beyond
     zero = (x.value == 0) & (x.error > 0)
     open_ = (torn | _any(zero, dims, shape)) & ~_surely_nan(x, dims, shape)
     return Estimate(x.dtype, value, error, undecided | open_)
@@ -115,7 +176,11 @@ def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     low = _picked(tv.op, x.low(), dims).reshape(shape)
     high = _picked(tv.op, x.high(), dims).reshape(shape)
     error = torch.maximum(value - low, high - value).nan_to_num(0.0, 0.0, 0.0)
-    return Estimate(x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided)
+    least = _picked(tv.op, x.least.expand(x.value.shape), dims) if knows_least(x) else None
+    return Estimate(
+        x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided,
+        NONE if least is None else least.reshape(shape),
+    )  # fmt: skip
 
 
 def running(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
@@ -129,7 +194,7 @@ def running(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     x = _spread(args[0])
     (axis,) = (int(n) for n in dict(tv.attrs)["dim"])
     sure_nan = (x.value.isnan() & ~x.undecided).cummax(axis).values
-    undecided = x.undecided.cummax(axis).values & ~sure_nan
+    undecided = x.open.cummax(axis).values & ~sure_nan
     value = x.value.cumsum(axis)
     if not x.dtype.is_float:
         return Estimate(x.dtype, wrap(value, x.dtype), ZERO, undecided)
@@ -169,8 +234,8 @@ def _surely_nan(x: Estimate, dims: list[int], shape: tuple[int, ...]) -> torch.T
 
 
 def _unsure(x: Estimate, dims: list[int], shape: tuple[int, ...]) -> torch.Tensor:
-    """Tell where a reduction hangs on an element that is undecided."""
-    return _any(x.undecided, dims, shape) & ~_surely_nan(x, dims, shape)
+    """Tell where a reduction hangs on an element that is open."""
+    return _any(x.open, dims, shape) & ~_surely_nan(x, dims, shape)
 
 
 def _picked(op: str, value: torch.Tensor, dims: list[int]) -> torch.Tensor:
@@ -226,14 +291,25 @@ they keep is not in the PTX ISA.  Measured on an H200 with wgmma on bf16 and f16
 0.42 * 2**-22 a step over many (`tests/fuser/runtime/test_kernel_launch.py` keeps watch).
 """
 
-HALF_ADDITION = 2.0**-10
-"""The same where sums are f16: an ulp.  An H200 uses a twelfth of the bound at most."""
+HALF_ADDITION = 2.0**-11
+"""The same where sums are f16: half an ulp.
+
+Measured on an H200 by wgmma and mma, K from 2 to 4096, many kinds of data: at most half of the
+bound, where the first instruction loses 0.9995 * 2**-11.
+"""
 
 F8_ADDITION = 2.0**-10
 """The same for 8-bit floats, whose sums keep 14 bits within an instruction and beyond.
 
-Measured on an H200 by wgmma, K from 16 to 16384: at most 7.1 * 2**-13 a step (wild data, K = 32),
-4.5 over many (positive data, where the sum of 16384 products is off by a quarter of itself).
+Measured on an H200 by wgmma, K from 16 to 16384: 4.5 * 2**-13 a step over many (positive data, of
+which the sum of 16384 products is off by a quarter of itself).  Of few it can be more: `_f8_lost`.
+"""
+
+F8_CUT = 2.0**-13
+"""What is cut off an addend of theirs, relative to the largest of its step.
+
+Measured on an H200 by wgmma: one large product beside 31 small ones, K = 32, lose 15.2 * 2**-13 of
+their magnitudes.
 """
 
 STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
@@ -242,11 +318,11 @@ STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E
 Source: PTX ISA, "wgmma.mma_async", "mma.m16n8k16", "mma.m16n8k8".
 """
 
-HALF_STEP = 8
-"""The same where sums are f16: it may round twice an instruction."""
-
 MORE = 8
-"""Additions beyond one per step: starting value, partial sums of tiles and of split-K."""
+"""Additions beyond one per step, at most: starting value, partial sums of tiles and of split-K.
+
+Of n steps there are n partial sums at most, whose additions lose a quarter of what a step loses.
+"""
 
 TF32 = 2.0**-10
 """What an f32 operand may lose as tf32, relative to itself: 13 bits cut off, or rounded.
@@ -254,6 +330,7 @@ TF32 = 2.0**-10
 Source: PTX ISA, alternate floating-point data formats (tf32 has 10 fraction bits).
 """
 
+_CUT_BITS = 13
 _CUT_LEAST = 2.0**-136
 """The same for subnormals, absolute: 13 bits above the last of f32."""
 
@@ -320,21 +397,36 @@ def multiply_sum(
     if accumulator(tv) is DType.I32:
         value = wrap(added(a.value, b.value), DType.I32)
         return Estimate(DType.I32, value, undecided=_doubt(a, b, added))
-    if tv.args[0].dtype is DType.F32:
-        a, b = _cut(a), _cut(b)
     sums, handed = _sums(tv, partials), _handed_on(tv, partials)
     count = _count(a, a_summed)
     if count == 0:
         return Estimate(DType.F32, torch.zeros(shape, dtype=torch.float64))
     value = added(a.value, b.value)
+    cut, torn = ZERO, SURE
+    if tv.args[0].dtype is DType.F32:
+        a, b = _loosened(a), _loosened(b)
+        for one, other in product_of(_cuts(a), _cuts(b)):
+            moved = added(one, other)
+            cut = torch.maximum(cut, (moved - value).abs().nan_to_num(0.0, 0.0, 0.0))
+            torn = torn | (moved.isfinite() != value.isfinite())
     size_a, size_b = _size(a), _size(b)
     size = added(size_a, size_b)
     inherited = ZERO
     if bool((a.error > 0).any()) or bool((b.error > 0).any()):
         inherited = added(a.error, size_b) + added(size_a + a.error, b.error)
-    additions = -(-count // sums.step) + MORE
+    steps = -(-count // sums.step)
     held = added(_aligned(a, tv.args[0].dtype), _aligned(b, tv.args[1].dtype))
-    lost = additions * (sums.addition * (held + inherited) + sums.tiny)
+    more = min(MORE, 2 + steps / 4)
+    wider = (1 + TF32) ** 2 if tv.args[0].dtype is DType.F32 else 1.0
+    # What is added up lies between the products below and those above 0: half of both and the sum.
+    either = torch.where(value.isfinite(), (held + value.abs()) / 2, held)
+    most = (either if accumulator(tv) is DType.F16 else held) + inherited  # f16 rounds to nearest
+    lost = (steps + more) * sums.addition * wider * most
+    if tv.args[0].dtype.is_f8:
+        ends = (_largest(_aligned(a, tv.args[0].dtype), a_summed),
+                _largest(_aligned(b, tv.args[1].dtype), b_summed))  # fmt: skip
+        lost = _f8_lost(count, held, either, added(*ends))
+    lost = lost + (steps + MORE) * sums.tiny
     grain = added(_grain(_size(a), a_summed), _grain(_size(b), b_summed))
     least = sums.tiny
     if handed is not None:
@@ -343,17 +435,43 @@ def multiply_sum(
     exact = (inherited == 0) & (held < sums.whole * grain) & (grain >= least)
     if handed is not None:  # what is rounded there are sums, not products that are aligned
         exact &= size < handed.whole * grain
-    error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
+    error = torch.where(value.isfinite(), cut + torch.where(exact, ZERO, inherited + lost), ZERO)
     overflows = size + inherited + lost > sums.largest
-    doubt = (overflows & ~value.isnan()) | _doubt(a, b, added)
+    doubt = ((overflows | torn) & ~value.isnan()) | _doubt(a, b, added)
     return Estimate(DType.F32, value, error, doubt)
+
+
+def _f8_lost(
+    count: int, held: torch.Tensor, either: torch.Tensor, largest: torch.Tensor
+) -> torch.Tensor:
+    """Return what a sum of so many products of 8-bit floats may lose.
+
+    Notes
+    -----
+    A step cuts each addend off 13 bits below the largest.  In the first that is a product, later it
+    may be the sum so far, at most `either`.  That is sure, and more than is seen of many: there
+    what was measured holds.
+    """
+    step, f32 = STEP[DType.F8E4M3], MORE * ADDITION * held
+    steps, first = -(-count // step), min(count, step)
+    so_far = torch.maximum(either, largest)
+    sure = F8_CUT * (first * largest + (count - first) * so_far + steps * held)
+    seen = (steps + MORE) * F8_ADDITION * held
+    return torch.minimum(sure, seen) + f32
+
+
+def _largest(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    """Return the largest number along some axes, which stay."""
+    for axis in dims:
+        size = size.amax(axis, keepdim=True)
+    return size
 
 
 def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
     """Return how sums are held: what is exact and in range is so on the way, too."""
     dtype = tv.args[0].dtype
     if accumulator(tv) is DType.F16:
-        return _Sums(HALF_ADDITION, HALF_STEP, 2.0**11, *_F16)
+        return _Sums(HALF_ADDITION, STEP[dtype], 2.0**11, *_F16)
     made = _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
     if dtype.is_f8:
         made = _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
@@ -412,15 +530,25 @@ def _spread(arg: Estimate) -> Estimate:
     return replace(arg, error=arg.error.expand(full), undecided=arg.undecided.expand(full))
 
 
-def _cut(arg: Estimate) -> Estimate:
-    """Let f32 operands lose what tf32 does not hold."""
-    mantissa, _ = torch.frexp(arg.value)
-    whole = [mantissa * 2.0**11, arg.value / _CUT_LEAST]
-    fits = (arg.error == 0) & (whole[0] == whole[0].trunc()) & (whole[1] == whole[1].trunc())
+def _loosened(arg: Estimate) -> Estimate:
+    """Let f32 operands that are not known to the bit lose what tf32 may not hold."""
     size = arg.value.abs() + arg.error
-    lost = torch.clamp(size * TF32, min=_CUT_LEAST)
-    lost = torch.where(fits | ~arg.value.isfinite(), ZERO, lost)
-    return replace(arg, error=arg.error + lost).doubt((lost > 0) & (size + lost > _F32[1]))
+    lost = torch.where(arg.error > 0, torch.clamp(size * TF32, min=_CUT_LEAST), ZERO)
+    torn = (lost > 0) & (size + lost > _F32[1])
+    return replace(arg, error=arg.error + lost, least=NONE).doubt(torn)
+
+
+def _cuts(arg: Estimate) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return known f32 operands as tf32: cut, and rounded to nearest, ties to even or away."""
+    bits = arg.value.to(torch.float32).view(torch.int32)
+    half, last = 1 << (_CUT_BITS - 1), (bits >> _CUT_BITS) & 1
+    made = []
+    for more in (0, half - 1 + last, half):
+        held = ((bits + more) >> _CUT_BITS) << _CUT_BITS
+        value = held.view(torch.float32).to(torch.float64)
+        known = (arg.error == 0) & arg.value.isfinite()
+        made.append(torch.where(known, value, arg.value))
+    return made[0], made[1], made[2]
 
 
 def _size(arg: Estimate) -> torch.Tensor:
@@ -442,7 +570,7 @@ def _aligned(arg: Estimate, dtype: DType) -> torch.Tensor:
 
 
 def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:
-    """Return where an operand is undecided, or may be 0 where the other is infinite.
+    """Return where an operand is open, or may be 0 where the other is infinite.
 
     A product with an operand that is NaN beyond doubt decides the sum.
     """
@@ -450,7 +578,7 @@ def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:
     for one, other in ((a, b), (b, a)):
         touches = (one.error > 0) & (one.value.abs() <= one.error)
         for here, there in (
-            (one.undecided, torch.ones_like(other.undecided)),
+            (one.open, torch.ones_like(other.open)),
             (touches, other.value.isinf()),
         ):
             if bool(here.any()) and bool(there.any()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -20,7 +21,7 @@ from fuzz.values import compared, partials
 from oracles.differential import compare
 from oracles.reference.estimate import TORCH
 from oracles.reference.evaluate import Expected, evaluate
-from oracles.reference.sums import ADDITION, MORE, Partials
+from oracles.reference.sums import ADDITION, Partials
 from oracles.verdict import Status
 
 N = 1000
@@ -67,6 +68,29 @@ def test_every_order_is_within_the_bound(kind: str) -> None:
     assert bound <= N * 2.0**-23 * np.abs(values).sum()
 
 
+@pytest.mark.parametrize("many", [2, 3, 4, 5])
+@pytest.mark.parametrize("kind", ["ties", "normal", "wild"])
+def test_no_order_of_few_numbers_is_beyond_the_bound(many: int, kind: str) -> None:
+    """All orders one by one, and in pairs; a tie of two numbers is off by all that is allowed."""
+    draw = np.random.default_rng(many)
+    values = draw.standard_normal((4000, many)).astype(np.float32)
+    if kind == "ties":
+        values = (draw.integers(-(2**25), 2**25, values.shape) * 2.0**-3).astype(np.float32)
+    if kind == "wild":
+        values *= np.float32(2.0) ** draw.integers(-26, 26, values.shape).astype(np.float32)
+    want = reference("sum", torch.tensor(values), "f32", [1])
+    worst = torch.zeros(4000, dtype=torch.float64)
+    for order in itertools.permutations(range(many)):
+        columns = [values[:, n] for n in order]
+        pairs = [left + right for left, right in zip(columns[::2], columns[1::2], strict=False)]
+        for parts in (columns, [*pairs, *columns[len(pairs) * 2 :]]):
+            made = functools.reduce(np.add, parts)
+            assert made.dtype == np.float32
+            worst = torch.maximum(worst, (torch.tensor(made).to(F64) - want.value).abs())
+    assert torch.all(worst <= want.bound)
+    assert float((worst / want.bound).nan_to_num(0.0).max()) > (0.999 if many == 2 else 0.3)
+
+
 def test_integers_are_exact() -> None:
     """As long as no order could lose a bit."""
     x = torch.randint(-8, 9, (4, N)).float()
@@ -92,8 +116,8 @@ def test_infinities_and_nan_are_what_they_are() -> None:
 
 
 def torn(fd: FusionDefinition, x: TensorView, dtype: str) -> TensorView:
-    """1, or 0 where the quotient of two equal exponentials is rounded to less."""
-    made = fd.ops.floor(fd.ops.div(fd.ops.exp(x), fd.ops.exp(x)))
+    """Infinite, of either sign: nothing is known of the difference of two equal exponentials."""
+    made = fd.ops.reciprocal(fd.ops.sub(fd.ops.exp(x), fd.ops.exp(x)))
     return fd.ops.cast(made, dtype)
 
 
@@ -123,6 +147,33 @@ def test_of_no_elements(op: str, dtype: str, nothing: float) -> None:
     expected = reference(op, torch.zeros(2, 0, dtype=types.get(dtype, torch.bool)), dtype, [1])
     for value in expected.value.tolist():
         assert value == nothing or (op == "mean" and value != value)
+
+
+def test_what_is_not_negative_stays_so_in_sums() -> None:
+    """The logarithm of a sum of exponentials is decided where their errors are larger than they."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor([-1, -1], "f8e5m2") for _ in range(2))
+    scores = fd.ops.fused_multiply_sum(a, b, [-1], ((0, -1, 1), (-1, 1, 0)), "f32")
+    most = fd.ops.broadcast(fd.ops.max(scores, [1]), [False, True])
+    raised = fd.ops.exp(fd.ops.sub(scores, most))
+    added = fd.ops.broadcast(fd.ops.sum(raised, [1]), [False, True])
+    fd.add_output(fd.ops.log(added))
+    fd.add_output(fd.ops.div(raised, added))
+    squared = fd.ops.mean(fd.ops.mul(scores, scores), [1])
+    fd.add_output(fd.ops.rsqrt(fd.ops.add(squared, 1e-6)))
+    torch.manual_seed(1)
+    given = [(4 * torch.randn(8, 64)).to(torch.float8_e5m2) for _ in range(2)]
+    shifted, *_ = expected = evaluate(fd.fusion(), [given[0], given[1].T])
+    assert (shifted.bound > shifted.value).any()
+    for want in expected:
+        assert not want.undecided.any()
+        assert (want.bound > 0).all()
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "f32")
+    signed = fd.ops.sum(fd.ops.mul(x, fd.ops.exp(x)), [1])
+    fd.add_output(fd.ops.log(signed))
+    (want,) = evaluate(fd.fusion(), [torch.tensor([[1e7, -1.0], [-1.0, -1.0]]) * 1e-7])
+    assert want.value.isnan().tolist() == [False, True]
 
 
 def test_a_mean_is_a_sum_divided() -> None:
@@ -418,15 +469,23 @@ def test_wrong_kernels_fail(kind: str) -> None:
 
 
 def test_the_bound_is_the_contracts() -> None:
-    """A step of 16 (tf32: 8) loses 2 ulp of the sum of magnitudes, 8 more do; tf32 2^-9."""
+    """A step of 16 (tf32: 8) loses 2 ulp of the sum of magnitudes, a few more do; tf32 2^-9.
+
+    Of operands that are known it loses what they do when all are cut, or all rounded.
+    """
     torch.manual_seed(3)
     for kind, more in (("bf16", 0.0), ("f32", 2.0**-9 + 2.0**-20)):
         a, b = drawn(kind, "normal", 100)
         want = reference_of(product(kind), a, b)
         sizes = a.to(F64).abs() @ b.to(F64).abs()
-        lost = ((13 if kind == "f32" else 7) + MORE) * ADDITION
+        lost = (13 + 5.25 if kind == "f32" else 7 + 3.75) * ADDITION
         assert torch.all(want.bound <= (lost + more * (1 + lost)) * sizes * (1 + 1e-9))
-        assert torch.all(want.bound >= (lost + more / 2) * sizes)
+        assert torch.all(want.bound >= lost * sizes)
+        if kind == "f32":
+            bits = [(x.float().view(torch.int32) >> 13 << 13).view(torch.float32) for x in (a, b)]
+            gone = (bits[0].to(F64) @ bits[1].to(F64) - want.value).abs()
+            assert torch.all(want.bound >= gone + lost * sizes)
+            assert torch.all(want.bound <= gone * 2 + (lost + 2.0**-12) * sizes)
 
 
 def test_any_mapping_is_the_sum_it_says() -> None:
@@ -614,13 +673,14 @@ def test_a_product_of_a_product_rounds_what_lies_between() -> None:
 
 
 def test_doubt_about_an_operand_reaches_its_row_only() -> None:
-    """A jump of the prologue that may fall either way, and a zero of open sign times inf."""
+    """A pole of the prologue that may fall either way, and a zero of open sign times inf."""
     fd = FusionDefinition()
     x, w = fd.define_tensor([-1, -1], "f16"), fd.define_tensor([-1, -1], "f16")
-    jump, zero = fd.ops.floor(fd.ops.exp(x)), fd.ops.sub(fd.ops.exp(x), 1.0)
-    for a, b in ((jump, w), (zero, w), (w, jump), (w, zero)):
+    zero = fd.ops.sub(fd.ops.exp(x), 2.718281828)
+    pole = fd.ops.reciprocal(zero)
+    for a, b in ((pole, w), (zero, w), (w, pole), (w, zero)):
         fd.add_output(fd.ops.matmul(a, b))
-    given = torch.tensor([[0.0, 1.0], [1.0, -1.0]]), torch.tensor([[INF, 1.0], [1.0, 1.0]])
+    given = torch.tensor([[1.0, 2.0], [2.0, 3.0]]), torch.tensor([[INF, 1.0], [1.0, 1.0]])
     doubts = [want.undecided.tolist() for want in evaluate(fd.fusion(), [x.half() for x in given])]
     assert doubts == [
         [[True, True], [False, False]],
@@ -649,9 +709,9 @@ def test_tf32_loses_what_it_does_not_hold() -> None:
     assert (want.bound > 0).flatten().tolist() == [False, True, False, True, True]
     assert float(want.bound[1]) >= 1.0
     assert float(want.bound[3]) >= 3 * 2.0**-149
-    assert want.undecided.flatten().tolist() == [False, False, False, False, True]
-    small = reference_of(product("f32"), a, torch.full((1, 1), 2.0**-40))
-    assert bool(small.undecided[4]), "3.4e38 may be rounded to the inf of tf32"
+    assert want.undecided.flatten().tolist() == [False] * 5
+    small = reference_of(product("f32"), a + 2e35, torch.full((1, 1), 2.0**-40))
+    assert bool(small.undecided[4]), "3.402e38 may be rounded to the inf of tf32"
 
 
 def test_tiny_sums_may_lose_their_last_bits() -> None:
