@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from math import prod, sqrt
 from typing import Literal
 
 import torch
@@ -39,6 +40,10 @@ POISON = {
 }
 """What stands in memory where no value belongs."""
 
+_SAME = (
+    "set", "cast", "neg", "abs", "broadcast", "expand", "permute", "squeeze", "maximum", "minimum"
+)  # fmt: skip
+"""Operations that leave magnitudes as they are, or choose among some."""
 _SPACING = 1 << 32
 """Bytes between the made-up addresses of `specs`."""
 
@@ -215,12 +220,36 @@ def _tensor(case: Case, tv: TensorView, random: torch.Generator) -> torch.Tensor
     dtype = getattr(torch, tv.dtype.torch_name)
     buffer = torch.full((size,), POISON[tv.dtype], dtype=dtype)
     view = buffer.as_strided(shape, strides, case.offset)
-    view.copy_(_values(case.kind, tv.dtype, shape, random, special=_special(case)))
+    values = _values(
+        case.kind, tv.dtype, shape, random, special=_special(case), factors=_factors(case, tv)
+    )
+    view.copy_(values)
     return view
 
 
+def _factors(case: Case, given: TensorView) -> int:
+    """Return how many numbers of an input are multiplied with each other, 0 if none are."""
+    known, most = {given}, 0
+    for tv in case.fusion.tensors:
+        operand = tv.args[0] if tv.args else None
+        if not isinstance(operand, TensorView) or operand not in known:
+            continue
+        if tv.op in _SAME:
+            known.add(tv)
+        elif tv.op == "prod":
+            shape = shape_of(case, operand)
+            most = max(most, prod(shape[int(axis)] for axis in dict(tv.attrs)["dims"]))
+    return most
+
+
 def _values(
-    kind: Kind, dtype: DType, shape: tuple[int, ...], random: torch.Generator, *, special: bool
+    kind: Kind,
+    dtype: DType,
+    shape: tuple[int, ...],
+    random: torch.Generator,
+    *,
+    special: bool,
+    factors: int = 0,
 ) -> torch.Tensor:
     if dtype is DType.BOOL:
         return torch.randint(0, 2, shape, generator=random).to(torch.bool)
@@ -231,6 +260,9 @@ def _values(
     if dtype.is_int:
         return torch.randint(-1000, 1001, shape, generator=random)
     values = 2 * torch.randn(shape, generator=random, dtype=torch.float64)
+    if factors > 1:  # magnitudes around 1: no product of any of them leaves the range of f32
+        wide = max(min(4 / sqrt(factors), 100 / factors), 2.0**-7)
+        values = values.sign() * torch.exp2(values / 2 * wide)
     if not special:
         return values
     pick = torch.randint(0, len(SPECIALS), shape, generator=random)

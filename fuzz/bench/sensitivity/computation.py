@@ -1,8 +1,9 @@
 """A fusion computed as a right implementation does, or exactly; with a fault, if one is given.
 
 The functions are the reference's, at single numbers.  What differs is what is kept: f32 between
-operations (`exact=False`), with sums added up in f32 tile by tile from the last one on, and f32
-operands of products cut to tf32, as tensor cores do; or f64 all the way (`exact=True`).
+operations (`exact=False`), with sums added up in f32 tile by tile from the last one on, f32
+operands of products cut to tf32, addends of 8-bit floats 13 bits below the largest of a step, and
+sums in f16 rounded to f16, as tensor cores do; or f64 all the way (`exact=True`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ TILE = 16
 """Numbers or products that are added up at once."""
 _SHORT = (DType.F16, DType.BF16)
 _TF32_CUT = 13
+_F8_KEPT = 13
+"""Bits below the largest addend at which tensor cores cut the others, of 8-bit floats."""
 
 Args = tuple[Estimate, ...]
 Run = Callable[..., torch.Tensor]
@@ -149,26 +152,31 @@ class Computation:
         whole = tv.op == "mma" and accumulator(tv) is DType.I32
         if count < 2 or whole or (self.exact and narrow is None):
             return row(tv, args, shape).value
-        tile = -(-count // 2) if self.exact else min(TILE, -(-count // 2))
-        starts = list(range(0, count, tile))[::-1]
-        double = self.exact or args[0].dtype is DType.F64
-        made: torch.Tensor | None = None
-        for number, start in enumerate(starts):
-            parts = tuple(
-                Estimate(arg.dtype, arg.value.narrow(axis, start, min(tile, count - start)))
+
+        def part(start: int, many: int) -> torch.Tensor:
+            taken = (
+                Estimate(arg.dtype, arg.value.narrow(axis, start, min(many, count - start)))
                 if axis is not None
                 else arg
                 for arg, axis in zip(args, places, strict=True)
             )
-            part = row(tv, parts, shape).value
-            if not double:
-                part = nearest(part, DType.F32)
-            made = part if made is None else made + part
-            if not double:
-                made = nearest(made, DType.F32)
+            return row(tv, tuple(taken), shape).value
+
+        tile = -(-count // 2) if self.exact else min(TILE, -(-count // 2))
+        starts = list(range(0, count, tile))[::-1]
+        double = self.exact or args[0].dtype is DType.F64
+        held = DType.F16 if tv.op == "mma" and accumulator(tv) is DType.F16 else DType.F32
+        made = torch.zeros(shape, dtype=torch.float64)
+        for number, start in enumerate(starts):
+            if is_f8_product(tv) and not self.exact:
+                ends = range(start, min(start + tile, count))
+                made = _aligned([made, *(part(k, 1) for k in ends)])
+            elif double:
+                made = made + part(start, tile)
+            else:
+                made = nearest(made + nearest(part(start, tile), DType.F32), held)
             if narrow is not None and number == (len(starts) - 1) // 2:
                 made = nearest(made, narrow)
-        assert made is not None, "two numbers have a tile"
         return made
 
 
@@ -210,6 +218,19 @@ def summed(tv: TensorView, args: Args) -> tuple[tuple[int | None, ...], int]:
         for arg, n in zip(args, best, strict=True)
     )
     return places, count
+
+
+def is_f8_product(tv: TensorView) -> bool:
+    """Tell whether a tensor is a product of 8-bit floats."""
+    return tv.op == "mma" and isinstance(tv.args[0], TensorView) and tv.args[0].dtype.is_f8
+
+
+def _aligned(addends: list[torch.Tensor]) -> torch.Tensor:
+    """Add up numbers that are cut off below the last bit that is kept of the largest."""
+    every = torch.stack(torch.broadcast_tensors(*addends))
+    last = torch.frexp(every.abs().nan_to_num(0.0, 0.0, 0.0).amax(0))[1] - 1 - _F8_KEPT
+    power = torch.ldexp(torch.ones_like(every[0]), last)
+    return ((every / power).trunc() * power).sum(0)
 
 
 def _cut(value: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,14 @@ import torch
 from fuser.dtype import DType
 from fuser.fusion.definition import Constant, Fusion, Symbol, TensorView
 from fuser.fusion.ops import accumulator
-from fuzz.bench.sensitivity.computation import TILE, Args, Fault, Run, summed
+from fuzz.bench.sensitivity.computation import (
+    TILE,
+    Args,
+    Fault,
+    Run,
+    is_f8_product,
+    summed,
+)
 from fuzz.cases.features import live
 from oracles.reference.estimate import EPS, Estimate, nearest
 from oracles.reference.evaluate import shape_of
@@ -199,17 +206,15 @@ def _filler(place: Place, random: Random) -> Around | None:
 def _narrow_sum(place: Place, random: Random) -> Around | None:
     if not _reduced(place, _SUMS) or not place.holds:
         return None
-    if place.tv.op == "mma" and place.rounds:
+    if place.tv.op == "mma" and (place.rounds or _short(place.tv)):
         return None
     narrow = random.choice((DType.F16, DType.BF16))
-    if place.tv.op == "mma" and (_is_f8(place.tv) or accumulator(place.tv) is DType.F16):
-        narrow = DType.BF16  # to f16 those sums may be rounded anyway
     return lambda run, args: run(args, narrow=narrow)
 
 
-def _is_f8(product: TensorView) -> bool:
-    operand = product.args[0]
-    return isinstance(operand, TensorView) and operand.dtype.is_f8
+def _short(product: TensorView) -> bool:
+    """Tell whether the contract lets sums lose what bf16 loses: of 8-bit floats, and in f16."""
+    return is_f8_product(product) or accumulator(product) is DType.F16
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -317,6 +322,8 @@ def _operand_shifted(place: Place, random: Random) -> Around | None:
 
 def _narrowed(place: Place, random: Random) -> Around | None:
     if place.tv.dtype not in (DType.F32, DType.F64):
+        return None
+    if place.tv.op == "mma" and _short(place.tv):
         return None
     # f16 has the digits of tf32, so what a product reads may be rounded to it.
     short = DType.BF16 if place.tv.dtype is DType.F32 else DType.F32

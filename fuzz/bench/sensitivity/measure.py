@@ -28,7 +28,7 @@ from fuzz.bench.sensitivity.rules import OURS, RULES, Rule, Wanted, wanted
 from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
 from fuzz.cases.case import Case, compiled, inputs, specs
-from fuzz.values import partials
+from fuzz.values import exactly, partials
 from oracles.reference.estimate import EPS, TINY
 from oracles.reference.evaluate import evaluate
 from oracles.simulator import simulate
@@ -111,8 +111,7 @@ def measure(
     expected = evaluate(case.fusion, given, rounds)
     honest = Computation(case.fusion, given, exact=False)
     exact = Computation(case.fusion, given, exact=True)
-    equal = case.kind == "integers" and rounds is None
-    want = wanted(case.fusion, honest.sizes, expected, exact=equal)
+    want = wanted(case.fusion, honest.sizes, expected, exact=exactly(case))
     right = {"rounded": want.nearest, "f32, other order": honest.outputs()}
     if simulated and (got := by_kernels(case)) is not None:
         right[KERNELS] = got
