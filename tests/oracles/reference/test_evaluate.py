@@ -375,6 +375,70 @@ def test_straddled_steps_are_either() -> None:
     assert asked.undecided.tolist() == [True, False, False, False]
 
 
+EXACT = [
+    ("exp", 0.0, 1.0), ("exp", -INF, 0.0), ("exp2", 0.0, 1.0), ("expm1", 0.0, 0.0),
+    ("expm1", -INF, -1.0), ("log1p", 0.0, 0.0), ("rsqrt", INF, 0.0), ("sin", 0.0, 0.0),
+    ("cos", 0.0, 1.0), ("tanh", -INF, -1.0), ("erf", INF, 1.0), ("erfc", 0.0, 1.0),
+    ("cosh", 0.0, 1.0), ("gelu", 0.0, 0.0), ("silu", 0.0, 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "at", "value"), EXACT)
+def test_functions_of_0_and_of_infinities_are_exact(op: str, at: float, value: float) -> None:
+    """Where that is 0, 1 or -1; elsewhere they have the error of the guide."""
+    (want,) = evaluate(single(op, ["f32"], count=2), [torch.tensor([at, 0.75])])
+    assert want.value[0] == value
+    assert want.bound[0] == 0
+    assert want.bound[1] > 0
+
+
+def test_compositions_of_infinities_say_nothing() -> None:
+    """exp(-x) may overflow before a sigmoid vanishes."""
+    (want,) = evaluate(single("sigmoid", ["f32"], count=2), [torch.tensor([-INF, INF])])
+    assert (want.bound > 0).all()
+
+
+def test_a_zero_without_a_sign_is_no_pole() -> None:
+    """Of bool, of a square, of an abs, of a relu; 0 / 0 is NaN whatever its sign."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([3], "f32")
+    fewer = fd.ops.sub(x, 1.0)  # -0.0 of some other arithmetic
+    for zero in (
+        fd.ops.lt(x, -9.0), fd.ops.mul(fewer, fewer), fd.ops.abs(fewer),
+        fd.ops.relu(fd.ops.sub(x, 2.0)), fd.ops.sub(x, 1.0),
+    ):  # fmt: skip
+        fd.add_output(fd.ops.div(2.0, zero))
+    fd.add_output(fd.ops.div(fewer, fewer))
+    *sure, open_, same = evaluate(fd.fusion(), [torch.ones(3)])
+    for want in sure:
+        assert not want.undecided.any()
+        assert torch.all(want.value == INF)
+    assert open_.undecided.all()
+    assert not same.undecided.any()
+    assert same.value.isnan().all()
+
+
+def test_powers_of_numbers_below_0_are_nan_but_whole_ones() -> None:
+    """To a power that may be -1 or not they hang on rounding; between -1 and 0 they are NaN."""
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([2], "f32") for _ in range(2))
+    fd.add_output(fd.ops.pow(fd.ops.sub(fd.ops.exp(x), 3.0), fd.ops.neg(fd.ops.exp(y))))
+    given = [torch.tensor([0.1, 0.1]), torch.tensor([-1.0, 1.0]).mul(torch.tensor([1.0, 1e-9]))]
+    (want,) = evaluate(fd.fusion(), given)
+    assert want.undecided.tolist() == [False, True]
+    assert bool(want.value[0].isnan())
+
+
+def test_order_of_rounded_numbers_has_a_bound() -> None:
+    """Numbers that lie 3 ulps apart are 3 apart."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.order(fd.ops.exp(fd.define_tensor([2], "f32"))))
+    (want,) = evaluate(fd.fusion(), [torch.tensor([0.0, 0.5])])
+    assert want.bound[0] == 0
+    assert 3 <= want.bound[1] <= 8
+    assert not want.undecided.any()
+
+
 def test_integers_that_hang_on_rounding_have_a_bound() -> None:
     """What is quantised may be one off, not two; what is computed of it in integers is open."""
     fd = FusionDefinition()

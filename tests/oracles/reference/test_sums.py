@@ -149,6 +149,32 @@ def test_of_no_elements(op: str, dtype: str, nothing: float) -> None:
         assert value == nothing or (op == "mean" and value != value)
 
 
+def test_products_that_underflow_or_overflow() -> None:
+    """A subnormal on the way costs the least number; beyond the range, all are infinite alike."""
+    mixed = [[1e-30, 1e20, 1e20], [1e30, 1e-30, 1e20]]
+    rows = [[1e-20] * 3, [1e20, -1e20, 1.0], *mixed, [1e-44, 0, 2]]
+    want = reference("prod", torch.tensor(rows), "f32", [1])
+    assert want.undecided.tolist() == [False, False, True, True, False]
+    assert 0 < float(want.bound[0]) < 2.0**-145
+    assert want.value[1] == -float("inf")
+    assert float(want.bound[4]) < 2.0**-145
+
+
+def test_sums_of_8_bit_floats_cut_what_is_far_below_the_largest() -> None:
+    """One large product and 31 that are cut off, as an H200 does; equal ones lose little."""
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, -1], name) for name in ("f8e5m2", "f8e4m3"))
+    fd.add_output(fd.ops.fused_multiply_sum(x, y, [-1], ((0, -1, 1), (-1, 1, 0)), "f32"))
+    a = torch.full((1, 32), 0.875)
+    a[0, 0] = 2.0**13
+    b = torch.full((32, 1), 0.9375)
+    (want,) = evaluate(fd.fusion(), [a.to(torch.float8_e5m2), b.to(torch.float8_e4m3fn)])
+    assert float(want.value - 2.0**13 * 0.9375) <= float(want.bound)
+    equal = torch.full((1, 32), 1.75).to(torch.float8_e5m2), (b * 1.0).to(torch.float8_e4m3fn)
+    (near,) = evaluate(fd.fusion(), list(equal))
+    assert float(near.bound) <= 33 * 2.0**-13 * 1.75 * 0.9375 * 33
+
+
 def test_what_is_not_negative_stays_so_in_sums() -> None:
     """The logarithm of a sum of exponentials is decided where their errors are larger than they."""
     fd = FusionDefinition()
