@@ -176,11 +176,11 @@ def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     low = _picked(tv.op, x.low(), dims).reshape(shape)
     high = _picked(tv.op, x.high(), dims).reshape(shape)
     error = torch.maximum(value - low, high - value).nan_to_num(0.0, 0.0, 0.0)
-    least = _picked(tv.op, x.least.expand(x.value.shape), dims) if knows_least(x) else None
-    return Estimate(
-        x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided,
-        NONE if least is None else least.reshape(shape),
-    )  # fmt: skip
+    made = Estimate(x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided)
+    if not knows_least(x):
+        return made
+    # Of the maximum, too: of two zeros it may be the one with a sign.
+    return replace(made, least=x.least.expand(x.value.shape).amin(dims).reshape(shape))
 
 
 def running(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:

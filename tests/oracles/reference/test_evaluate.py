@@ -409,7 +409,10 @@ def test_a_zero_without_a_sign_is_no_pole() -> None:
     ):  # fmt: skip
         fd.add_output(fd.ops.div(2.0, zero))
     fd.add_output(fd.ops.div(fewer, fewer))
-    *sure, open_, same = evaluate(fd.fusion(), [torch.ones(3)])
+    either = fd.ops.cat([fd.ops.mul(fewer, fewer), fewer], 0)
+    fd.add_output(fd.ops.div(2.0, fd.ops.max(either, [0])))
+    *sure, open_, same, largest = evaluate(fd.fusion(), [torch.ones(3)])
+    assert largest.undecided.all()
     for want in sure:
         assert not want.undecided.any()
         assert torch.all(want.value == INF)
