@@ -24,8 +24,8 @@ The numeric contract
 - f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, those of one
   operand alike, so that each is off by up to 2**-10 of itself; what has at most 10 fraction bits is
   exact.
-- With ``accumulate="f16"`` each step, of 8 then, is rounded or cut to f16, so that is 2**-10 for
-  2**-22.
+- With ``accumulate="f16"`` each step is rounded to f16, to nearest, so the sum is right to
+  (n + min(8, 2 + n / 4)) * 2**-11 times the products above 0 or those below, whichever is larger.
 - Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
   f8e5m2, 32 at once, are added with about 14 bits: each step cuts every addend off 13 bits below
   the largest, and of n steps the sum is right to (n + 8) * 2**-10; what tiles and CTAs add up in

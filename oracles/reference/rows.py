@@ -233,7 +233,7 @@ def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
     return zero & ((divisor.error > 0) | (divisor.least < 0))
 
 
-def _surely_nan(args: Args) -> torch.Tensor:
+def _nan_quotient(args: Args) -> torch.Tensor:
     """Tell where a quotient of two is NaN, whatever sign its 0 has: 0 / 0, and that of NaN."""
     dividend, divisor = args
     zero = (dividend.value == 0) & (divisor.value == 0) & (divisor.error == 0)
@@ -259,7 +259,7 @@ def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Es
     rough = of_tensors and tv.dtype in (DType.F16, DType.BF16)
     found = approximated(exact, dtype, ulps=2) if rough else rounded(exact, dtype)
     pole = _pole(tv, args[-1])
-    return found.doubt(pole & ~_surely_nan(args) if tv.op == "div" else pole)
+    return found.doubt(pole & ~_nan_quotient(args) if tv.op == "div" else pole)
 
 
 def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:

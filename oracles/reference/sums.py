@@ -415,17 +415,18 @@ def multiply_sum(
     if bool((a.error > 0).any()) or bool((b.error > 0).any()):
         inherited = added(a.error, size_b) + added(size_a + a.error, b.error)
     steps = -(-count // sums.step)
-    held = added(_aligned(a, tv.args[0].dtype), _aligned(b, tv.args[1].dtype))
-    more = min(MORE, 2 + steps / 4)
-    wider = (1 + TF32) ** 2 if tv.args[0].dtype is DType.F32 else 1.0
+    aligned = _aligned(a, tv.args[0].dtype), _aligned(b, tv.args[1].dtype)
+    held = added(*aligned)
     # What is added up lies between the products below and those above 0: half of both and the sum.
     either = torch.where(value.isfinite(), (held + value.abs()) / 2, held)
-    most = (either if accumulator(tv) is DType.F16 else held) + inherited  # f16 rounds to nearest
-    lost = (steps + more) * sums.addition * wider * most
     if tv.args[0].dtype.is_f8:
-        ends = (_largest(_aligned(a, tv.args[0].dtype), a_summed),
-                _largest(_aligned(b, tv.args[1].dtype), b_summed))  # fmt: skip
-        lost = _f8_lost(count, held, either, added(*ends))
+        largest = added(_largest(aligned[0], a_summed), _largest(aligned[1], b_summed))
+        lost = _f8_lost(count, held, either, largest)
+    else:
+        more = min(MORE, 2 + steps / 4)
+        wider = (1 + TF32) ** 2 if tv.args[0].dtype is DType.F32 else 1.0
+        most = (either if accumulator(tv) is DType.F16 else held) + inherited  # f16: to nearest
+        lost = (steps + more) * sums.addition * wider * most
     lost = lost + (steps + MORE) * sums.tiny
     grain = added(_grain(_size(a), a_summed), _grain(_size(b), b_summed))
     least = sums.tiny
