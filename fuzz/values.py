@@ -22,7 +22,7 @@ from fuzz.cases.draft import keeps_whole
 from oracles.differential import compare
 from oracles.reference.evaluate import Expected, evaluate
 from oracles.reference.evaluate import bind as sizes_of
-from oracles.reference.sums import Partials
+from oracles.reference.products import Partials
 from oracles.verdict import Finding, Status, Verdict
 
 

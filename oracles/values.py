@@ -29,7 +29,7 @@ from oracles.reference.functions import (
     evaluate_function,
     evaluate_plainly,
 )
-from oracles.reference.sums import Partials
+from oracles.reference.products import Partials
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 

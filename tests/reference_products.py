@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from oracles.reference.estimate import TORCH
 
 
@@ -32,3 +32,9 @@ def drawn(kind: str, data: str, k: int) -> list[torch.Tensor]:
 
 F32, F64 = torch.float32, torch.float64
 TORCH_OF = {dtype.name: TORCH[dtype] for dtype in TORCH}
+
+
+def torn(fd: FusionDefinition, x: TensorView, dtype: str) -> TensorView:
+    """Infinite, of either sign: nothing is known of the difference of two equal exponentials."""
+    made = fd.ops.reciprocal(fd.ops.sub(fd.ops.exp(x), fd.ops.exp(x)))
+    return fd.ops.cast(made, dtype)

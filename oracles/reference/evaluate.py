@@ -23,8 +23,8 @@ from oracles.reference.estimate import (
     rounded,
     rounded_or_not,
 )
+from oracles.reference.products import Partials, multiply_sum
 from oracles.reference.rows import ROWS
-from oracles.reference.sums import Partials, multiply_sum
 
 
 @dataclass(frozen=True, eq=False, slots=True)

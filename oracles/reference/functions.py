@@ -22,8 +22,8 @@ from fuser.fusion.definition import TensorView
 from fuser.fusion.ir import AttrValue, IterDomain, IterType
 from oracles.reference.estimate import Estimate, contractible, convert, cut_to_8_bits, rounded
 from oracles.reference.evaluate import Expected, estimate_of, expected_of
+from oracles.reference.products import Partials, multiply_sum
 from oracles.reference.rows import ROWS, times
-from oracles.reference.sums import Partials, multiply_sum
 
 Function = Callable[..., Any]
 """What is traced; Any, as people write what they like."""

@@ -33,7 +33,8 @@ from oracles.reference.estimate import (
     unsure,
     wrap,
 )
-from oracles.reference.sums import REDUCTIONS, Args, Row, multiply_sum
+from oracles.reference.products import multiply_sum
+from oracles.reference.sums import REDUCTIONS, Args, Row
 
 ULPS: dict[str, tuple[float, float]] = {
     "exp": (3, 3),

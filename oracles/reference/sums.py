@@ -1,25 +1,18 @@
-"""Sums in f64, of elements and of products, with a bound for every order of their additions.
-
-An `mma` reads its axis mapping by itself, not by the compiler query, so that a wrong role there
-shows.
-"""
+"""Reductions in f64 of the elements of one operand, with a bound for every order of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import product as product_of
+from dataclasses import replace
 from math import log1p, prod
 
 import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
-from fuser.fusion.ops import accumulator
 from oracles.reference.estimate import (
     EPS,
     NONE,
-    SURE,
     TINY,
     TORCH,
     ZERO,
@@ -55,11 +48,11 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     so many least that are negative and of the so many largest that are positive.
     """
     x, dims = _operand(tv, args)
-    count = _count(x, dims)
+    count = count_along(x, dims)
     undecided = _unsure(x, dims, shape)
     if not x.dtype.is_float:
         return Estimate(x.dtype, wrap(x.value.sum(dims).reshape(shape), x.dtype), ZERO, undecided)
-    size = _size(x)
+    size = sizes(x)
     inherited = x.error.sum(dims).reshape(shape)
     magnitude = size.sum(dims).reshape(shape) + inherited
     value = x.value.sum(dims).reshape(shape)
@@ -68,7 +61,7 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     grown = max(count - 1, 0) * unit
     wider = 1 / (1 - grown) if grown < 1 else torch.inf
     lost = _roundings(torch.where(x.value < 0, -size, size), dims, inherited, wider, x.dtype)
-    grain = _grain(size, dims).reshape(shape)
+    grain = grain_along(size, dims).reshape(shape)
     exact = (inherited == 0) & (magnitude < WHOLE[x.dtype] * grain)
     error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
     finite = x.value.isfinite().all(dims[0], keepdim=True) if dims else x.value.isfinite()
@@ -107,7 +100,7 @@ def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     """Return the sum divided by how many elements it has, less the correction."""
     x, dims = _operand(tv, args)
     (less,) = dict(tv.attrs).get("correction", (0,))
-    many = float(max(_count(x, dims) - less, 0))
+    many = float(max(count_along(x, dims) - less, 0))
     count = Estimate(x.dtype, torch.tensor(many, dtype=torch.float64))
     if x.dtype is DType.F32:
         count = rounded(count, DType.F32)
@@ -143,7 +136,7 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     if not x.dtype.is_float:
         return Estimate(x.dtype, wrap(value, x.dtype), ZERO, undecided)
     size = torch.where(x.value.isfinite() & (x.value != 0), x.value.abs(), 1.0)
-    unit = EPS[x.dtype] * max(_count(x, dims) - 1, 0)
+    unit = EPS[x.dtype] * max(count_along(x, dims) - 1, 0)
     grown = torch.log1p(x.error / size)
     for axis in dims:
         grown = grown.sum(axis, keepdim=True)
@@ -152,7 +145,7 @@ def product(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     most, least = every(size.clamp(min=1)) * (1 + grown), every(low.clamp(max=1))
     whole = ((x.value == x.value.trunc()) & (x.error == 0)).to(torch.int32)
     exact = (every(whole) > 0) & (most < WHOLE[x.dtype])
-    under = torch.where(least < LEAST[x.dtype], _count(x, dims) * TINY[x.dtype] * most, ZERO)
+    under = torch.where(least < LEAST[x.dtype], count_along(x, dims) * TINY[x.dtype] * most, ZERO)
     beyond = (every(low) * (1 - 2 * unit) > 2 * LARGEST[x.dtype]) & (under == 0) & (value != 0)
     value = torch.where(beyond, value.sign() * torch.inf, value)
     error = torch.where(exact | ~value.isfinite(), ZERO, value.abs() * grown + under)
@@ -167,7 +160,7 @@ def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     """Return the largest or the least element."""
     x, dims = _operand(tv, args)
     undecided = _unsure(x, dims, shape)
-    if _count(x, dims) == 0:
+    if count_along(x, dims) == 0:
         return Estimate(x.dtype, _nothing(tv, x.dtype, shape), ZERO, undecided)
     value = _picked(tv.op, x.value, dims).reshape(shape)
     if not x.dtype.is_float:
@@ -191,14 +184,14 @@ def running(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     What is said of a sum is said of each: the k-th is off by k - 1 roundings of the magnitudes up
     to there, and exact where no addition of these could lose a bit.
     """
-    x = _spread(args[0])
+    x = spread(args[0])
     (axis,) = (int(n) for n in dict(tv.attrs)["dim"])
     sure_nan = (x.value.isnan() & ~x.undecided).cummax(axis).values
     undecided = x.open.cummax(axis).values & ~sure_nan
     value = x.value.cumsum(axis)
     if not x.dtype.is_float:
         return Estimate(x.dtype, wrap(value, x.dtype), ZERO, undecided)
-    size = _size(x)
+    size = sizes(x)
     inherited = x.error.cumsum(axis)
     magnitude = size.cumsum(axis) + inherited
     unit = EPS[x.dtype] / 2 * (2 if x.dtype is DType.F64 else 1)
@@ -215,10 +208,11 @@ def running(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
 
 def _operand(tv: TensorView, args: Args) -> tuple[Estimate, list[int]]:
     (x,) = args
-    return _spread(x), [int(axis) for axis in dict(tv.attrs)["dims"]]
+    return spread(x), [int(axis) for axis in dict(tv.attrs)["dims"]]
 
 
-def _count(x: Estimate, dims: list[int]) -> int:
+def count_along(x: Estimate, dims: list[int]) -> int:
+    """Return how many elements some axes have together."""
     return prod(x.value.shape[axis] for axis in dims)
 
 
@@ -253,7 +247,7 @@ def _nothing(tv: TensorView, dtype: DType, shape: tuple[int, ...]) -> torch.Tens
     return torch.full(shape, least if tv.op == "max" else most, dtype=torch.int64)
 
 
-def _grain(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
+def grain_along(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
     """Return the largest power of two that divides all numbers along some axes, inf of none.
 
     Where the products are multiples of one power of two, and few enough, f32 adds them exactly.
@@ -276,318 +270,18 @@ def _powers(size: torch.Tensor) -> torch.Tensor:
     return torch.where(digits == 0, torch.inf, lowest * (size / mantissa))
 
 
-REDUCTIONS: dict[str, Row] = {
-    "sum": total, "prod": product, "mean": mean, "max": extreme, "min": extreme, "cumsum": running
-}  # fmt: skip
-"""Rows of the table of operations."""
-
-
-ADDITION = 2.0**-22
-"""What one addition may lose, relative to the sum of the magnitudes added up: 2 ulp of f32.
-
-Tensor cores align the addends of a step to the largest and cut off what hangs over; how many bits
-they keep is not in the PTX ISA.  Measured on an H200 with wgmma on bf16 and f16, K from 16 to
-16384, uniform, positive and wildly scaled data: at most 0.96 * 2**-22 in a step of 16, and at most
-0.42 * 2**-22 a step over many (`tests/fuser/runtime/test_kernel_launch.py` keeps watch).
-"""
-
-HALF_ADDITION = 2.0**-11
-"""The same where sums are f16: half an ulp.
-
-Measured on an H200 by wgmma and mma, K from 2 to 4096, many kinds of data: at most half of the
-bound, where the first instruction loses 0.9995 * 2**-11.
-"""
-
-F8_ADDITION = 2.0**-10
-"""The same for 8-bit floats, whose sums keep 14 bits within an instruction and beyond.
-
-Measured on an H200 by wgmma, K from 16 to 16384: 4.5 * 2**-13 a step over many (positive data, of
-which the sum of 16384 products is off by a quarter of itself).  Of few it can be more: `_f8_lost`.
-"""
-
-F8_CUT = 2.0**-13
-"""What is cut off an addend of theirs, relative to the largest of its step.
-
-Measured on an H200 by wgmma: one large product beside 31 small ones, K = 32, lose 15.2 * 2**-13 of
-their magnitudes.
-"""
-
-STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
-"""Products that are added at once: K of one instruction, 32 bytes.
-
-Source: PTX ISA, "wgmma.mma_async", "mma.m16n8k16", "mma.m16n8k8".
-"""
-
-MORE = 8
-"""Additions beyond one per step, at most: starting value, partial sums of tiles and of split-K.
-
-Of n steps there are n partial sums at most, whose additions lose a quarter of what a step loses.
-"""
-
-TF32 = 2.0**-10
-"""What an f32 operand may lose as tf32, relative to itself: 13 bits cut off, or rounded.
-
-Source: PTX ISA, alternate floating-point data formats (tf32 has 10 fraction bits).
-"""
-
-_CUT_BITS = 13
-_CUT_LEAST = 2.0**-136
-"""The same for subnormals, absolute: 13 bits above the last of f32."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """How sums are held; `tiny` and `largest` are the least and the largest of these numbers.
-
-    A `step` adds so many products, and may lose the part `addition` of the magnitudes added up;
-    every integer up to `whole` is held.
-    """
-
-    addition: float
-    step: int
-    whole: float
-    tiny: float
-    largest: float
-
-
-@dataclass(frozen=True, slots=True)
-class Partials:
-    """How f32 sums go from one CTA to another where `many` at most share a tile: in F16 or BF16."""
-
-    dtype: DType
-    many: int
-
-
-_LOST = 16 * 2.0**-126
-"""What a step may lose besides: products below the least normal number of f32 may become 0.
-
-Seen on an H200: in bf16, 1e-40 times 0.2 beside 1e-40 times 3e4 had no effect.
-"""
-
-_F32 = _LOST, torch.finfo(torch.float32).max
-_F16 = TINY[DType.F16], torch.finfo(torch.float16).max
-
-Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def multiply_sum(
-    tv: TensorView,
-    args: tuple[Estimate, ...],
-    shape: tuple[int, ...],
-    partials: Partials | None = None,
-) -> Estimate:
-    """Return the sum of products that `tv` names, with a bound for every order of its additions.
-
-    `partials` say how parts of the sum are handed on, if that rounds them; sums in i32 or f16
-    never are.
-
-    Notes
-    -----
-    A rounding to nearest turns x into x (1 + d) + t, where abs(d) is at most u, half the distance
-    from 1 to the next number, and abs(t) half the least subnormal.  On its way every product is
-    part of at most n = many - 1 rounded numbers, one after the other: in turns, of the sum so far
-    of all CTAs but the last; with TMA of its CTA's own sum and of those that the engine makes from
-    the second turn on, n again; where each CTA stores its sum and f32 adds up, of one.  So it is
-    multiplied by (1 + u)**n at most, and a sum of magnitudes S is off by ((1 + u)**n - 1) S, where
-    S holds what it may have been off before.  There are fewer than 2 many roundings, each of which
-    may add t, and this grows as products do.
-    """
-    a, b = (_spread(arg) for arg in args)
-    added, (a_summed, b_summed) = _contraction(tv)
-    if accumulator(tv) is DType.I32:
-        value = wrap(added(a.value, b.value), DType.I32)
-        return Estimate(DType.I32, value, undecided=_doubt(a, b, added))
-    sums, handed = _sums(tv, partials), _handed_on(tv, partials)
-    count = _count(a, a_summed)
-    if count == 0:
-        return Estimate(DType.F32, torch.zeros(shape, dtype=torch.float64))
-    value = added(a.value, b.value)
-    cut, torn = ZERO, SURE
-    if tv.args[0].dtype is DType.F32:
-        a, b = _loosened(a), _loosened(b)
-        for one, other in product_of(_cuts(a), _cuts(b)):
-            moved = added(one, other)
-            cut = torch.maximum(cut, (moved - value).abs().nan_to_num(0.0, 0.0, 0.0))
-            torn = torn | (moved.isfinite() != value.isfinite())
-    size_a, size_b = _size(a), _size(b)
-    size = added(size_a, size_b)
-    inherited = ZERO
-    if bool((a.error > 0).any()) or bool((b.error > 0).any()):
-        inherited = added(a.error, size_b) + added(size_a + a.error, b.error)
-    steps = -(-count // sums.step)
-    aligned = _aligned(a, tv.args[0].dtype), _aligned(b, tv.args[1].dtype)
-    held = added(*aligned)
-    # What is added up lies between the products below and those above 0: half of both and the sum.
-    either = torch.where(value.isfinite(), (held + value.abs()) / 2, held)
-    if tv.args[0].dtype.is_f8:
-        largest = added(_largest(aligned[0], a_summed), _largest(aligned[1], b_summed))
-        lost = _f8_lost(count, held, either, largest)
-    else:
-        more = min(MORE, 2 + steps / 4)
-        wider = (1 + TF32) ** 2 if tv.args[0].dtype is DType.F32 else 1.0
-        most = (either if accumulator(tv) is DType.F16 else held) + inherited  # f16: to nearest
-        lost = (steps + more) * sums.addition * wider * most
-    lost = lost + (steps + MORE) * sums.tiny
-    grain = added(_grain(_size(a), a_summed), _grain(_size(b), b_summed))
-    least = sums.tiny
-    if handed is not None:
-        lost = lost + handed.grows * (size + inherited + lost) + handed.adds
-        least = max(least, handed.least)
-    exact = (inherited == 0) & (held < sums.whole * grain) & (grain >= least)
-    if handed is not None:  # what is rounded there are sums, not products that are aligned
-        exact &= size < handed.whole * grain
-    error = torch.where(value.isfinite(), cut + torch.where(exact, ZERO, inherited + lost), ZERO)
-    overflows = size + inherited + lost > sums.largest
-    doubt = ((overflows | torn) & ~value.isnan()) | _doubt(a, b, added)
-    return Estimate(DType.F32, value, error, doubt)
-
-
-def _f8_lost(
-    count: int, held: torch.Tensor, either: torch.Tensor, largest: torch.Tensor
-) -> torch.Tensor:
-    """Return what a sum of so many products of 8-bit floats may lose.
-
-    Notes
-    -----
-    A step cuts each addend off 13 bits below the largest.  In the first that is a product, later it
-    may be the sum so far, at most `either`.  That is sure, and more than is seen of many: there
-    what was measured holds.
-    """
-    step, f32 = STEP[DType.F8E4M3], MORE * ADDITION * held
-    steps, first = -(-count // step), min(count, step)
-    so_far = torch.maximum(either, largest)
-    sure = F8_CUT * (first * largest + (count - first) * so_far + steps * held)
-    seen = (steps + MORE) * F8_ADDITION * held
-    return torch.minimum(sure, seen) + f32
-
-
-def _largest(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """Return the largest number along some axes, which stay."""
-    for axis in dims:
-        size = size.amax(axis, keepdim=True)
-    return size
-
-
-def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
-    """Return how sums are held: what is exact and in range is so on the way, too."""
-    dtype = tv.args[0].dtype
-    if accumulator(tv) is DType.F16:
-        return _Sums(HALF_ADDITION, STEP[dtype], 2.0**11, *_F16)
-    made = _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
-    if dtype.is_f8:
-        made = _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
-    if partials is None:
-        return made
-    largest = min(made.largest, torch.finfo(TORCH[partials.dtype]).max)
-    return replace(made, largest=largest)
-
-
-@dataclass(frozen=True, slots=True)
-class _HandedOn:
-    """What roundings on the way do to a sum: a share of its magnitudes, and a number.
-
-    Every integer up to `whole` is held.
-    """
-
-    whole: float
-    grows: float
-    adds: float
-    least: float
-
-
-def _handed_on(tv: TensorView, partials: Partials | None) -> _HandedOn | None:
-    if partials is None or accumulator(tv) is not DType.F32:
-        return None
-    dtype, many = partials.dtype, partials.many
-    grown = (1 + EPS[dtype] / 2) ** max(many - 1, 1)
-    return _HandedOn(2 / EPS[dtype], grown - 1, 2 * many * grown * TINY[dtype] / 2, TINY[dtype])
-
-
-def _contraction(tv: TensorView) -> tuple[Sum, tuple[list[int], list[int]]]:
-    """Return how two tensors are multiplied and summed, and the summed axes of each operand."""
-    attrs = dict(tv.attrs)
-    a_axes, b_axes, reduced = (
-        [int(axis) for axis in attrs[key]] for key in ("a_axes", "b_axes", "reduced")
-    )
-    # An axis of extent 1 that stands nowhere gets a letter of its own, to be summed over.
-    unused = iter(range(len(a_axes), len(a_axes) + 128))
-    letters = [
-        [axes.index(axis) if axis in axes else next(unused) for axis in range(arg.rank)]
-        for arg, axes in zip(tv.args, (a_axes, b_axes), strict=True)
-        if isinstance(arg, TensorView)
-    ]
-    kept = [axis for axis in range(len(a_axes)) if axis not in reduced]
-
-    def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.einsum(x, letters[0], y, letters[1], kept)
-        return result
-
-    return added, ([a_axes[axis] for axis in reduced], [b_axes[axis] for axis in reduced])
-
-
-def _spread(arg: Estimate) -> Estimate:
+def spread(arg: Estimate) -> Estimate:
     """Give every part the full shape."""
     full = arg.value.shape
     return replace(arg, error=arg.error.expand(full), undecided=arg.undecided.expand(full))
 
 
-def _loosened(arg: Estimate) -> Estimate:
-    """Let f32 operands that are not known to the bit lose what tf32 may not hold."""
-    size = arg.value.abs() + arg.error
-    lost = torch.where(arg.error > 0, torch.clamp(size * TF32, min=_CUT_LEAST), ZERO)
-    torn = (lost > 0) & (size + lost > _F32[1])
-    return replace(arg, error=arg.error + lost, least=NONE).doubt(torn)
-
-
-def _cuts(arg: Estimate) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return known f32 operands as tf32: cut, and rounded to nearest, ties to even or away."""
-    bits = arg.value.to(torch.float32).view(torch.int32)
-    half, last = 1 << (_CUT_BITS - 1), (bits >> _CUT_BITS) & 1
-    made = []
-    for more in (0, half - 1 + last, half):
-        held = ((bits + more) >> _CUT_BITS) << _CUT_BITS
-        value = held.view(torch.float32).to(torch.float64)
-        known = (arg.error == 0) & arg.value.isfinite()
-        made.append(torch.where(known, value, arg.value))
-    return made[0], made[1], made[2]
-
-
-def _size(arg: Estimate) -> torch.Tensor:
+def sizes(arg: Estimate) -> torch.Tensor:
     """Return the magnitudes, 0 for inf and NaN: where those count, the result has no error."""
     return torch.where(arg.value.isfinite(), arg.value.abs(), ZERO)
 
 
-def _aligned(arg: Estimate, dtype: DType) -> torch.Tensor:
-    """Return the magnitudes that tensor cores align: subnormals are as large as the least normal.
-
-    The exponent of a product is the sum of those of its operands, and a subnormal has that of the
-    least normal number.  Seen on an H100: in 8 bits -2**-9 * (2.5 + 0.1875 + 1.25 - 0.0625 - 2 +
-    2**-10 + 0.75 - 0.5) without the 2**-10, whose product lies 11 bits below the largest; in f16,
-    by wgmma and by mma, 2**-24 + 2**-24 * 2**-15 is exact, with 2**-16 it is 2**-24.
-    """
-    size = _size(arg)
-    least = torch.finfo(TORCH[dtype]).smallest_normal
-    return torch.where(size > 0, size.clamp(min=least), ZERO)
-
-
-def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:
-    """Return where an operand is open, or may be 0 where the other is infinite.
-
-    A product with an operand that is NaN beyond doubt decides the sum.
-    """
-    doubt = torch.zeros((), dtype=torch.bool)
-    for one, other in ((a, b), (b, a)):
-        touches = (one.error > 0) & (one.value.abs() <= one.error)
-        for here, there in (
-            (one.open, torch.ones_like(other.open)),
-            (touches, other.value.isinf()),
-        ):
-            if bool(here.any()) and bool(there.any()):
-                mine, yours = here.to(torch.float64), there.to(torch.float64)
-                met = added(mine, yours) if one is a else added(yours, mine)
-                doubt = doubt | (met > 0)
-    if bool(doubt.any()):
-        nan_a, nan_b = ((one.value.isnan() & ~one.undecided).to(torch.float64) for one in (a, b))
-        nans = added(nan_a, torch.ones_like(nan_b)) + added(torch.ones_like(nan_a), nan_b)
-        doubt = doubt & (nans == 0)
-    return doubt
+REDUCTIONS: dict[str, Row] = {
+    "sum": total, "prod": product, "mean": mean, "max": extreme, "min": extreme, "cumsum": running
+}  # fmt: skip
+"""Rows of the table of operations."""

@@ -16,7 +16,7 @@ from oracles.reference.functions import (
     evaluate_function,
     evaluate_plainly,
 )
-from oracles.reference.sums import Partials
+from oracles.reference.products import Partials
 
 Function = Callable[..., Any]
 X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
