@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 
+from fuser.arch import SM_90A
 from fuser.dtype import DType
+from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.definition import Fusion, Symbol, TensorView
-from fuser.pipeline import Program
+from fuser.pipeline import Program, build
+from fuser.runtime.binding import bind
 from fuser.runtime.call import Spec, with_parts, with_views
+from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
 from fuzz.campaign.child import at_work
-from fuzz.cases.case import Case, Value
+from fuzz.cases.case import Case, Value, specs
 from fuzz.cases.draft import keeps_whole
+from oracles import additions as walks
 from oracles.differential import compare
 from oracles.reference.evaluate import Expected, evaluate
 from oracles.reference.evaluate import bind as sizes_of
@@ -33,21 +39,46 @@ def partials(params: Params) -> Partials | None:
     return Partials(DType.of(params.partial), params.splits)
 
 
-def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Verdict:
+_ADDED_UP = ("sum", "mean", "mma")
+_built = lru_cache(maxsize=8)(build)
+"""A kernel is judged at many extents."""
+
+
+def additions(case: Case, program: Program | None = None) -> int | None:
+    """Return how many additions the kernels of a case put any number through.
+
+    They are those of `program`, or compiled.  None where nothing is added up, where it is not
+    known, and where the compiler refuses.
+    """
+    if not any(tv.op in _ADDED_UP for tv in case.fusion.tensors):
+        return None
+    lying = specs(case)
+    try:
+        if program is None:
+            program = _built(case.fusion, case.params, classify(case.fusion, case.params, lying))
+        bound = bind(program, lying, sms=SM_90A.sms)
+    except (FusionError, ScheduleError):
+        return None
+    return walks.longest([(one.launch.kernel, one.grid, one.params) for one in bound])
+
+
+def compared(
+    case: Case, given: list[Value], got: Sequence[torch.Tensor], program: Program | None = None
+) -> Verdict:
     """Compare what a case returned with the reference; sums that are exact must be equal.
 
     On integers all of them are, unless an operation makes other numbers of them: a case that is
-    made smaller may have any.
+    made smaller may have any.  `program` is what has run, if it is at hand.
     """
-    wanted = expected(case, given)
+    wanted = expected(case, given, program)
     at_work("differential")
     return compare(wanted, list(got), exact=exactly(case))
 
 
-def expected(case: Case, given: list[Value]) -> list[Expected]:
+def expected(case: Case, given: list[Value], program: Program | None = None) -> list[Expected]:
     """Return what the reference says that a case returns."""
     at_work("reference")
-    return evaluate(case.fusion, given, partials(case.params))
+    return evaluate(case.fusion, given, partials(case.params), additions(case, program))
 
 
 def exactly(case: Case) -> bool:
@@ -61,6 +92,7 @@ def blamed(
     memory: Mapping[str, Value],
     extents: Mapping[str, int],
     partials: Partials | None = None,
+    longest: int | None = None,
 ) -> Iterator[Finding]:
     """Yield a finding for every kernel whose outputs are wrong for its inputs.
 
@@ -74,6 +106,8 @@ def blamed(
         Value of every symbol, by name.
     partials : Partials, optional
         How sums of products go from CTA to CTA, where that rounds them.
+    longest : int, optional
+        How many additions the kernels put any number through.
 
     Notes
     -----
@@ -105,7 +139,7 @@ def blamed(
         ]
         if not outputs or any(tv.count for tv in part.tensors) or _free(part, given):
             continue
-        wanted = evaluate(part, given, partials)
+        wanted = evaluate(part, given, partials, longest)
         names = [tv.name for tv in outputs]
         verdict = compare(wanted, [tensor(tv) for tv in outputs], exact=False, names=names)
         if verdict.status is Status.FAIL:

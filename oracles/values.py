@@ -19,6 +19,7 @@ import torch
 from fuser.dtype import DType
 from fuser.expr import Var, substitute
 from fuser.kernel import ir as kir
+from oracles.additions import longest
 from oracles.differential import compare
 from oracles.expect import Expectation, ExpectError, Function
 from oracles.reference.estimate import TORCH
@@ -105,8 +106,8 @@ def search(
     return replace(answer, reason=f"{answer.reason}; values as expected of {says}")
 
 
-def arithmetic(kernels: Sequence[kir.Kernel], ctas: int) -> Arithmetic:
-    """Read off how kernels multiply and add, in launches of so many CTAs."""
+def arithmetic(kernels: Sequence[kir.Kernel], launches: Sequence[simulate.Launch]) -> Arithmetic:
+    """Read off how kernels multiply and add in their launches."""
     products = [
         stmt for one in kernels for stmt in one.walk() if isinstance(stmt, kir.Wgmma | kir.Mma)
     ]
@@ -115,7 +116,9 @@ def arithmetic(kernels: Sequence[kir.Kernel], ctas: int) -> Arithmetic:
     operands = next((dtype for dtype in LOOSEST if dtype in found), None)
     half = any(p.acc.dtype is DType.F16 for p in products)
     double = any(t.dtype is DType.F64 for one in kernels for t in one.tensors)
-    return Arithmetic(operands, half, _partials(kernels, ctas), double)
+    ctas = max(one.grid for one in launches)
+    each = [(k, one.grid, one.params) for k, one in zip(kernels, launches, strict=True)]
+    return Arithmetic(operands, half, _partials(kernels, ctas), longest(each), double)
 
 
 def _partials(kernels: Sequence[kir.Kernel], ctas: int) -> Partials | None:
@@ -199,7 +202,7 @@ class Values:
             else tuple(known[name] for name in names)
         )
         outputs = {name: (shapes[name][0].dtype, shapes[name][1]) for name in written}
-        how = arithmetic(kernels, max(one.grid for one in launches))
+        how = arithmetic(kernels, launches)
         self._expected = self._evaluated(expectation, given, outputs, kernels[-1].outputs, how)
         self.within = _within(expectation, self._expected)
 

@@ -30,7 +30,7 @@ from fuzz.cases.case import Case, Value, by_default, compiled, from_text, inputs
 from fuzz.cases.enlarged.usual import usual
 from fuzz.cases.metamorphic import agree, rescheduled
 from fuzz.ptx.cases import Execution, Run
-from fuzz.values import blamed, compared, partials
+from fuzz.values import additions, blamed, compared, partials
 from oracles.assembler import judge_log
 from oracles.prover.prove import LIMIT_S, prove, witness, witness_trips
 from oracles.ptx.judge import NAME as PTX
@@ -437,17 +437,18 @@ def _under_another(
     got = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
     if mine is not None:
         return replace(agree(mine, got, case.params, other.params), oracle="schedules")
-    said = compared(other, [memory[arg.name] for arg in case.fusion.inputs], got)
+    said = compared(other, [memory[arg.name] for arg in case.fusion.inputs], got, program)
     return replace(said, oracle="schedules", reason=f"{said.reason} {both}".strip())
 
 
 def _located(case: Case, program: Program, memory: dict[str, Value]) -> Verdict:
     """Compare what a case returned; if it is wrong, name the kernels that are wrong themselves."""
     given = [memory[arg.name] for arg in case.fusion.inputs]
-    verdict = compared(case, given, [_tensor(memory[tv.name]) for tv in case.fusion.outputs])
+    left = [_tensor(memory[tv.name]) for tv in case.fusion.outputs]
+    verdict = compared(case, given, left, program)
     if verdict.status is not Status.FAIL or len(program.launches) == 1:
         return verdict
-    found = blamed(program, memory, case.extents, partials(case.params))
+    found = blamed(program, memory, case.extents, partials(case.params), additions(case, program))
     return replace(verdict, findings=(*verdict.findings, *found))
 
 

@@ -13,7 +13,7 @@ from fuser.schedule.matmul import MatmulTiling
 from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
 from fuzz.cases.case import Case, compiled, inputs, specs
-from fuzz.values import partials
+from fuzz.values import additions, partials
 from oracles.differential import wrong_elements
 from oracles.reference.evaluate import evaluate
 from oracles.simulator import simulate
@@ -40,7 +40,7 @@ def pictures(case: Case) -> Iterator[Text]:
             call.store(arrays)
     rounded = partials(case.params)
     exact = case.kind == "integers" and rounded is None
-    expected = evaluate(case.fusion, given, rounded)
+    expected = evaluate(case.fusion, given, rounded, additions(case))
     for tv, want in zip(case.fusion.outputs, expected, strict=True):
         got = memory[tv.name]
         assert isinstance(got, torch.Tensor), "outputs are no numbers"

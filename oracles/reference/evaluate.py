@@ -25,6 +25,7 @@ from oracles.reference.estimate import (
 )
 from oracles.reference.products import Partials, multiply_sum
 from oracles.reference.rows import ROWS
+from oracles.reference.sums import SUMS
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -63,7 +64,12 @@ Inputs = Sequence[torch.Tensor | bool | int | float]
 
 
 def evaluate(
-    fusion: Fusion, inputs: Inputs, partials: Partials | None = None, *, stepwise: bool = False
+    fusion: Fusion,
+    inputs: Inputs,
+    partials: Partials | None = None,
+    longest: int | None = None,
+    *,
+    stepwise: bool = False,
 ) -> list[Expected]:
     """Evaluate a fusion on given inputs.
 
@@ -76,6 +82,9 @@ def evaluate(
         and Python numbers for scalars.
     partials : Partials, optional
         How sums of products go from CTA to CTA, where that rounds them.
+    longest : int, optional
+        How many additions the kernels put any number through (`oracles.additions`); the bound of a
+        sum is that of this, where it is less than that of all orders.
     stepwise : bool
         Judge by torch's contract: what an operation gives, or takes, in 16 bits may be rounded to
         them or not, each time, an explicit cast included.  Eager torch rounds what every operation
@@ -105,7 +114,9 @@ def evaluate(
         args = _alike(tv, args)
         shape = shape_of(tv, sizes)
         if tv.op == "mma":
-            known[tv] = multiply_sum(tv, args, shape, partials)
+            known[tv] = multiply_sum(tv, args, shape, partials, longest)
+        elif tv.op in SUMS:
+            known[tv] = SUMS[tv.op](tv, args, shape, longest)
         elif stepwise and tv.op == "cast" and tv.dtype in SHORT:
             known[tv] = convert(args[0], DType.F32)
         else:

@@ -24,6 +24,7 @@ from oracles.reference.estimate import Estimate, contractible, convert, cut_to_8
 from oracles.reference.evaluate import Expected, estimate_of, expected_of
 from oracles.reference.products import Partials, multiply_sum
 from oracles.reference.rows import ROWS, times
+from oracles.reference.sums import SUMS
 
 Function = Callable[..., Any]
 """What is traced; Any, as people write what they like."""
@@ -81,6 +82,8 @@ class Arithmetic:
         Whether tensor cores add up in f16.
     partials : Partials or None
         How sums go from CTA to CTA, where that rounds them.
+    longest : int or None
+        How many additions it puts any number through, if that is known.
     double : bool
         Whether it computes in f64.  If not, f64 in a function is exact mathematics to it.
     """
@@ -88,6 +91,7 @@ class Arithmetic:
     operands: DType | None = None
     half: bool = False
     partials: Partials | None = None
+    longest: int | None = None
     double: bool = False
 
     def held(self, dtype: torch.dtype) -> DType:
@@ -370,7 +374,11 @@ class _Errors(TorchDispatchMode):
         dims = tuple(sorted(axis % max(x.dim(), 1) for axis in axes)) if x.dim() else ()
         node = _node(_ROWS.get(name, name), (("dims", dims),), x.dim())
         operand = replace(x.estimate, dtype=self._arithmetic.held(out.dtype))
-        return self._wrapped(ROWS[node.op](node, (operand,), tuple(out.shape)), out.dtype)
+        if node.op in SUMS:
+            made = SUMS[node.op](node, (operand,), tuple(out.shape), self._arithmetic.longest)
+        else:
+            made = ROWS[node.op](node, (operand,), tuple(out.shape))
+        return self._wrapped(made, out.dtype)
 
     def _pointwise(self, func: Any, name: str, args: Any, kwargs: Any, out: torch.Tensor) -> Any:
         key = _ROWS.get(name, name)
@@ -428,7 +436,7 @@ class _Errors(TorchDispatchMode):
         if how.operands is None or held is DType.F64:
             full = [_aligned(arg, order) for arg, order in zip(operands, axes, strict=True)]
             node = _node("sum", (("dims", (many - 1,)),), many)
-            return ROWS["sum"](node, (times(full[0], full[1]),), shape)
+            return SUMS["sum"](node, (times(full[0], full[1]),), shape, how.longest)
         if how.operands in (DType.F16, DType.BF16):
             operands = [replace(contractible(o, how.operands), dtype=DType.F32) for o in operands]
         args_of = tuple(_node("set", (), o.value.dim(), dtype=how.operands) for o in operands)
@@ -437,7 +445,7 @@ class _Errors(TorchDispatchMode):
         ]  # fmt: skip
         attrs += [("accumulate", (16,))] if how.half else []
         node = replace(_node("mma", tuple(attrs), many), args=args_of)
-        made = multiply_sum(node, tuple(operands), shape, how.partials)
+        made = multiply_sum(node, tuple(operands), shape, how.partials, how.longest)
         return Estimate(DType.F32, made.value.to(torch.float64), made.error, made.undecided)
 
     def _exactly(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product as product_of
+from math import prod
 
 import torch
 
@@ -18,35 +19,20 @@ from fuser.fusion.ops import accumulator
 from oracles.reference.estimate import EPS, NONE, SURE, TINY, TORCH, ZERO, Estimate, wrap
 from oracles.reference.sums import count_along, grain_along, sizes, spread
 
-ADDITION = 2.0**-22
-"""What one addition may lose, relative to the sum of the magnitudes added up: 2 ulp of f32.
+CUT, F8_CUT = 2.0**-25, 2.0**-13
+"""What a step cuts off an addend at most, relative to the largest, of 8-bit floats the second.
 
-Tensor cores align the addends of a step to the largest and cut off what hangs over; how many bits
-they keep is not in the PTX ISA.  Measured on an H200 with wgmma on bf16 and f16, K from 16 to
-16384, uniform, positive and wildly scaled data: at most 0.96 * 2**-22 in a step of 16, and at most
-0.42 * 2**-22 a step over many (`tests/fuser/runtime/test_kernel_launch.py` keeps watch).
+The addends are the products of a step and the sum so far.  All are cut below one power of two: so
+many bits below the exponent of the largest, where that of a product is the sum of those of its
+operands.  Their sum is cut, too, after 24 bits, of 8-bit floats after 14.
+
+Not in the PTX ISA.  Measured on an H200: this gives what wgmma and mma return, to the last bit,
+of bf16, f16, tf32 and both 8-bit floats, K from 2 to 512, seven kinds of data, and of one large
+product beside small ones (`tests/fuser/runtime/test_kernel_launch.py` keeps watch).
 """
 
-HALF_ADDITION = 2.0**-11
-"""The same where sums are f16: half an ulp.
-
-Measured on an H200 by wgmma and mma, K from 2 to 4096, many kinds of data: at most half of the
-bound, where the first instruction loses 0.9995 * 2**-11.
-"""
-
-F8_ADDITION = 2.0**-10
-"""The same for 8-bit floats, whose sums keep 14 bits within an instruction and beyond.
-
-Measured on an H200 by wgmma, K from 16 to 16384: 4.5 * 2**-13 a step over many (positive data, of
-which the sum of 16384 products is off by a quarter of itself).  Of few it can be more: `_f8_lost`.
-"""
-
-F8_CUT = 2.0**-13
-"""What is cut off an addend of theirs, relative to the largest of its step.
-
-Measured on an H200 by wgmma: one large product beside 31 small ones, K = 32, lose 15.2 * 2**-13 of
-their magnitudes.
-"""
+HALF = 2.0**-11
+"""What rounding to f16 loses at most: sums in f16 are rounded to nearest after each step."""
 
 STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
 """Products that are added at once: K of one instruction, 32 bytes.
@@ -54,11 +40,21 @@ STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E
 Source: PTX ISA, "wgmma.mma_async", "mma.m16n8k16", "mma.m16n8k8".
 """
 
-MORE = 8
-"""Additions beyond one per step, at most: starting value, partial sums of tiles and of split-K.
+SEEN, F8_SEEN = 2.0**-22, 2.0**-10
+"""What a step of many loses, relative to the sum of all magnitudes, of 8-bit floats the second.
 
-Of n steps there are n partial sums at most, whose additions lose a quarter of what a step loses.
+Measured on an H200 by wgmma, K up to 16384, uniform, positive and wildly scaled data: at most 0.42
+of the first, 0.56 of the second.
 """
+
+MORE = 8
+"""Steps that lose as much as all that adds up partial sums, of tiles and of split-K, at most.
+
+Of n steps there are n partial sums at most, whose additions in f32 lose a quarter of `SEEN` each.
+"""
+
+FEW = 1 << 22
+"""Products that are looked at one by one, at most."""
 
 TF32 = 2.0**-10
 """What an f32 operand may lose as tf32, relative to itself: 13 bits cut off, or rounded.
@@ -75,11 +71,14 @@ _CUT_LEAST = 2.0**-136
 class _Sums:
     """How sums are held; `tiny` and `largest` are the least and the largest of these numbers.
 
-    A `step` adds so many products, and may lose the part `addition` of the magnitudes added up;
-    every integer up to `whole` is held.
+    A `step` adds so many products.  It may lose the part `cut` of the largest of each, and the part
+    `kept` of the sum; a step of many loses no more than `seen` of all magnitudes.  Every integer
+    up to `whole` is held.
     """
 
-    addition: float
+    cut: float
+    kept: float
+    seen: float
     step: int
     whole: float
     tiny: float
@@ -111,11 +110,12 @@ def multiply_sum(
     args: tuple[Estimate, ...],
     shape: tuple[int, ...],
     partials: Partials | None = None,
+    longest: int | None = None,
 ) -> Estimate:
     """Return the sum of products that `tv` names, with a bound for every order of its additions.
 
     `partials` say how parts of the sum are handed on, if that rounds them; sums in i32 or f16
-    never are.
+    never are.  `longest` is how many additions a number goes through outside of tensor cores.
 
     Notes
     -----
@@ -155,15 +155,20 @@ def multiply_sum(
     held = added(*aligned)
     # What is added up lies between the products below and those above 0: half of both and the sum.
     either = torch.where(value.isfinite(), (held + value.abs()) / 2, held)
-    if tv.args[0].dtype.is_f8:
-        largest = added(_largest(aligned[0], a_summed), _largest(aligned[1], b_summed))
-        lost = _f8_lost(count, held, either, largest)
-    else:
-        more = min(MORE, 2 + steps / 4)
-        wider = (1 + TF32) ** 2 if tv.args[0].dtype is DType.F32 else 1.0
-        most = (either if accumulator(tv) is DType.F16 else held) + inherited  # f16: to nearest
-        lost = (steps + more) * sums.addition * wider * most
-    lost = lost + (steps + MORE) * sums.tiny
+    wider = (1 + TF32) ** 2 if tv.args[0].dtype is DType.F32 else 1.0
+    largest = added(_largest(aligned[0], a_summed), _largest(aligned[1], b_summed))
+    every = None
+    if longest is not None and wider == 1.0 and not bool((inherited > 0).any()):
+        every = _every(tv, size_a, size_b)
+        if (
+            every is not None
+            and torch.equal(aligned[0], size_a)
+            and torch.equal(aligned[1], size_b)
+        ):
+            largest = every.amax(-1)
+    whole, most, largest = (one * wider + inherited for one in (held, either, largest))
+    many = _Many(count, whole, most, largest, every)
+    lost = _lost(sums, many, longest) + (steps + MORE) * sums.tiny
     grain = added(grain_along(sizes(a), a_summed), grain_along(sizes(b), b_summed))
     least = sums.tiny
     if handed is not None:
@@ -178,23 +183,68 @@ def multiply_sum(
     return Estimate(DType.F32, value, error, doubt)
 
 
-def _f8_lost(
-    count: int, held: torch.Tensor, either: torch.Tensor, largest: torch.Tensor
-) -> torch.Tensor:
-    """Return what a sum of so many products of 8-bit floats may lose.
+@dataclass(frozen=True, eq=False, slots=True)
+class _Many:
+    """The products of each sum: how many, the sum of their magnitudes, the most of a part of them.
+
+    With the largest, and all one by one, along the last axis, where they are known and few.
+    """
+
+    count: int
+    held: torch.Tensor
+    most: torch.Tensor
+    largest: torch.Tensor
+    every: torch.Tensor | None
+
+
+def _lost(sums: _Sums, made: _Many, longest: int | None) -> torch.Tensor:
+    """Return what sums may lose, whichever products a step adds, and whichever steps a CTA.
 
     Notes
     -----
-    A step cuts each addend off 13 bits below the largest.  In the first that is a product, later it
-    may be the sum so far, at most `either`.  That is sure, and more than is seen of many: there
-    what was measured holds.
+    In the first step the largest addend is a product, later it may be the sum so far; that is at
+    most all products below 0 or all above, and what these may have lost.  Of what is cut off there
+    a number loses what it has, and no more below a smaller power of two.
+
+    A kernel that is not known may use other units for sums in f32: it obeys the contract.
     """
-    step, f32 = STEP[DType.F8E4M3], MORE * ADDITION * held
-    steps, first = -(-count // step), min(count, step)
-    so_far = torch.maximum(either, largest)
-    sure = F8_CUT * (first * largest + (count - first) * so_far + steps * held)
-    seen = (steps + MORE) * F8_ADDITION * held
-    return torch.minimum(sure, seen) + f32
+    steps = -(-made.count // sums.step)
+    several = MORE if sums.seen > HALF / 2 else min(MORE, 2 + steps / 4)
+    seen = (steps + several) * sums.seen * made.held
+    rate = steps * ((sums.step + 1) * sums.cut + sums.kept)
+    if (longest is None and sums.seen == SEEN) or rate >= 1 / 2:
+        return seen
+    most = made.most / (1 - rate)
+    top = made.largest if steps == 1 else torch.maximum(made.largest, most)
+    below = torch.ldexp(torch.ones_like(top), torch.frexp(top)[1] - 1) * sums.cut
+    gone = (made.count - 1) * below
+    if made.every is not None:
+        gone = torch.where(below > 0, (made.every % below[..., None]).sum(-1), ZERO)
+    # A product may be rounded before it is added.
+    more = MORE * SEEN if longest is None else (longest + 1) * EPS[DType.F32] / 2
+    sure = gone + (steps - 1) * below + steps * sums.kept * most + more * made.held
+    return torch.minimum(sure * (1 + 2.0**-40), seen)
+
+
+def _every(tv: TensorView, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """Return the products of two operands, summed axes last and as one; None of too many."""
+    attrs = {key: [int(axis) for axis in value] for key, value in tv.attrs}
+    reduced, rank = attrs["reduced"], len(attrs["a_axes"])
+
+    def full(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+        has = [axis for axis in axes if axis >= 0]
+        rest = [axis for axis in range(x.dim()) if axis not in has]  # of extent 1
+        return x.permute(*has, *rest)[
+            tuple(slice(None) if axis >= 0 else None for axis in axes) + (0,) * len(rest)
+        ]
+
+    one, other = full(a, attrs["a_axes"]), full(b, attrs["b_axes"])
+    shape = torch.broadcast_shapes(one.shape, other.shape)
+    if prod(shape) > FEW:
+        return None
+    kept = [axis for axis in range(rank) if axis not in reduced]
+    made = (one * other).permute(*kept, *reduced)
+    return made.reshape(*made.shape[: len(kept)], prod(made.shape[len(kept) :]))
 
 
 def _largest(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
@@ -208,10 +258,10 @@ def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
     """Return how sums are held: what is exact and in range is so on the way, too."""
     dtype = tv.args[0].dtype
     if accumulator(tv) is DType.F16:
-        return _Sums(HALF_ADDITION, STEP[dtype], 2.0**11, *_F16)
-    made = _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
+        return _Sums(CUT, HALF, HALF, STEP[dtype], 2.0**11, *_F16)
+    made = _Sums(CUT, EPS[DType.F32], SEEN, STEP[dtype], 2.0**24, *_F32)
     if dtype.is_f8:
-        made = _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
+        made = _Sums(F8_CUT, F8_CUT, F8_SEEN, STEP[dtype], 2.0**13, *_F32)
     if partials is None:
         return made
     largest = min(made.largest, torch.finfo(TORCH[partials.dtype]).max)

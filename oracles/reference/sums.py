@@ -38,8 +38,12 @@ LARGEST = {dtype: torch.finfo(TORCH[dtype]).max for dtype in WHOLE}
 _INT_RANGE = {DType.I32: (-(2**31), 2**31 - 1), DType.I64: (-(2**63), 2**63 - 1)}
 
 
-def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def total(
+    tv: TensorView, args: Args, shape: tuple[int, ...], longest: int | None = None
+) -> Estimate:
     """Return the sum of the axes `dims` of one operand, in the type in which it is added up.
+
+    `longest` is how many additions a number goes through, if that is known.
 
     Notes
     -----
@@ -61,6 +65,10 @@ def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     grown = max(count - 1, 0) * unit
     wider = 1 / (1 - grown) if grown < 1 else torch.inf
     lost = _roundings(torch.where(x.value < 0, -size, size), dims, inherited, wider, x.dtype)
+    if longest is not None and longest * unit < 1 / 2:
+        # Those that are as many additions from the end are sums of numbers that no other has.
+        most = longest * unit / (1 - longest * unit) * magnitude
+        lost = torch.minimum(lost, most * (1 + 2.0**-20))
     grain = grain_along(size, dims).reshape(shape)
     exact = (inherited == 0) & (magnitude < WHOLE[x.dtype] * grain)
     error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
@@ -96,7 +104,9 @@ def _roundings(
     return lost if dtype is DType.F64 else lost / 2  # in f64 ours are no better
 
 
-def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def mean(
+    tv: TensorView, args: Args, shape: tuple[int, ...], longest: int | None = None
+) -> Estimate:
     """Return the sum divided by how many elements it has, less the correction."""
     x, dims = _operand(tv, args)
     (less,) = dict(tv.attrs).get("correction", (0,))
@@ -105,7 +115,7 @@ def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     if x.dtype is DType.F32:
         count = rounded(count, DType.F32)
         count = replace(count, error=ZERO)
-    added = total(tv, args, shape)
+    added = total(tv, args, shape, longest)
     made = rounded(corners(torch.div, added, count), x.dtype)
     if not knows_least(added) or many == 0:
         return made
@@ -281,7 +291,9 @@ def sizes(arg: Estimate) -> torch.Tensor:
     return torch.where(arg.value.isfinite(), arg.value.abs(), ZERO)
 
 
+SUMS = {"sum": total, "mean": mean}
+"""Those that it helps to know how many additions a number goes through."""
 REDUCTIONS: dict[str, Row] = {
-    "sum": total, "prod": product, "mean": mean, "max": extreme, "min": extreme, "cumsum": running
+    **SUMS, "prod": product, "max": extreme, "min": extreme, "cumsum": running
 }  # fmt: skip
 """Rows of the table of operations."""

@@ -188,10 +188,11 @@ def test_launches_in_a_row_are_judged_by_what_the_last_one_leaves() -> None:
 
 
 def test_how_a_kernel_multiplies_is_read_off_it() -> None:
-    """The type of its operands, and whether sums go through 16 bits."""
-    assert arithmetic([product()], 4).operands is DType.BF16
-    assert arithmetic([copied()], 4).operands is None
-    assert arithmetic([summed()], 4).partials is None
+    """The type of its operands, whether sums go through 16 bits, how many additions they take."""
+    assert arithmetic([product()], [Launch(1, {"M": 64, "N": 8, "K": 64})]).operands is DType.BF16
+    assert arithmetic([copied()], TWO).operands is None
+    how = arithmetic([summed()], [Launch(6, {"s": 6})])
+    assert (how.partials, how.longest) == (None, 6)
 
 
 def test_the_simulator_alone_judges_no_values() -> None:

@@ -28,7 +28,7 @@ from fuzz.bench.sensitivity.rules import OURS, RULES, Rule, Wanted, wanted
 from fuzz.campaign.judge import POLICY
 from fuzz.campaign.launches import calls
 from fuzz.cases.case import Case, compiled, inputs, specs
-from fuzz.values import exactly, partials
+from fuzz.values import additions, exactly, partials
 from oracles.reference.estimate import EPS, TINY
 from oracles.reference.evaluate import evaluate
 from oracles.simulator import simulate
@@ -108,7 +108,7 @@ def measure(
     """
     given = inputs(case)
     rounds = partials(case.params)
-    expected = evaluate(case.fusion, given, rounds)
+    expected = evaluate(case.fusion, given, rounds, additions(case))
     honest = Computation(case.fusion, given, exact=False)
     exact = Computation(case.fusion, given, exact=True)
     want = wanted(case.fusion, honest.sizes, expected, exact=exactly(case))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,13 +14,14 @@ from reference_products import TORCH_OF, drawn, product, torn
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.runtime.executable import Executable
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.cases.case import Case
 from fuzz.values import compared, partials
 from oracles.differential import compare
 from oracles.reference.estimate import TORCH
 from oracles.reference.evaluate import Expected, evaluate
-from oracles.reference.products import ADDITION, Partials
+from oracles.reference.products import SEEN, Partials
 from oracles.verdict import Status
 
 # --- partial sums of 16 bits ----------------------------------------------------------------------
@@ -259,10 +261,132 @@ def cores(a: torch.Tensor, b: torch.Tensor, *, block: int = 8) -> torch.Tensor:
     return total.to(F32)
 
 
-def cut(x: torch.Tensor) -> torch.Tensor:
-    """Cut f64 numbers off after the 24 bits of f32."""
+def cut(x: torch.Tensor, bits: int = 24) -> torch.Tensor:
+    """Cut f64 numbers off after so many bits, by default those of f32."""
     mantissa, exponent = torch.frexp(x)
-    return torch.ldexp((mantissa * 2.0**24).trunc(), exponent - 24)
+    return torch.ldexp((mantissa * 2.0**bits).trunc(), exponent - bits)
+
+
+def steps(kind: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Multiply as an H200 does: what `oracles.reference.products` says of its tensor cores."""
+    first, second = kind.split("*") if "*" in kind else (kind, kind)
+    many, below = (32, 13) if "f8" in kind else (8 if kind == "f32" else 16, 25)
+    if kind == "f32":
+        a, b = tf32(a), tf32(b)
+    exponents = [exponent_of(x, name) for x, name in ((a, first), (b, second))]
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=F64)
+    for k in range(0, a.shape[1], many):
+        terms = a[:, k : k + many, None].to(F64) * b[k : k + many].to(F64)
+        at = exponents[0][:, k : k + many, None] + exponents[1][k : k + many]
+        at = torch.where(terms == 0, -9999, at)
+        most = torch.maximum(at.amax(1), torch.where(total == 0, -9999, exponent_of(total, "f64")))
+        unit = torch.ldexp(torch.ones_like(total), most.clamp(min=-900) - below)
+        total = ((terms / unit[:, None]).trunc().sum(1) + (total / unit).trunc()) * unit
+        total = cut(total, 14 if "f8" in kind else 24)
+    return total
+
+
+def exponent_of(x: torch.Tensor, kind: str) -> torch.Tensor:
+    """Return the exponents of numbers, of subnormals that of the least normal one."""
+    least = torch.finfo(TORCH[DType[kind.upper()]]).smallest_normal
+    exponent: torch.Tensor = torch.frexp(x.to(F64).abs().clamp(min=least))[1] - 1
+    return exponent
+
+
+CORES = ("bf16", "f16", "f32", "f8e4m3", "f8e5m2", "f8e5m2*f8e4m3")
+
+
+def operands(kind: str, data: str, k: int, rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw a [rows, K] and b [K, rows + 2] of one kind of data."""
+    names = kind.split("*") if "*" in kind else (kind, kind)
+    made = []
+    for name, shape in zip(names, ((rows, k), (k, rows + 2)), strict=True):
+        x = torch.randn(shape)
+        if data == "positive":
+            x = x.abs()
+        if data == "wild":
+            x = x * torch.exp2(torch.randint(-6, 6, shape).float())
+        if data == "one":
+            x = torch.where(torch.rand(shape) < 0.1, x * 32, x.abs() * 0.02)
+        made.append(x.clamp(-400, 400).to(TORCH[DType[name.upper()]]))
+    return made[0], made[1]
+
+
+def of_kind(kind: str) -> Fusion:
+    """Return the product of a kind."""
+    names = kind.split("*") if "*" in kind else (kind, kind)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, -1], name) for name in names)
+    precision = {"precision": "tf32"} if kind == "f32" else {}
+    how = ((0, -1, 1), (-1, 1, 0))
+    fd.add_output(fd.ops.fused_multiply_sum(x, y, [-1], how, "f32", **precision))
+    return fd.fusion()
+
+
+@pytest.mark.parametrize("data", ["normal", "positive", "wild", "one"])
+@pytest.mark.parametrize("kind", CORES)
+def test_tensor_cores_are_within_the_bound_of_known_kernels(kind: str, data: str) -> None:
+    """In whichever order they take products, by one CTA or by three; and use much of it."""
+    torch.manual_seed(4)
+    used = 0.0
+    for k in (2, 16, 17, 40, 64, 200):
+        a, b = operands(kind, data, k)
+        fusion = of_kind(kind)
+        (alone,), (shared,) = (evaluate(fusion, [a, b], None, many) for many in (0, 2))
+        for order in (torch.arange(k), torch.arange(k).flip(0), torch.randperm(k)):
+            mine, other = a[:, order], b[order]
+            for want, got in (
+                (alone, steps(kind, mine, other)),
+                (shared, sum_of_three(kind, mine, other)),
+            ):
+                off = (got - want.value).abs()
+                assert torch.all(off <= want.bound), f"K={k}"
+                used = max(used, float((off / want.bound).nan_to_num(0.0).max()))
+    assert used > 0.15
+
+
+def sum_of_three(kind: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Add up in f32 what three CTAs have."""
+    third = -(-a.shape[1] // 3)
+    parts = [
+        steps(kind, a[:, k : k + third], b[k : k + third]).to(F32)
+        for k in range(0, a.shape[1], third)
+    ]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total.to(F64)
+
+
+@pytest.mark.parametrize("kind", CORES)
+def test_kernels_that_are_known_have_tighter_bounds(kind: str) -> None:
+    """By half for those of 16 bits; an error that is beyond is found."""
+    torch.manual_seed(5)
+    a, b = operands(kind, "normal", 64)
+    (open_,), (known,) = (evaluate(of_kind(kind), [a, b], None, many) for many in (None, 0))
+    assert torch.all(known.bound <= open_.bound)
+    if kind in ("bf16", "f16"):
+        assert float((known.bound / open_.bound).median()) < 0.5
+    off = torch.where(known.bound > 0, known.bound * 1.01, torch.ones_like(known.bound))
+    for sign in (1, -1):
+        wrong = [(known.value + sign * off).to(F64)]
+        status = compare([replace(known, dtype=DType.F64)], wrong, exact=False).status
+        assert status is Status.FAIL
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", CORES)
+def test_tensor_cores_of_a_device_are_what_is_said(kind: str) -> None:
+    """To the last bit, by the default schedule and by the narrowest."""
+    torch.manual_seed(6)
+    fusion = of_kind(kind)
+    params = MatmulParams((64, 16, 64), 1, "pipelined", 2, 1, False)
+    for made in (Executable(fusion), Executable(fusion, params)):
+        for k in (8, 16, 40, 64, 128):
+            for data in ("normal", "positive", "wild", "one"):
+                a, b = operands(kind, data, k, 64)
+                (got,) = made(a.cuda(), b.cuda())
+                assert torch.equal(got.cpu().to(F64), steps(kind, a, b)), f"K={k}, {data}"
 
 
 @pytest.mark.parametrize(("kind", "data"), list(itertools.product(KINDS, DATA)))
@@ -316,7 +440,7 @@ def test_the_bound_is_the_contracts() -> None:
         a, b = drawn(kind, "normal", 100)
         want = reference_of(product(kind), a, b)
         sizes = a.to(F64).abs() @ b.to(F64).abs()
-        lost = (13 + 5.25 if kind == "f32" else 7 + 3.75) * ADDITION
+        lost = (13 + 5.25 if kind == "f32" else 7 + 3.75) * SEEN
         assert torch.all(want.bound <= (lost + more * (1 + lost)) * sizes * (1 + 1e-9))
         assert torch.all(want.bound >= lost * sizes)
         if kind == "f32":
@@ -400,7 +524,7 @@ def test_sums_that_may_lose_a_bit_are_not_exact() -> None:
 
 
 def test_sums_of_8_bit_floats_cut_what_is_far_below_the_largest() -> None:
-    """One large product and 31 that are cut off, as an H200 does; equal ones lose little."""
+    """One large product and 31 that are cut to a half, as an H200 does; equal ones lose little."""
     fd = FusionDefinition()
     x, y = (fd.define_tensor([-1, -1], name) for name in ("f8e5m2", "f8e4m3"))
     fd.add_output(fd.ops.fused_multiply_sum(x, y, [-1], ((0, -1, 1), (-1, 1, 0)), "f32"))
@@ -408,7 +532,8 @@ def test_sums_of_8_bit_floats_cut_what_is_far_below_the_largest() -> None:
     a[0, 0] = 2.0**13
     b = torch.full((32, 1), 0.9375)
     (want,) = evaluate(fd.fusion(), [a.to(torch.float8_e5m2), b.to(torch.float8_e4m3fn)])
-    assert float(want.value - 2.0**13 * 0.9375) <= float(want.bound)
+    assert float(want.value - (2.0**13 * 0.9375 + 31 * 0.5)) <= float(want.bound)
+    assert float(want.value - 2.0**13 * 0.9375) > float(want.bound)
     equal = torch.full((1, 32), 1.75).to(torch.float8_e5m2), (b * 1.0).to(torch.float8_e4m3fn)
     (near,) = evaluate(fd.fusion(), list(equal))
     assert float(near.bound) <= 33 * 2.0**-13 * 1.75 * 0.9375 * 33
