@@ -164,8 +164,9 @@ class Computation:
 
         held = DType.F16 if tv.op == "mma" and accumulator(tv) is DType.F16 else DType.F32
         tile = -(-count // 2) if self.exact else min(TILE, -(-count // 2))
-        if held is DType.F16 and not self.exact:  # no device rounds more often
-            tile = TILE
+        if not self.exact and (is_f8_product(tv) or held is DType.F16):
+            # What is rounded after each step is so no more often than tensor cores do.
+            tile = 2 * TILE if is_f8_product(tv) else TILE
         starts = list(range(0, count, tile))[::-1]
         double = self.exact or args[0].dtype is DType.F64
         made = torch.zeros(shape, dtype=torch.float64)
