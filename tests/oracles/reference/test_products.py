@@ -380,7 +380,7 @@ def test_tensor_cores_of_a_device_are_what_is_said(kind: str) -> None:
     """To the last bit, by the default schedule and by the narrowest."""
     torch.manual_seed(6)
     fusion = of_kind(kind)
-    params = MatmulParams((64, 16, 64), 1, "pipelined", 2, 1, False)
+    params = MatmulParams((64, 16, 64), 1, "pipelined", 2, 1, False, columns=16)
     for made in (Executable(fusion), Executable(fusion, params)):
         for k in (8, 16, 40, 64, 128):
             for data in ("normal", "positive", "wild", "one"):
