@@ -13,10 +13,12 @@ The numeric contract
   0, 1 or -1.
 - `mma` multiplies numbers of 16 bits: what was kept in f32 is rounded to the operand's type first.
   A product of two is exact inside the range of f32.  K products are added in f32, 16 of them (8 of
-  tf32) at once, in any order; each of n steps may lose 2 ulp (tensor cores align addends and cut),
-  so the sum is right to (n + min(8, 2 + n / 4)) * 2**-22 times the sum of the magnitudes of the
-  products.  A sum that could not lose a bit in any order is exact; one that could overflow in some
-  order may be anything; inf and NaN are IEEE's.
+  tf32) at once, in any order, and of n steps the sum is right to (n + min(8, 2 + n / 4)) * 2**-22
+  times the sum of the magnitudes of the products.  Tensor cores lose less: a step cuts the products
+  and the sum so far 25 bits below the exponent of the largest, and their sum after 24 bits; a
+  kernel that is known is held to that, and half an ulp of each addition that it makes besides.  A
+  sum that could not lose a bit in any order is exact; one that could overflow in some order may be
+  anything; inf and NaN are IEEE's.
 - A schedule may ask for partial sums of 16 bits (`partial`): CTAs then round what they hand on, to
   nearest.  With n CTAs the sum may be off by ((1 + u)**(n - 1) - 1) times the sum of the magnitudes
   besides, n at least 2, u = 2**-8 for bf16 and 2**-11 for f16, and by n times the least subnormal,
@@ -24,20 +26,21 @@ The numeric contract
 - f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, those of one
   operand alike, so that each is off by up to 2**-10 of itself; what has at most 10 fraction bits is
   exact.
-- With ``accumulate="f16"`` each step is rounded to f16, to nearest, so the sum is right to
-  (n + min(8, 2 + n / 4)) * 2**-11 times the products above 0 or those below, whichever is larger.
+- With ``accumulate="f16"`` each step is rounded to f16, to nearest, so the sum is right to n *
+  2**-11 times the products above 0 or those below, whichever is larger, and to what is cut.
 - Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
-  f8e5m2, 32 at once, are added with about 14 bits: each step cuts every addend off 13 bits below
-  the largest, and of n steps the sum is right to (n + 8) * 2**-10; what tiles and CTAs add up in
-  f32 may lose 8 * 2**-22.
+  f8e5m2, 32 at once, are added alike, with 14 bits: each step cuts 13 bits below the exponent of
+  the largest, and the sum after 14; of n steps it is right to (n + 8) * 2**-10.  What tiles and
+  CTAs add up in f32 may lose 8 * 2**-22.
 - i8, f8e4m3 and f8e5m2 are copied, cast and multiplied by `mma`; nothing else is computed in them.
   A cast to f8 rounds to nearest even; what is then beyond the largest number becomes inf in f8e5m2
   and, as there is no inf, the largest number, 448, in f8e4m3 (torch has it so since 2.12).
 - `sum` and `mean` add n numbers in f32 (f64 for f64, i64 for integers and bool) in any order, each
   addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of those above
-  0, or of those below, whichever is larger; a sum that could not lose a bit in any order is exact,
-  one that could overflow in some order may be anything.  `mean` then divides by n, less its
-  `correction` and never below 0.  `max` and `min` are exact.
+  0, or of those below, whichever is larger; of a kernel that puts every number through d additions
+  at most, to d * 2**-24 times the sum of all magnitudes.  A sum that could not lose a bit in any
+  order is exact, one that could overflow in some order may be anything.  `mean` then divides by n,
+  less its `correction` and never below 0.  `max` and `min` are exact.
 - `cumsum` adds up to each element of an axis what `sum` adds of all: the first k elements in any
   order, each addition rounded to nearest, so that element is right to (k - 1) * 2**-24 times the
   sum of their magnitudes.

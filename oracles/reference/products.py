@@ -26,9 +26,10 @@ The addends are the products of a step and the sum so far.  All are cut below on
 many bits below the exponent of the largest, where that of a product is the sum of those of its
 operands.  Their sum is cut, too, after 24 bits, of 8-bit floats after 14.
 
-Not in the PTX ISA.  Measured on an H200: this gives what wgmma and mma return, to the last bit,
-of bf16, f16, tf32 and both 8-bit floats, K from 2 to 512, seven kinds of data, and of one large
-product beside small ones (`tests/fuser/runtime/test_kernel_launch.py` keeps watch).
+Not in the PTX ISA.  Source: F. Khattak, M. Mikaitis, "Accurate models of NVIDIA tensor cores",
+2025.  Measured on an H200: this gives what wgmma and mma return, to the last bit, of bf16, f16,
+tf32 and 8-bit floats, K from 2 to 512, seven kinds of data, and of one large product beside small
+ones (`tests/oracles/reference/test_products.py` keeps watch).
 """
 
 HALF = 2.0**-11

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,9 +20,10 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuzz.cases.case import Case
 from fuzz.values import compared, partials
 from oracles.differential import compare
+from oracles.ptx.sums import Core
 from oracles.reference.estimate import TORCH
 from oracles.reference.evaluate import Expected, evaluate
-from oracles.reference.products import SEEN, Partials
+from oracles.reference.products import SEEN, STEP, Partials
 from oracles.verdict import Status
 
 # --- partial sums of 16 bits ----------------------------------------------------------------------
@@ -261,46 +263,33 @@ def cores(a: torch.Tensor, b: torch.Tensor, *, block: int = 8) -> torch.Tensor:
     return total.to(F32)
 
 
-def cut(x: torch.Tensor, bits: int = 24) -> torch.Tensor:
-    """Cut f64 numbers off after so many bits, by default those of f32."""
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """Cut f64 numbers off after the 24 bits of f32."""
     mantissa, exponent = torch.frexp(x)
-    return torch.ldexp((mantissa * 2.0**bits).trunc(), exponent - bits)
+    return torch.ldexp((mantissa * 2.0**24).trunc(), exponent - 24)
+
+
+CORES = {"bf16": "bf16", "f16": "f16", "f32": "tf32", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}
+"""Operands of tensor cores, and their names in PTX."""
 
 
 def steps(kind: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Multiply as an H200 does: what `oracles.reference.products` says of its tensor cores."""
-    first, second = kind.split("*") if "*" in kind else (kind, kind)
-    many, below = (32, 13) if "f8" in kind else (8 if kind == "f32" else 16, 25)
+    """Multiply as an H200 does, an instruction after the other."""
     if kind == "f32":
         a, b = tf32(a), tf32(b)
-    exponents = [exponent_of(x, name) for x, name in ((a, first), (b, second))]
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=F64)
+    left, right = a.to(F64).numpy(), b.to(F64).numpy()
+    many = STEP[DType[kind.upper()]]
+    total = np.zeros((a.shape[0], b.shape[1]))
     for k in range(0, a.shape[1], many):
-        terms = a[:, k : k + many, None].to(F64) * b[k : k + many].to(F64)
-        at = exponents[0][:, k : k + many, None] + exponents[1][k : k + many]
-        at = torch.where(terms == 0, -9999, at)
-        most = torch.maximum(at.amax(1), torch.where(total == 0, -9999, exponent_of(total, "f64")))
-        unit = torch.ldexp(torch.ones_like(total), most.clamp(min=-900) - below)
-        total = ((terms / unit[:, None]).trunc().sum(1) + (total / unit).trunc()) * unit
-        total = cut(total, 14 if "f8" in kind else 24)
-    return total
-
-
-def exponent_of(x: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return the exponents of numbers, of subnormals that of the least normal one."""
-    least = torch.finfo(TORCH[DType[kind.upper()]]).smallest_normal
-    exponent: torch.Tensor = torch.frexp(x.to(F64).abs().clamp(min=least))[1] - 1
-    return exponent
-
-
-CORES = ("bf16", "f16", "f32", "f8e4m3", "f8e5m2", "f8e5m2*f8e4m3")
+        parts = left[:, k : k + many], right[k : k + many]
+        total = Core()(*parts, total, CORES[kind], "f32")
+    return torch.from_numpy(total)
 
 
 def operands(kind: str, data: str, k: int, rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw a [rows, K] and b [K, rows + 2] of one kind of data."""
-    names = kind.split("*") if "*" in kind else (kind, kind)
     made = []
-    for name, shape in zip(names, ((rows, k), (k, rows + 2)), strict=True):
+    for shape in ((rows, k), (k, rows + 2)):
         x = torch.randn(shape)
         if data == "positive":
             x = x.abs()
@@ -308,18 +297,17 @@ def operands(kind: str, data: str, k: int, rows: int = 6) -> tuple[torch.Tensor,
             x = x * torch.exp2(torch.randint(-6, 6, shape).float())
         if data == "one":
             x = torch.where(torch.rand(shape) < 0.1, x * 32, x.abs() * 0.02)
-        made.append(x.clamp(-400, 400).to(TORCH[DType[name.upper()]]))
+        made.append(x.clamp(-400, 400).to(TORCH[DType[kind.upper()]]))
     return made[0], made[1]
 
 
 def of_kind(kind: str) -> Fusion:
-    """Return the product of a kind."""
-    names = kind.split("*") if "*" in kind else (kind, kind)
+    """Return the product of two matrices of a kind."""
     fd = FusionDefinition()
-    x, y = (fd.define_tensor([-1, -1], name) for name in names)
-    precision = {"precision": "tf32"} if kind == "f32" else {}
+    x, y = (fd.define_tensor([-1, -1], kind) for _ in range(2))
     how = ((0, -1, 1), (-1, 1, 0))
-    fd.add_output(fd.ops.fused_multiply_sum(x, y, [-1], how, "f32", **precision))
+    precision = "tf32" if kind == "f32" else None
+    fd.add_output(fd.ops.fused_multiply_sum(x, y, [-1], how, "f32", precision))
     return fd.fusion()
 
 
