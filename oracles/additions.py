@@ -17,12 +17,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel import ir as kir
-
-Numbers = int | npt.NDArray[np.int64]
 
 _ADDS = frozenset({"add", "sub", "addcmul", "lerp"})
 _BEGINS = frozenset(
@@ -53,7 +50,8 @@ def longest(
     Parameters
     ----------
     launches : sequence of (Kernel, int, mapping)
-        Each kernel, its CTAs, and the values of its parameters.
+        Each kernel, its CTAs, and the values of its parameters.  Tensors of one name are the same
+        memory; what a launch reads by another name than it was written by has been added up.
 
     Returns
     -------

@@ -151,7 +151,7 @@ def multiply_sum(
     inherited = ZERO
     if bool((a.error > 0).any()) or bool((b.error > 0).any()):
         inherited = added(a.error, size_b) + added(size_a + a.error, b.error)
-    steps = -(-count // sums.step)
+    steps = _steps([a.value.shape[axis] for axis in a_summed if axis >= 0], count, sums.step)
     aligned = _aligned(a, tv.args[0].dtype), _aligned(b, tv.args[1].dtype)
     held = added(*aligned)
     # What is added up lies between the products below and those above 0: half of both and the sum.
@@ -168,7 +168,7 @@ def multiply_sum(
         ):
             largest = every.amax(-1)
     whole, most, largest = (one * wider + inherited for one in (held, either, largest))
-    many = _Many(count, whole, most, largest, every)
+    many = _Many(count, steps, whole, most, largest, every)
     lost = _lost(sums, many, longest) + (steps + MORE) * sums.tiny
     grain = added(grain_along(sizes(a), a_summed), grain_along(sizes(b), b_summed))
     least = sums.tiny
@@ -186,12 +186,14 @@ def multiply_sum(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Many:
-    """The products of each sum: how many, the sum of their magnitudes, the most of a part of them.
+    """The products of each sum: how many, in how many steps at most, the sum of their magnitudes.
 
-    With the largest, and all one by one, along the last axis, where they are known and few.
+    With the most that is a part of it, the largest, and all one by one, along the last axis, where
+    they are known and few.
     """
 
     count: int
+    steps: int
     held: torch.Tensor
     most: torch.Tensor
     largest: torch.Tensor
@@ -209,9 +211,9 @@ def _lost(sums: _Sums, made: _Many, longest: int | None) -> torch.Tensor:
 
     A kernel that is not known may use other units for sums in f32: it obeys the contract.
     """
-    steps = -(-made.count // sums.step)
-    several = MORE if sums.seen > HALF / 2 else min(MORE, 2 + steps / 4)
-    seen = (steps + several) * sums.seen * made.held
+    fewest, steps = -(-made.count // sums.step), made.steps
+    several = MORE if sums.seen > HALF / 2 else min(MORE, 2 + fewest / 4)
+    seen = (fewest + several) * sums.seen * made.held
     rate = steps * ((sums.step + 1) * sums.cut + sums.kept)
     if (longest is None and sums.seen == SEEN) or rate >= 1 / 2:
         return seen
@@ -225,6 +227,11 @@ def _lost(sums: _Sums, made: _Many, longest: int | None) -> torch.Tensor:
     more = MORE * SEEN if longest is None else (longest + 1) * EPS[DType.F32] / 2
     sure = gone + (steps - 1) * below + steps * sums.kept * most + more * made.held
     return torch.minimum(sure * (1 + 2.0**-40), seen)
+
+
+def _steps(extents: list[int], count: int, step: int) -> int:
+    """Return in how many steps products are added at most: a step may stay within one axis."""
+    return max((count // n * -(-n // step) for n in extents if n > 1), default=1)
 
 
 def _every(tv: TensorView, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:

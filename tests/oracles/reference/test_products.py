@@ -688,3 +688,24 @@ def test_tiny_sums_may_lose_their_last_bits() -> None:
 
 
 # --- scans ----------------------------------------------------------------------------------------
+
+
+def test_steps_stay_within_an_axis_where_axes_do_not_merge() -> None:
+    """Of 8 x 5 products a kernel may make 8 steps, of 40 three."""
+    torch.manual_seed(7)
+    mapping = ((0, -1, 1, 2), (-1, 0, 1, 2))
+    fd = FusionDefinition()
+    a, b = fd.define_tensor([-1, -1, -1], "bf16"), fd.define_tensor([-1, -1, -1], "bf16")
+    fd.add_output(fd.ops.fused_multiply_sum(a, b, [2, 3], mapping, "f32"))
+    x, y = operands("bf16", "positive", 40)
+    (apart,) = evaluate(fd.fusion(), [x.view(6, 8, 5), y.T.reshape(8, 8, 5)], None, 0)
+    (merged,) = evaluate(of_kind("bf16"), [x, y], None, 0)
+    assert torch.equal(apart.value, merged.value)
+    sizes = x.to(F64) @ y.to(F64)
+    assert torch.all(merged.bound < apart.bound)
+    assert torch.all(apart.bound >= 8 * 2.0**-23 * sizes)
+    total = torch.zeros(6, 8, dtype=F64)
+    for k in range(0, 40, 5):
+        left, right = x[:, k : k + 5].to(F64).numpy(), y[k : k + 5].to(F64).numpy()
+        total = torch.from_numpy(Core()(left, right, total.numpy(), "bf16", "f32"))
+    assert torch.all((total - apart.value).abs() <= apart.bound)
