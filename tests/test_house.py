@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.verdict": set(),
     "oracles.witness": set(),
     "oracles.launches": KERNEL,
+    "oracles.additions": KERNEL,
     "oracles.lanes": {"oracles.witness"},
     "oracles.assembler": {"oracles.verdict"},
     "oracles.differential": {"fuser.dtype", "oracles.verdict", "oracles.reference"},
@@ -53,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.expect": set(),
     "oracles.values": KERNEL
     | {"oracles.differential", "oracles.expect", "oracles.reference", "oracles.simulator"}
+    | {"oracles.additions"}
     | {"oracles.verdict"},
     "oracles.prover": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.simulator": KERNEL | ANSWER | {"oracles.launches"},

@@ -257,7 +257,7 @@ def _repeated(executable: Executable, case: Case, large: Enlarged) -> Verdict:
     ]
     changed = [guard.overrun() or not same for guard, same in zip(guards, read, strict=True)]
     findings = _written(outs, changed)
-    reference = partial(expected, case, given)
+    reference = partial(expected, case, given, by=large.case)
     left = [guard.tensor for guard in outs]
     repeats = [large.repeats(tv) for tv in case.fusion.outputs]
     return _with(findings, judged(left, right, repeats, reference, exact=exactly(case)))
