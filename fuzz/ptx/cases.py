@@ -76,7 +76,8 @@ class Execution:
         refined: bool = True,
         planted: Planted = NOTHING,
     ) -> None:
-        self._case, self._seed, self._work, self._planted = case, seed, work, planted
+        self._case, self._program, self._seed = case, program, seed
+        self._work, self._planted = work, planted
         self._refined = refined
         self._given = inputs(case)
         bindings = bind(program, specs(case), sms=1 + case.seed % 4)
@@ -112,7 +113,7 @@ class Execution:
         """Compare what all launches have left with the reference."""
         outputs = [self._memory[tv.name] for tv in self._case.fusion.outputs]
         got = [x for x in outputs if isinstance(x, torch.Tensor)]
-        return replace(compared(self._case, self._given, got), oracle=NAME)
+        return replace(compared(self._case, self._given, got, self._program), oracle=NAME)
 
 
 @dataclass(frozen=True, slots=True)
