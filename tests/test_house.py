@@ -54,8 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.expect": set(),
     "oracles.values": KERNEL
     | {"oracles.differential", "oracles.expect", "oracles.reference", "oracles.simulator"}
-    | {"oracles.additions"}
-    | {"oracles.verdict"},
+    | {"oracles.additions", "oracles.verdict"},
     "oracles.prover": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.simulator": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.explorer": KERNEL | ANSWER | {"oracles.launches"},

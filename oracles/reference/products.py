@@ -170,7 +170,7 @@ def multiply_sum(
     whole, most, largest = (one * wider + inherited for one in (held, either, largest))
     many = _Many(count, steps, whole, most, largest, every)
     lost = _lost(sums, many, longest) + (steps + MORE) * sums.tiny
-    grain = added(grain_along(sizes(a), a_summed), grain_along(sizes(b), b_summed))
+    grain = added(grain_along(size_a, a_summed), grain_along(size_b, b_summed))
     least = sums.tiny
     if handed is not None:
         lost = lost + handed.grows * (size + inherited + lost) + handed.adds
@@ -212,10 +212,11 @@ def _lost(sums: _Sums, made: _Many, longest: int | None) -> torch.Tensor:
     A kernel that is not known may use other units for sums in f32: it obeys the contract.
     """
     fewest, steps = -(-made.count // sums.step), made.steps
-    several = MORE if sums.seen > HALF / 2 else min(MORE, 2 + fewest / 4)
+    in_f32 = sums.seen == SEEN
+    several = min(MORE, 2 + fewest / 4) if in_f32 else MORE
     seen = (fewest + several) * sums.seen * made.held
     rate = steps * ((sums.step + 1) * sums.cut + sums.kept)
-    if (longest is None and sums.seen == SEEN) or rate >= 1 / 2:
+    if (longest is None and in_f32) or rate >= 1 / 2:
         return seen
     most = made.most / (1 - rate)
     top = made.largest if steps == 1 else torch.maximum(made.largest, most)

@@ -99,10 +99,13 @@ def test_a_loop_that_depends_on_what_is_read_is_not_known() -> None:
     assert ways(chain(GET, ADD, stop=Var("drawn")), n=4) is None
 
 
-def _case(dims: list[int], shape: tuple[int, int], params: NormParams | ReductionParams) -> Case:
+def _case(
+    op: str, dims: list[int], shape: tuple[int, int], params: NormParams | ReductionParams
+) -> Case:
+    """One operation along some axes of a matrix."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], "f32")
-    fd.add_output(fd.ops.sum(x, dims))
+    fd.add_output(getattr(fd.ops, op)(x, dims))
     fusion = fd.fusion()
     names = [str(size) for size in fusion.tensors[0].shape]
     return Case(fusion, params, dict(zip(names, shape, strict=True)), "reals", 0)
@@ -135,20 +138,15 @@ def test_kernels_have_the_additions_of_their_schedules(
     params: NormParams | ReductionParams, dims: list[int], shape: tuple[int, int], many: int
 ) -> None:
     """Counted by hand: those of a thread, of lanes, of warps, of CTAs."""
-    found = additions(_case(dims, shape, params))
+    found = additions(_case("sum", dims, shape, params))
     assert found is not None
     assert found == pytest.approx(many, abs=2)
 
 
 def test_a_variance_does_not_go_through_its_mean() -> None:
     """What is given to a whole row has been added up."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "f32")
-    fd.add_output(fd.ops.layer_norm(x, [1]))
-    fusion = fd.fusion()
-    names = [str(size) for size in fusion.tensors[0].shape]
     params = NormParams((1, 1024), 4, 1, None, "direct", "direct", lanes=32)
-    case = Case(fusion, params, dict(zip(names, (4, 1024), strict=True)), "reals", 0)
+    case = _case("layer_norm", [1], (4, 1024), params)
     found = additions(case)
     assert found is not None
     assert 36 <= found <= 38
@@ -169,7 +167,9 @@ def test_a_sum_of_many_numbers_takes_its_depth(case: Case) -> None:
 
 def test_loops_are_as_long_as_gone_through_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of iterations alike, some are enough."""
-    case = _case([0], (700, 40), ReductionParams((4, 32), 1, 1, None, "direct", "direct", splits=3))
+    case = _case(
+        "sum", [0], (700, 40), ReductionParams((4, 32), 1, 1, None, "direct", "direct", splits=3)
+    )
     some = additions(case)
     monkeypatch.setattr(walks, "_WARM", 300)
     assert additions(case) == some
