@@ -57,6 +57,8 @@ class Estimate:
     least : torch.Tensor
         f64: what a kernel holds is at least this, also where `error` reaches further down; where it
         is not below 0, a zero has no sign.
+    signed : bool
+        Whether a zero without an error has the sign that it has in `value`.
     """
 
     dtype: DType
@@ -64,6 +66,7 @@ class Estimate:
     error: torch.Tensor = ZERO
     undecided: torch.Tensor = SURE
     least: torch.Tensor = NONE
+    signed: bool = False
 
     @property
     def open(self) -> torch.Tensor:
@@ -119,6 +122,12 @@ def knows_least(arg: Estimate) -> bool:
     return arg.least is not NONE
 
 
+def no_negative_zero(args: tuple[Estimate, ...]) -> bool:
+    """Tell whether each zero without an error among these is surely +0.0."""
+    zeros = ((arg.value == 0) & arg.value.signbit() & (arg.error == 0) for arg in args)
+    return all(arg.signed for arg in args) and not any(bool(some.any()) for some in zeros)
+
+
 def corners(function: Function, *args: Estimate) -> Estimate:
     """Evaluate a function that is monotone in each operand, before its own rounding.
 
@@ -146,7 +155,10 @@ def steps(function: Function, arg: Estimate) -> Estimate:
     keeps = whole & (value.abs() > 1)
     value = torch.where(keeps, arg.value, value)
     error = torch.where(keeps, arg.error, torch.where(whole, ZERO, straddles))
-    return Estimate(arg.dtype, value, _finite_only(error, value), arg.undecided)
+    error = _finite_only(error, value)
+    around = (arg.low() <= 0) & (arg.high() >= 0)
+    either = around & torch.where(arg.error > 0, error == 0, torch.tensor(not arg.signed))
+    return Estimate(arg.dtype, value, error, arg.undecided, signed=not bool(either.any()))
 
 
 def rounded(exact: Estimate, dtype: DType) -> Estimate:
@@ -195,7 +207,7 @@ def rounded_or_not(held: Estimate, dtype: DType) -> Estimate:
     maybe = value.isfinite() & (low.isinf() | high.isinf())
     error = torch.maximum(torch.maximum(high - value, value - low), reach)
     error = torch.where(maybe, ZERO, _finite_only(error, value))
-    return Estimate(held.dtype, value, error, held.undecided | maybe)
+    return Estimate(held.dtype, value, error, held.undecided | maybe, signed=held.signed)
 
 
 def approximated(
@@ -237,7 +249,7 @@ def convert(arg: Estimate, dtype: DType) -> Estimate:
         least = torch.where((arg.value >= 0) & (arg.error == 0), value - slack, NONE)
         if arg.dtype is DType.BOOL:
             least = ZERO
-        arg = Estimate(first, value, arg.error + slack, arg.undecided, least)
+        arg = Estimate(first, value, arg.error + slack, arg.undecided, least, signed=True)
     if dtype is held and (arg.dtype is held or held is DType.F64):
         return replace(arg, dtype=held)
     if dtype is not held and arg.dtype is DType.F64:
@@ -266,7 +278,7 @@ def cut_to_8_bits(arg: Estimate, dtype: DType) -> Estimate:
     open_ = source.value.isfinite() & ((outside[0] != outside[1]) | (outside[0] != outside[2]))
     error = torch.maximum((high - value).abs(), (low - value).abs())
     error = torch.where(value.isfinite() & ~open_, error, ZERO)
-    return Estimate(DType.F32, value, error, arg.undecided | open_, least)
+    return Estimate(DType.F32, value, error, arg.undecided | open_, least, arg.signed)
 
 
 def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -287,7 +299,8 @@ def _by_class(
     both = low.isinf() & (low == high)
     result = torch.where(finite & both, low, value)
     maybe = finite & ~both & (low.isinf() | high.isinf())
-    return Estimate(dtype, result, _finite_only(error, result), exact.undecided | maybe)
+    error = _finite_only(error, result)
+    return Estimate(dtype, result, error, exact.undecided | maybe, signed=exact.signed)
 
 
 def _ends(arg: Estimate) -> tuple[torch.Tensor, ...]:

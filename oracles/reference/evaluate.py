@@ -121,6 +121,8 @@ def evaluate(
             known[tv] = convert(args[0], DType.F32)
         else:
             known[tv] = ROWS[tv.op](tv, args, shape)
+        if stepwise:  # 0 - x for -x, as Triton has it
+            known[tv] = replace(known[tv], signed=False)
     return [expected_of(known[tv], tv.dtype, shape_of(tv, sizes)) for tv in fusion.outputs]
 
 
@@ -154,7 +156,7 @@ def estimate_of(given: torch.Tensor | bool | int | float, dtype: DType) -> Estim
     """Return a tensor or number as it is, held as a kernel holds it."""
     if dtype.is_float:
         value = torch.as_tensor(given, dtype=TORCH[dtype]).to(torch.float64)
-        return Estimate(DType.F64 if dtype is DType.F64 else DType.F32, value)
+        return Estimate(DType.F64 if dtype is DType.F64 else DType.F32, value, signed=True)
     plain = torch.bool if dtype is DType.BOOL else torch.int64
     return Estimate(dtype, torch.as_tensor(given).to(plain))
 

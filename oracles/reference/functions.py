@@ -123,12 +123,12 @@ class Bounded(torch.Tensor):
         made: Bounded = torch.Tensor._make_wrapper_subclass(
             cls, value.shape, value.stride(), value.storage_offset(), dtype=dtype
         )
-        parts = [
+        error, undecided = (
             part if part.shape == value.shape and part.stride() == value.stride()
             else torch.empty_like(value, dtype=part.dtype).copy_(part)
             for part in (estimate.error, estimate.undecided)
-        ]  # fmt: skip
-        made.estimate = Estimate(estimate.dtype, value, *parts)
+        )  # fmt: skip
+        made.estimate = Estimate(estimate.dtype, value, error, undecided)
         return made
 
     @classmethod

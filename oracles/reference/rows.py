@@ -28,6 +28,7 @@ from oracles.reference.estimate import (
     cut_to_8_bits,
     knows_least,
     nearest,
+    no_negative_zero,
     rounded,
     steps,
     unsure,
@@ -142,6 +143,7 @@ def _reshapes(
         function(tv, x.error.expand(full), shape),
         function(tv, x.undecided.expand(full), shape),
         function(tv, x.least.expand(full), shape) if knows_least(x) else NONE,
+        x.signed,
     )
 
 
@@ -162,6 +164,7 @@ def _cat(tv: TensorView, args: Args, shape: Shape) -> Estimate:
         torch.cat([arg.value for arg in args], axis),
         torch.cat(errors, axis),
         torch.cat(doubts, axis),
+        signed=all(arg.signed for arg in args),
     )
 
 
@@ -179,12 +182,12 @@ def _gather(tv: TensorView, args: Args, shape: Shape) -> Estimate:
         return whole.gather(axis, where) if many else torch.zeros(shape, dtype=part.dtype)
 
     doubt = taken(x.undecided) | outside | index.open
-    return Estimate(x.dtype, taken(x.value), taken(x.error), doubt)
+    return Estimate(x.dtype, taken(x.value), taken(x.error), doubt, signed=x.signed)
 
 
 def _full(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
-    return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided)
+    return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided, signed=x.signed)
 
 
 # --- rows: (tensor, converted operands, its shape) -> estimate ------------------------------
@@ -204,32 +207,29 @@ def _selects(
 ) -> Estimate:
     """Functions that return an operand or its negative: nothing to round."""
     if args[0].dtype.is_float:
-        made, (x, *_) = corners(function, *args), args
+        made, (x, *more) = corners(function, *args), args
         if tv.op == "abs":
-            return replace(made, least=ZERO)
-        if tv.op == "relu":  # of what is not 0: of -0.0 it may be that
+            return replace(made, least=ZERO, signed=True)
+        # Of 0.0 and -0.0 the maximum may be either, and so may relu of -0.0.
+        chooses = bool(more) or tv.op == "relu"
+        made = replace(made, signed=no_negative_zero(args) if chooses else x.signed)
+        if tv.op == "relu":
             return replace(made, least=torch.where((x.high() < 0) | (x.low() > 0), ZERO, NONE))
         return made
     use = on_bool if on_bool and args[0].dtype is DType.BOOL else function
     return _exactly(use, args)
 
 
-def _rounds(
-    function: Function, tv: TensorView, args: Args, shape: Shape, on_bool: Function | None = None
-) -> Estimate:
+def _rounds(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Functions that are rounded correctly and monotone in each operand."""
     dtype = args[0].dtype
-    if dtype.is_float:
-        return rounded(corners(function, *args), dtype)
-    return _exactly(on_bool if on_bool and dtype is DType.BOOL else function, args)
+    return rounded(corners(function, *args), dtype) if dtype.is_float else _exactly(function, args)
 
 
-def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
-    """Tell where a divisor, the argument `index` of `tv`, may be 0 of a sign that is open."""
-    source = tv.args[index]
-    computed = isinstance(source, TensorView) and source.op != "input" and source.dtype.is_float
+def _pole(divisor: Estimate) -> torch.Tensor:
+    """Tell where a divisor may be 0 of a sign that is open."""
     zero = (divisor.low() <= 0) & (divisor.high() >= 0)
-    if not computed:
+    if divisor.signed:
         return zero & (divisor.error > 0)
     return zero & ((divisor.error > 0) | (divisor.least < 0))
 
@@ -259,7 +259,7 @@ def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Es
         exact = replace(exact, error=exact.error + torch.where(subnormal, TINY[dtype], ZERO))
     rough = of_tensors and tv.dtype in (DType.F16, DType.BF16)
     found = approximated(exact, dtype, ulps=2) if rough else rounded(exact, dtype)
-    pole = _pole(tv, args[-1])
+    pole = _pole(args[-1])
     return found.doubt(pole & ~_nan_quotient(args) if tv.op == "div" else pole)
 
 
@@ -278,7 +278,7 @@ def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> E
         return result.doubt((x.value.abs() > 1) & (x.low() < 1) & (x.high() > -1))
     if tv.op == "cosh":  # inf at both ends, and not between
         return result.doubt(result.value.isinf() & (x.low() < 0) & (x.high() > 0))
-    return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
+    return result.doubt(_pole(x)) if tv.op == "rsqrt" else result
 
 
 def _smooth(
@@ -306,7 +306,7 @@ def _tan(tv: TensorView, args: Args, shape: Shape) -> Estimate:
 def _atan2(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Return the angle of a point: it jumps where a is 0 and b is not above."""
     a, b = args
-    jumps = (_pole(tv, a, 0) & (b.low() <= 0)) | ((a.value == 0) & _pole(tv, b, 1))
+    jumps = (_pole(a) & (b.low() <= 0)) | ((a.value == 0) & _pole(b))
     exact = corners(torch.atan2, a, b).doubt(jumps)
     return approximated(exact, a.dtype, ulps=_ulps("atan2", a.dtype))
 
@@ -353,7 +353,10 @@ def _absolute(tv: TensorView, x: Estimate) -> torch.Tensor:
 
 def _stepwise(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Floor and its like: exact, with jumps."""
-    return steps(function, args[0]) if args[0].dtype.is_float else _exactly(function, args)
+    if not args[0].dtype.is_float:
+        return _exactly(function, args)
+    made = steps(function, args[0])
+    return replace(made, signed=False) if tv.op == "sign" else made
 
 
 def _compares(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -395,7 +398,8 @@ def times(a: Estimate, b: Estimate) -> Estimate:
     if not a.dtype.is_float:
         return _exactly(torch.mul, (a, b))
     whole = (a.value == a.value.trunc()) & (b.value == b.value.trunc())
-    product = contractible(corners(torch.mul, a, b), a.dtype, whole)
+    exact = replace(corners(torch.mul, a, b), signed=a.signed and b.signed)
+    product = contractible(exact, a.dtype, whole)
     if a.dtype is DType.F64:
         return product.doubt(product.value.isinf() & a.value.isfinite() & b.value.isfinite())
     return product
@@ -410,6 +414,11 @@ def plus(a: Estimate, b: Estimate) -> Estimate:
         return made
     end = torch.nextafter(a.low() + b.low(), NONE)
     return replace(made, least=nearest(end, a.dtype))
+
+
+def _add(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    """Add; of bool, or."""
+    return _exactly(torch.logical_or, args) if args[0].dtype is DType.BOOL else plus(*args)
 
 
 def _mul(tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -443,7 +452,7 @@ def _pow(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     no_exponent = a.value.isnan() & (b.error > 0) & (b.low() <= 0) & (b.high() >= 0)
     no_base = b.value.isnan() & (a.error > 0) & (a.low() <= 1) & (a.high() >= 1)
     exact = replace(exact, error=torch.maximum(exact.error, error)).doubt(
-        risky & ~fine | _pole(tv, a, 0) & (b.value < 0) | no_exponent | no_base
+        risky & ~fine | _pole(a) & (b.value < 0) | no_exponent | no_base
     )
     return approximated(exact, a.dtype, ulps=_ulps("pow", a.dtype))
 
@@ -455,9 +464,8 @@ def _floor_div(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     exact = corners(floor_divide, a, b)
     # The remainder repairs the quotient to an integer; a quotient this large needs no integer.
     large = (exact.value.abs() >= 0.25 / EPS[a.dtype]) & exact.value.isfinite()
-    torn = (exact.error > 0) & ~large
-    slack = torch.where(large, exact.error + 3 * EPS[a.dtype] * exact.value.abs() + 1, ZERO)
-    return rounded(replace(exact, error=slack), a.dtype).doubt(torn | _pole(tv, b))
+    slack = torch.where(large, 3 * EPS[a.dtype] * exact.value.abs() + 1, ZERO)
+    return rounded(replace(exact, error=exact.error + slack), a.dtype).doubt(_pole(b))
 
 
 def _remainder(tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -483,14 +491,17 @@ def pick(condition: Estimate, a: Estimate, b: Estimate) -> Estimate:
     torn = ~gap.isfinite() & ~(a.value.isnan() & b.value.isnan())
     open_ = condition.open & (torn | a.undecided | b.undecided)
     error = torch.where(error.isfinite(), error, ZERO)
-    return Estimate(a.dtype, value, error, (undecided & ~condition.open) | open_)
+    signed = a.signed and b.signed and not bool(condition.open.any())
+    return Estimate(a.dtype, value, error, (undecided & ~condition.open) | open_, signed=signed)
 
 
 def _clamp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     def clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         return torch.minimum(torch.maximum(x, low), high)
 
-    return corners(clamp, *args) if args[0].dtype.is_float else _exactly(clamp, args)
+    if not args[0].dtype.is_float:
+        return _exactly(clamp, args)
+    return replace(corners(clamp, *args), signed=no_negative_zero(args))
 
 
 def _lerp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
@@ -589,7 +600,7 @@ ROWS: dict[str, Row] = {
     "order": _order,
     "bitwise_not": partial(_selects, torch.bitwise_not),
     "cast": _cast,
-    "add": partial(_rounds, torch.add, on_bool=torch.logical_or),
+    "add": _add,
     "sub": partial(_rounds, torch.sub),
     "mul": _mul,
     "div": partial(_divides, torch.div),

@@ -20,6 +20,7 @@ from oracles.reference.estimate import (
     corners,
     knows_least,
     nearest,
+    no_negative_zero,
     rounded,
     wrap,
 )
@@ -179,7 +180,8 @@ def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     low = _picked(tv.op, x.low(), dims).reshape(shape)
     high = _picked(tv.op, x.high(), dims).reshape(shape)
     error = torch.maximum(value - low, high - value).nan_to_num(0.0, 0.0, 0.0)
-    made = Estimate(x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided)
+    error = torch.where(value.isfinite(), error, ZERO)
+    made = Estimate(x.dtype, value, error, undecided, signed=no_negative_zero((x,)))
     if not knows_least(x):
         return made
     # Of the maximum, too: of two zeros it may be the one with a sign.
