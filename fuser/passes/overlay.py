@@ -48,7 +48,7 @@ def placed(kernel: kir.Kernel, apart: Apart = lambda one, other: False) -> kir.K
     beside = {
         stmt.b.buffer.name: [buffer.name for buffer in stmt.beside]
         for stmt in kernel.walk()
-        if isinstance(stmt, kir.Wgmma)
+        if isinstance(stmt, kir.Wgmma) and stmt.beside  # the first may be read alone, too
     }
     by_name = {b.name: b for b in kernel.buffers}
     behind = {name for names in beside.values() for name in names}

@@ -246,10 +246,17 @@ def convert(arg: Estimate, dtype: DType) -> Estimate:
         value = arg.value.to(TORCH[first]).to(torch.float64)
         lost = (first is not held) & (value.to(torch.int64) != arg.value)
         slack = torch.where(lost, (value.abs() + arg.error) * EPS[DType.F32], ZERO)
+        # The integers beside it are rounded, too, and perhaps farther than this one.
+        exact = arg.value.to(torch.float64)
+        reach = arg.error + torch.where(exact.abs() >= 2.0**53, exact.abs() * EPS[DType.F64], ZERO)
+        apart = torch.maximum(
+            nearest(exact + reach, first) - value, value - nearest(exact - reach, first)
+        )
+        error = slack + torch.where(arg.error > 0, apart, ZERO)
         least = torch.where((arg.value >= 0) & (arg.error == 0), value - slack, NONE)
         if arg.dtype is DType.BOOL:
             least = ZERO
-        arg = Estimate(first, value, arg.error + slack, arg.undecided, least, signed=True)
+        arg = Estimate(first, value, error, arg.undecided, least, signed=True)
     if dtype is held and (arg.dtype is held or held is DType.F64):
         return replace(arg, dtype=held)
     if dtype is not held and arg.dtype is DType.F64:

@@ -117,10 +117,10 @@ def round_to(dtype: DType, x: Array) -> Array:
 
 
 def factor(dtype: DType, x: Array) -> Array:
-    """Return what a tensor core multiplies, given registers: numbers in f32, those of i8 in f64.
+    """Return the numbers that a tensor core multiplies, given registers.
 
-    Of f32 it takes tf32: the lower 13 bits are cut off.  In f64 sums of products of i8 are exact.
-    Registers of 16-bit types are packed in front of it, which rounds them.
+    Of f32 it takes tf32: the lower 13 bits are cut off.  Registers of 16-bit types are packed in
+    front of it, which rounds them.
     """
     match dtype:
         case DType.F32:
@@ -136,12 +136,15 @@ def factor(dtype: DType, x: Array) -> Array:
             return round_to(dtype, x)
 
 
+def multiplied(a: Array, b: Array) -> Array:
+    """Return a product of matrices in f64: a tensor core rounds sums of products, not each."""
+    return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+
+
 def total(dtype: DType, product: Array, before: Array | None) -> Array:
     """Return an accumulator of `dtype` after a product was added to what it held before, if so."""
     if dtype is DType.I32:
         product = product.astype(np.int64).astype(np.int32)
-    else:
-        product = product.astype(np.float32, copy=False)
     return round_to(dtype, product if before is None else before + product)
 
 

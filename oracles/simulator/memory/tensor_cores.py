@@ -225,7 +225,7 @@ class Tensorcores:
             b[held] = _held(part, stmt.b, held.size)
         b = ops.factor(stmt.b.dtype, b.reshape(stmt.b.layout.shape[-2:]))
         a = ops.factor(stmt.a.dtype, self._rows(pair, event, stmt.a))
-        self._add(pair, event, stmt.acc, a @ b.T, plus=True)
+        self._add(pair, event, stmt.acc, ops.multiplied(a, b.T), plus=True)
 
     def _multiply(self, agent: Agent, other: Agent, event: Event, stmt: kir.Wgmma) -> None:
         pair = _in_order(agent, other)
@@ -245,7 +245,7 @@ class Tensorcores:
             raw = raw.reshape(buffer.shape[-2:])
             b = ops.factor(buffer.dtype, ops.decode(buffer.dtype, raw))
             parts.append(b if stmt.b_transposed else b.T)
-        product = a @ np.concatenate(parts, axis=1)
+        product = ops.multiplied(a, np.concatenate(parts, axis=1))
         self._add(pair, event, stmt.acc, product, plus=event.extra != 0)
 
     def _add(

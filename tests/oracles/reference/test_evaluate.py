@@ -27,7 +27,7 @@ from fuser.fusion.definition import (
 from fuser.fusion.ops import CASTS, OPS, operand_dtypes
 from fuser.fusion.promotion import arithmetic
 from oracles.differential import compare
-from oracles.reference.estimate import TORCH
+from oracles.reference.estimate import TORCH, Estimate, convert
 from oracles.reference.evaluate import Expected, evaluate
 from oracles.reference.rows import ROWS
 from oracles.verdict import Status
@@ -471,6 +471,16 @@ def test_powers_of_numbers_below_0_are_nan_but_whole_ones() -> None:
     (want,) = evaluate(fd.fusion(), given)
     assert want.undecided.tolist() == [False, True]
     assert bool(want.value[0].isnan())
+
+
+def test_an_integer_that_is_a_few_off_is_as_far_off_as_its_neighbours_round() -> None:
+    """Of f32 beyond 2**24, and of f64 beyond 2**53; others are as far off as they were."""
+    value = torch.tensor([1014368570, 5, 2**62])
+    known = Estimate(DType.I64, value, torch.tensor([30.0, 1.0, 1.0], dtype=F64))
+    for dtype, bounds in ((DType.F32, [64.0, 1.0, 0.0]), (DType.F64, [30.0, 1.0, 1024.0])):
+        made = convert(known, dtype)
+        assert made.value.tolist() == value.to(TORCH[dtype]).tolist()
+        assert made.error.tolist() == bounds
 
 
 def test_order_of_rounded_numbers_has_a_bound() -> None:

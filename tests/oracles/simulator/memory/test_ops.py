@@ -172,3 +172,20 @@ def test_cast_rounds_and_promote_does_not() -> None:
     assert ops.evaluate("cast", DType.BF16, [third])[0] == np.float32(0.333984375)
     assert ops.evaluate("cast", DType.I32, [np.array([-2.7], np.float32)])[0] == -2
     assert ops.evaluate("cast", DType.BOOL, [np.array([NAN], np.float32)])[0]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_sums_of_products_are_rounded_once(dtype: DType) -> None:
+    """Large products that cancel leave the small one, and a sum goes on from what is held."""
+    a = np.asarray([[2.0**15, 2.0**-9, -(2.0**15)]], np.float32)
+    b = np.asarray([[2.0**15], [2.0**-3], [2.0**15]], np.float32)
+    first = ops.total(dtype, ops.multiplied(a, b), None)
+    assert first == 2.0**-12
+    assert first.dtype == np.float32
+    assert (
+        ops.total(dtype, ops.multiplied(a, b), np.asarray([[1.0]], np.float32))
+        == {
+            DType.F32: 1.0 + 2.0**-12,
+            DType.F16: 1.0,
+        }[dtype]
+    )
