@@ -117,7 +117,9 @@ class Failure:
     status, oracle, family, subject, reason : str
         Of the record that stands for it: that of the smallest case, if it was shrunk.
     cases : int
-        That show it, shrinking included.
+        That show it, without those of shrinking.
+    follows : tuple of str
+        What judges further from the cause say of the same cases, and of no others.
     case, fusion, id : str
         Id and text of that case, and the id of the failure where the ledger has one.
     kernel, drawing : str
@@ -137,6 +139,7 @@ class Failure:
     subject: str
     reason: str
     cases: int
+    follows: tuple[str, ...]
     case: str
     fusion: str
     id: str
@@ -153,16 +156,30 @@ class Failure:
 
 
 def found(book: Book) -> list[Failure]:
-    """Return the failures of a book: new ones first, then those nearest to their causes."""
+    """Return the failures of a book: new ones first, then those nearest to their causes.
+
+    Of a case the judge nearest to the cause counts: what the others say may follow from it.
+    """
     records = book.records
     rows = records[(records["mutant"] == "") & records["status"].isin(["fail", "error"])]
-    rows = rows.assign(signature=signatures(rows))
+    far = rows["oracle"].map(TITLES.index)
+    rows = rows.assign(
+        signature=signatures(rows),
+        follows=far > far.groupby(rows["case"]).transform("min"),
+    )
     scripts = book.repros.drop_duplicates("signature", keep="last").set_index("signature")
-    shown = [_failure(str(name), part, scripts, book) for name, part in rows.groupby("signature")]
+    causes = rows[~rows["follows"]]
+    others = rows[rows["follows"] & ~rows["signature"].isin(causes["signature"])]
+    shown = []
+    for name, part in causes.groupby("signature"):
+        behind = others[others["case"].isin(part["case"])]["signature"]
+        shown.append(_failure(str(name), part, tuple(sorted(set(behind))), scripts, book))
     return sorted(shown, key=lambda f: (not f.new, TITLES.index(f.oracle), f.signature))
 
 
-def _failure(name: str, rows: pd.DataFrame, scripts: pd.DataFrame, book: Book) -> Failure:
+def _failure(
+    name: str, rows: pd.DataFrame, follows: tuple[str, ...], scripts: pd.DataFrame, book: Book
+) -> Failure:
     script = scripts.loc[name] if name in scripts.index else None
     kernels = rows["kernel"] if "kernel" in rows else pd.Series("", index=rows.index)
     least = "" if script is None else script["case"]
@@ -182,7 +199,8 @@ def _failure(name: str, rows: pd.DataFrame, scripts: pd.DataFrame, book: Book) -
         family=row["family"],
         subject=row["subject"],
         reason=row["reason"][:DETAIL],
-        cases=rows["case"].nunique(),
+        cases=max(rows[rows["phase"] != "shrink"]["case"].nunique(), 1),
+        follows=follows,
         case=row["case"],
         fusion=book.texts.get(row["case"], ""),
         id=str(row.get("failure", "")),
@@ -210,7 +228,8 @@ def failures(shown: list[Failure], older: int) -> Section:
 
 def gone(book: Book, shown: list[Failure]) -> Section:
     """List what older runs met and these did not; not drawn again, or mended."""
-    left = sorted(book.before - {failure.signature for failure in shown})
+    met = {name for failure in shown for name in (failure.signature, *failure.follows)}
+    left = sorted(book.before - met)
     says = f"{many(len(left), 'kind')} of failure in older runs, not met by these."
     return Section("Not met again", says, pd.DataFrame({"failure": left}))
 

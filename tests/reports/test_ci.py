@@ -40,5 +40,5 @@ def test_the_summary_is_markdown_for_people() -> None:
     text = ci.summary("fuser correctness", head, totals, correctness.found(book()))
     assert text.startswith("## fuser correctness: 2 of 4 cases failed")
     assert "\n| prover | 1 | 1 | 1 | 0 | 0 | 0 | 0 |\n| simulator |" in text
-    assert "\n- **new** prover race direct/tma, 2 cases: `nox -s repro -- a.py`\n" in text
+    assert "\n- **new** prover race direct/tma, 1 case: `nox -s repro -- a.py`\n" in text
     assert "No failure." in ci.summary("t", head, totals, [])

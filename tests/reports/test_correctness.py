@@ -86,7 +86,7 @@ def test_a_failure_is_shown_once_with_its_command_and_fusion() -> None:
     known = shown(before=frozenset({"simulator race direct/tma"}))
     assert list(known) == ["prover race direct/tma", "simulator race direct/tma"]
     failure = known["prover race direct/tma"]
-    assert (failure.cases, failure.case, failure.new) == (2, "c", True)
+    assert (failure.cases, failure.case, failure.new) == (1, "c", True)
     assert failure.command == "nox -s repro -- a.py"
     assert failure.fusion == "case = Case(...)"
     assert not known["simulator race direct/tma"].new
@@ -116,9 +116,31 @@ def test_the_execution_shown_is_that_of_the_shrunk_kernel() -> None:
     assert "failure 0f0f" in (section.body or "")
 
 
+def test_what_follows_from_a_failure_is_none_of_its_own() -> None:
+    """The judge nearest to the cause names a case; one that fails alone elsewhere is a failure."""
+    rows = [
+        record("c", oracle="differential", status="fail", kind="value"),
+        record("c", oracle="gpu", status="fail", kind="value"),
+        record("c", oracle="schedules", status="fail", kind="differs"),
+        record("d", oracle="gpu", status="fail", kind="value"),
+        record("s", oracle="differential", status="fail", kind="value", phase="shrink"),
+    ]
+    known = shown(*rows)
+    assert list(known) == ["differential value direct/tma", "gpu value direct/tma"]
+    first, second = known.values()
+    assert (first.cases, first.follows) == (1, ("schedules differs direct/tma",))
+    assert (second.cases, second.case, second.follows) == (1, "d", ())
+    assert "schedules differs direct/tma of the same" in (
+        correctness.failures(list(known.values()), 0).body or ""
+    )
+    met = book(*rows, before=frozenset({"schedules differs direct/tma"}))
+    assert correctness.gone(met, correctness.found(met)).table.empty
+
+
 def test_new_failures_come_first() -> None:
     """What is known was seen yesterday."""
-    rows = [record("c", oracle=name, status="fail", kind="x") for name in ("prover", "simulator")]
+    both = {"c": "prover", "d": "simulator"}
+    rows = [record(case, oracle=name, status="fail", kind="x") for case, name in both.items()]
     order = list(shown(*rows, before=frozenset({"prover x direct/tma"})))
     assert order == ["simulator x direct/tma", "prover x direct/tma"]
 

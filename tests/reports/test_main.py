@@ -43,7 +43,7 @@ def test_a_ledger_becomes_two_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "prover": "1",
         "simulator": "1",
     }
-    assert "**new** prover race direct/tma, 2 cases" in (tmp_path / "summary.md").read_text()
+    assert "**new** prover race direct/tma, 1 case" in (tmp_path / "summary.md").read_text()
     assert (tmp_path / "step").read_text() == (tmp_path / "summary.md").read_text()
 
 
