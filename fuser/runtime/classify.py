@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -96,6 +97,12 @@ class Alternatives:
         self._found = _found(fusion, None, specs, free, sms)
         self.default = self._found.settled()
         self.extents = extents_of(fusion, specs, free)
+
+    def beginning(self, default: CallClass) -> Alternatives:
+        """Return the same with another class by default: what is refused has other schedules."""
+        made = copy(self)
+        made.default = default
+        return made
 
     def candidates(self, kernel: int) -> Iterator[Params]:
         """Yield schedules worth measuring for a kernel, the most promising first."""

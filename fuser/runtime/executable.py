@@ -309,7 +309,8 @@ class Executable:
         """Return the schedules that a call may have, and the key of the answer."""
         alternatives = Alternatives(self.fusion, call.specs, call.extents, call.sms)
         device = Device(torch.cuda.get_device_properties(call.device).name, call.sms)
-        return alternatives, about(self.fusion, alternatives.default, alternatives.extents, device)
+        key = about(self.fusion, alternatives.default, alternatives.extents, device)
+        return alternatives.beginning(self._program(alternatives.default, call).shapes), key
 
     def _tuned(self, tuner: Tuner, call: _Call) -> CallClass:
         """Return the class of the fastest schedules, as far as that is known or may be measured."""

@@ -302,6 +302,25 @@ def test_every_kernel_of_a_fusion_is_tuned(device: Device) -> None:
     assert len(report.schedules) == 2
 
 
+def test_what_a_refused_kernel_has_instead_is_where_measuring_begins(device: Device) -> None:
+    """Rows that are too long for the registers of a cluster, and two results of them."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.add(x, x))
+    fd.add_output(fd.ops.add(x, fd.ops.log_softmax(fd.ops.cast(x, "f32"), [1])))
+    fusion, given = fd.fusion(), torch.zeros(1, 231_264, dtype=torch.bfloat16)
+
+    def zeros(made: Launch) -> None:
+        for tv in fusion.outputs:
+            ctypes.memset(made.words[tv.name], 0, tv.dtype.nbytes * given.numel())
+
+    device.driver.compute = zeros
+    report = Executable(fusion, tune=Tuning(2)).measure(given)
+    assert Executable(fusion).explain(given).parts[0].params in [one.params for one in report.tried]
+    assert report.us > 0
+    assert Executable(fusion, tune=True)(given)[0].shape == given.shape
+
+
 def test_products_have_the_schedules_of_their_model(device: Device) -> None:
     """Those that their own checks accept, each another one."""
     device.driver.compute = lambda made: None
