@@ -122,10 +122,20 @@ def knows_least(arg: Estimate) -> bool:
     return arg.least is not NONE
 
 
-def no_negative_zero(args: tuple[Estimate, ...]) -> bool:
-    """Tell whether each zero without an error among these is surely +0.0."""
-    zeros = ((arg.value == 0) & arg.value.signbit() & (arg.error == 0) for arg in args)
-    return all(arg.signed for arg in args) and not any(bool(some.any()) for some in zeros)
+def near_zero(arg: Estimate) -> torch.Tensor:
+    """Return where a number that is not known may be 0, of whichever sign."""
+    return (arg.error > 0) & (arg.low() <= 0) & (arg.high() >= 0)
+
+
+def keep_signs(*args: Estimate) -> bool:
+    """Tell whether all that may be 0 among these is a known zero of a known sign."""
+    return all(arg.signed for arg in args) and not any(bool(near_zero(a).any()) for a in args)
+
+
+def no_negative_zero(*args: Estimate) -> bool:
+    """Tell whether all that may be 0 among these is surely +0.0."""
+    negative = ((arg.value == 0) & arg.value.signbit() for arg in args)
+    return keep_signs(*args) and not any(bool(some.any()) for some in negative)
 
 
 def corners(function: Function, *args: Estimate) -> Estimate:

@@ -26,7 +26,9 @@ from oracles.reference.estimate import (
     convert,
     corners,
     cut_to_8_bits,
+    keep_signs,
     knows_least,
+    near_zero,
     nearest,
     no_negative_zero,
     rounded,
@@ -212,7 +214,7 @@ def _selects(
             return replace(made, least=ZERO, signed=True)
         # Of 0.0 and -0.0 the maximum may be either, and so may relu of -0.0.
         chooses = bool(more) or tv.op == "relu"
-        made = replace(made, signed=no_negative_zero(args) if chooses else x.signed)
+        made = replace(made, signed=no_negative_zero(*args) if chooses else x.signed)
         if tv.op == "relu":
             return replace(made, least=torch.where((x.high() < 0) | (x.low() > 0), ZERO, NONE))
         return made
@@ -228,10 +230,8 @@ def _rounds(function: Function, tv: TensorView, args: Args, shape: Shape) -> Est
 
 def _pole(divisor: Estimate) -> torch.Tensor:
     """Tell where a divisor may be 0 of a sign that is open."""
-    zero = (divisor.low() <= 0) & (divisor.high() >= 0)
-    if divisor.signed:
-        return zero & (divisor.error > 0)
-    return zero & ((divisor.error > 0) | (divisor.least < 0))
+    near = near_zero(divisor)
+    return near if divisor.signed else near | ((divisor.value == 0) & (divisor.least < 0))
 
 
 def _nan_quotient(args: Args) -> torch.Tensor:
@@ -398,7 +398,7 @@ def times(a: Estimate, b: Estimate) -> Estimate:
     if not a.dtype.is_float:
         return _exactly(torch.mul, (a, b))
     whole = (a.value == a.value.trunc()) & (b.value == b.value.trunc())
-    exact = replace(corners(torch.mul, a, b), signed=a.signed and b.signed)
+    exact = replace(corners(torch.mul, a, b), signed=keep_signs(a, b))
     product = contractible(exact, a.dtype, whole)
     if a.dtype is DType.F64:
         return product.doubt(product.value.isinf() & a.value.isfinite() & b.value.isfinite())
@@ -501,7 +501,7 @@ def _clamp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
 
     if not args[0].dtype.is_float:
         return _exactly(clamp, args)
-    return replace(corners(clamp, *args), signed=no_negative_zero(args))
+    return replace(corners(clamp, *args), signed=no_negative_zero(*args))
 
 
 def _lerp(tv: TensorView, args: Args, shape: Shape) -> Estimate:

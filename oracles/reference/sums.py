@@ -181,7 +181,7 @@ def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     high = _picked(tv.op, x.high(), dims).reshape(shape)
     error = torch.maximum(value - low, high - value).nan_to_num(0.0, 0.0, 0.0)
     error = torch.where(value.isfinite(), error, ZERO)
-    made = Estimate(x.dtype, value, error, undecided, signed=no_negative_zero((x,)))
+    made = Estimate(x.dtype, value, error, undecided, signed=no_negative_zero(x))
     if not knows_least(x):
         return made
     # Of the maximum, too: of two zeros it may be the one with a sign.

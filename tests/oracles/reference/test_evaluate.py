@@ -433,9 +433,11 @@ def test_a_zero_keeps_its_sign_where_nothing_is_rounded() -> None:
         fd.ops.broadcast(down, [True, False]), fd.ops.neg(fd.ops.neg(down)),
         fd.ops.ceil(fd.ops.sub(x, 0.5)),
     )  # fmt: skip
+    near = fd.ops.sub(fd.ops.cos(fd.ops.add(x, 1.0)), fd.ops.cos(fd.ops.add(x, 1.0)))
     open_ = (
         fd.ops.maximum(down, 0.0), fd.ops.relu(down), fd.ops.sign(down), fd.ops.add(down, 0.0),
-        fd.ops.round(fd.ops.sub(fd.ops.cos(fd.ops.add(x, 1.0)), fd.ops.cos(fd.ops.add(x, 1.0)))),
+        fd.ops.round(near), fd.ops.mul(fd.ops.floor(near), 0.0),
+        fd.ops.minimum(fd.ops.abs(fd.ops.ceil(near)), fd.ops.mul(fd.ops.ceil(near), 0.0)),
     )  # fmt: skip
     for zero in (*known, *open_, fd.ops.maximum(fd.ops.abs(down), 0.0)):
         fd.add_output(fd.ops.atan2(zero, -1.0))
