@@ -121,6 +121,8 @@ class MatmulTiling:
         axes = self.axes(access)
         if not self.unit(access, axes[-1]) or not self.varies(access, axes[-1]):
             return f"{access.tv} is not contiguous along an axis of its tiles"
+        if any(self.unit(access, axis) for axis in axes[:-1]):  # 1 is no multiple of 16 bytes
+            return f"{access.tv} is contiguous along an axis around its tiles"
         varying = sum(self.varies(access, axis) for axis in axes)
         if varying > MAX_TMA_RANK:
             return f"{access.tv} varies along {varying} axes, a TMA box has at most {MAX_TMA_RANK}"
