@@ -166,8 +166,9 @@ def steps(function: Function, arg: Estimate) -> Estimate:
     value = torch.where(keeps, arg.value, value)
     error = torch.where(keeps, arg.error, torch.where(whole, ZERO, straddles))
     error = _finite_only(error, value)
-    around = (arg.low() <= 0) & (arg.high() >= 0)
-    either = around & torch.where(arg.error > 0, error == 0, torch.tensor(not arg.signed))
+    either = near_zero(arg) & (error == 0)
+    if not arg.signed:
+        either = either | ((arg.value == 0) & (arg.error == 0))
     return Estimate(arg.dtype, value, error, arg.undecided, signed=not bool(either.any()))
 
 
