@@ -33,15 +33,19 @@ def junit(records: pd.DataFrame, failures: list[Failure]) -> str:
         skipped = 0
         for family, part in mine.groupby("family"):
             seconds = f"{part['seconds'].sum():.3f}"
-            if part["status"].isin(["fail", "error"]).any():
+            bad = bool(part["status"].isin(["fail", "error"]).any())
+            if bad and family in {failure.family for failure in shown}:
                 continue  # a case of its own, below
             case = ElementTree.SubElement(
                 suite, "testcase", classname=oracle, name=str(family), time=seconds
             )
             left = int(part["status"].isin(["unknown", "unsupported"]).sum())
-            if left or not (part["status"] == "pass").any():
+            if bad or left or not (part["status"] == "pass").any():
                 skipped += 1
                 why = f"{left} of {len(part)} cases without an answer"
+                why = (
+                    "a failure of a judge nearer to the cause, or of another family" if bad else why
+                )
                 ElementTree.SubElement(case, "skipped", message=why)
         for failure in shown:
             case = ElementTree.SubElement(

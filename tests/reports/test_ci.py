@@ -27,6 +27,16 @@ def test_a_failure_is_a_case_with_its_command() -> None:
     assert skipped[0].get("message") == "1 of 2 cases without an answer"
 
 
+def test_what_fails_behind_another_failure_is_no_pass() -> None:
+    """It is told of the judge nearest to the cause; its own suite says that there is such."""
+    rows = [record("c", oracle=name, status="fail", kind="x") for name in ("differential", "gpu")]
+    found = suites(ci.junit(frame(*rows), correctness.found(book(*rows))))
+    assert (found["differential"].get("failures"), found["gpu"].get("failures")) == ("1", "0")
+    (behind,) = found["gpu"]
+    assert "nearer to the cause" in (behind[0].get("message") or "")
+    assert found["gpu"].get("skipped") == "1"
+
+
 def test_what_xml_cannot_hold_is_replaced() -> None:
     """A compiler's log may have escape codes."""
     rows = [record("c", status="fail", kind="race", reason="\x1b[31mred < \ud800")]
