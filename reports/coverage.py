@@ -1,70 +1,75 @@
-"""Sections about what was met: operations and types, mechanisms and stages, families.
+"""Sections about what was met: the coverage table, operations and types, schedules, families.
 
 Every function is pure: a table of records in, a Section out.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pandas as pd
 
 from fuser.dtype import DType
-from fuser.fusion.ops import ALL, CASTS, OPS
-from fuzz.campaign.record import ORACLES, STATUSES
+from fuzz.campaign.record import ENOUGH, ORACLES, STATUSES
 from reports.page import Section, many
-from reports.verdicts import judged, verdicts
+from reports.verdicts import verdicts
 
-_TYPES = tuple(dtype.name for dtype in DType)
-_SHOWN = 12
-"""Empty cells that are named in words."""
+_SHOWN = 3
+"""Rarest cells of a part that are named."""
+_PARTS = {
+    "operation": "operation, type of its first tensor",
+    "pair": "two operations, one behind the other",
+    "reduced": "operation, and what reduces its results",
+    "schedule": "schedule family, slots of its rings",
+    "sharing": "schedule family, how CTAs share tiles",
+    "extents": "kind of kernel, extent beside its tile",
+}
 
 
-def legal(op: str) -> set[str]:
-    """Return the operand types that an operation takes, by name."""
-    # The table says of these what results may be.
-    operands = {"cast": CASTS, "sum": ALL, "prod": ALL, "cumsum": ALL}.get(op, OPS[op].allowed)
-    return {dtype.name for dtype in operands}
+def table(cells: pd.DataFrame) -> Section:
+    """Count the legal cells of each part of the coverage table, and those of too few cases."""
+    if cells.empty:
+        return Section("Coverage", "No cells were counted.", pd.DataFrame())
+    rows = []
+    for part, found in cells.groupby("part", sort=False):
+        rarest = found.sort_values("cases", kind="stable").head(_SHOWN)
+        rows.append(
+            {
+                "part": _PARTS.get(str(part), part),
+                "legal cells": len(found),
+                "in no case": int((found["cases"] == 0).sum()),
+                f"in fewer than {ENOUGH}": int((found["cases"] < ENOUGH).sum()),
+                "least": int(found["cases"].min()),
+                "rarest": "; ".join(f"{c.row} {c.col} {c.cases}" for c in rarest.itertuples()),
+            }
+        )
+    few, never = int((cells["cases"] < ENOUGH).sum()), int((cells["cases"] == 0).sum())
+    least = many(int(cells["cases"].min()), "case")
+    says = f"{len(cells) - few:,} of {len(cells):,} legal cells were met by {ENOUGH} drawn cases "
+    says += f"or more, {never} by none; the rarest by {least}."
+    return Section("Coverage", says, pd.DataFrame(rows))
 
 
-def operations(records: pd.DataFrame) -> Section:
-    """Count the judged cases per operation and operand type; what is legal and was not met is 0."""
-    built = judged(records)
-    facts = built["ops"].str.split().explode().dropna()
-    pairs = facts[facts.str.contains("/")].str.split("/", n=1, expand=True)
-    if pairs.empty:
-        return Section("Operations", "No operation was met.", pd.DataFrame(), look="heat")
-    met = Counter(zip(pairs[0], pairs[1], strict=True))
-    names = sorted({op for op, _ in met} | set(OPS))
-    known = {(op, dtype) for op in OPS for dtype in legal(op)}
-    table = pd.DataFrame(
-        [
-            {"op": op}
-            | {dtype: met.get((op, dtype), 0 if (op, dtype) in known else None) for dtype in _TYPES}
-            for op in names
-        ],
-        dtype=object,
+def operations(cells: pd.DataFrame) -> Section:
+    """Count the drawn cases per operation and operand type; what is legal and was not met is 0."""
+    order = [dtype.name for dtype in DType]
+    return _heat("Operations", "op", cells[cells["part"] == "operation"], order)
+
+
+def schedules(cells: pd.DataFrame) -> Section:
+    """Count the drawn cases per schedule family and slots of its rings; as `operations`."""
+    mine = cells[cells["part"] == "schedule"]
+    return _heat("Schedules", "family and slots", mine, sorted(set(mine["col"])))
+
+
+def _heat(title: str, corner: str, cells: pd.DataFrame, order: list[str]) -> Section:
+    if cells.empty:
+        return Section(title, "No cells were counted.", pd.DataFrame(), look="heat")
+    found = cells.pivot_table(index="row", columns="col", values="cases", aggfunc="sum")
+    shown = found.reindex(columns=[name for name in order if name in found]).astype(object)
+    shown = shown.where(shown.notna(), None).rename_axis(index=corner, columns=None).reset_index()
+    met = int((cells["cases"] > 0).sum())
+    return Section(
+        title, f"{met} of {len(cells)} legal cells were met; counts are cases.", shown, "heat"
     )
-    missed = sorted(known - set(met))
-    listed = ", ".join("/".join(pair) for pair in missed[:_SHOWN])
-    more = f" and {len(missed) - _SHOWN} more" if len(missed) > _SHOWN else ""
-    says = f"{len(known) - len(missed)} of {len(known)} legal pairs of operation and operand type "
-    says += f"were met; counts are cases. Not met: {listed}{more}." if missed else "were met."
-    return Section("Operations", says, table, look="heat")
-
-
-def mechanisms(records: pd.DataFrame) -> Section:
-    """Count the judged cases per load and store mechanism and stages."""
-    built = judged(records)
-    if built.empty:
-        return Section("Mechanisms", "No schedule was met.", pd.DataFrame(), look="heat")
-    counts = built.groupby(["family", "stages"]).size().unstack(fill_value=0)
-    table = counts.rename_axis(index="load / store", columns=None).reset_index()
-    first, *counted = table.columns
-    table.columns = pd.Index([first, *(many(int(name), "stage") for name in counted)])
-    met, cells = int((counts > 0).sum().sum()), counts.size
-    says = f"{met} of {cells} pairs of mechanism and number of stages were met; counts are cases."
-    return Section("Mechanisms", says, table, look="heat")
 
 
 def families(records: pd.DataFrame) -> Section:

@@ -43,6 +43,12 @@ WHERE oracle IN ('build', 'prover', 'assembler') AND mutant = '' AND phase != 's
     AND status != '{SKIPPED}'
 """
 
+_COUNTED = """
+SELECT part, "row", col, sum(cases) AS cases FROM cells WHERE run IN ({})
+GROUP BY part, "row", col ORDER BY min(rowid)
+"""
+"""Of runs, as many as there are places for in the braces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Book:
@@ -64,6 +70,8 @@ class Book:
         A line for each campaign of the ledger, the oldest first; `revision` is that of the source.
     speed : DataFrame
         Seconds of compiling and proving in all runs.
+    cells : DataFrame
+        Drawn cases in each legal cell of the coverage table: `part`, `row`, `col`, `cases`.
     timings : DataFrame
         Of all benchmarks, `samples` as lists, with facts, revision and start of their runs.
     """
@@ -76,6 +84,7 @@ class Book:
     older: int
     history: pd.DataFrame
     speed: pd.DataFrame
+    cells: pd.DataFrame
     timings: pd.DataFrame
 
 
@@ -139,6 +148,7 @@ def _read(db: sqlite3.Connection, ledger: Path, chosen: Sequence[str]) -> Book:
         older=len(older),
         history=history[~history["run"].str.startswith(BENCH)],
         speed=pd.read_sql_query(_SPEED, db).merge(every, on="run"),
+        cells=pd.read_sql_query(_COUNTED.format(places), db, params=names),
         timings=_timings(db, every),
     )
 

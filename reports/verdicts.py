@@ -44,15 +44,6 @@ def _verdicts(records: pd.DataFrame) -> pd.DataFrame:
     return worst.drop(columns=["checked", "runs"]).merge(sums, on=["case", "oracle"])
 
 
-def judged(records: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each case that any judge has answered."""
-    cases = verdicts(records)
-    answered = cases[
-        ~cases["status"].isin(["invalid", "error", SKIPPED]) & (cases["oracle"] != "build")
-    ]
-    return answered.drop_duplicates("case")
-
-
 def milliseconds(rows: pd.DataFrame) -> pd.Series[float]:
     """Return the time of each record."""
     return rows["seconds"] * 1e3

@@ -18,6 +18,5 @@ def record(case: str, **changes: object) -> Record:
         "store": "tma",
         "stages": 1,
         "values": "reals",
-        "ops": "add/f32",
     }
     return Record(case, **{**values, **changes})  # type: ignore[arg-type]  # any field

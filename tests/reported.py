@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import pandas as pd
 from records import record
 
-from fuzz.campaign.record import Record
+from fuzz.campaign.record import Cell, Record
 from reports.read import Book
 
 FACTS = {"seed": 3, "elapsed_s": 2.0, "gpu": "no device, 0 cases run", "workers": 2}
@@ -52,6 +53,12 @@ _NO_SECONDS = pd.DataFrame(
 )
 
 
+def counted(cases: Mapping[Cell, int]) -> pd.DataFrame:
+    """The cells of the coverage table, as a ledger has them, with so many cases in each."""
+    rows = [(*cell, n) for cell, n in cases.items()]
+    return pd.DataFrame(rows, columns=pd.Index(["part", "row", "col", "cases"]))
+
+
 def book(*records: Record, **changes: object) -> Book:
     """A ledger with these records, or those above, and anything else changed."""
     values: dict[str, object] = {
@@ -63,6 +70,7 @@ def book(*records: Record, **changes: object) -> Book:
         "older": 0,
         "history": _NO_RUNS,
         "speed": _NO_SECONDS,
+        "cells": counted({}),
         "timings": pd.DataFrame(),
     }
     return Book(**{**values, **changes})  # type: ignore[arg-type]  # any field

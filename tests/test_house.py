@@ -70,7 +70,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fuzz.kernels": {"fuser", "oracles", "fuzz.mutation"},
     "reports": {
         "fuser.dtype",
-        "fuser.fusion.ops",  # what there is to cover
         "fuzz.budget",  # shares of the time, which a page shows beside what was taken
         "fuzz.campaign.record",
         "fuzz.exit_code",

@@ -29,6 +29,7 @@ from fuzz.campaign.ledger import Fact, Ledger, ledger_option
 from fuzz.campaign.mutants import OPERATIONS
 from fuzz.campaign.record import CPU_S, LARGE_S, LEFT, PHASES, SHORT, Record, signature
 from fuzz.campaign.record import FAILED as FAILURES
+from fuzz.cases.features import legal
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 from fuzz.workers.local import Ended, Local, Pool
@@ -71,8 +72,8 @@ class Campaign:
                 if not self.start:
                     account.close()  # what it took to start is no part of a campaign
                 self.start = self.start or time.time()
-            case Judged(records, text):
-                self.book.append(self.run, records, text=text)
+            case Judged(records, text, cells):
+                self.book.append(self.run, records, text=text, cells=cells)
                 self.records += records
                 for r in records:
                     if not r.mutant:
@@ -147,6 +148,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
             run = book.start(name, facts)
         else:
             book.hold()
+        book.expect(run, legal())
         before = float(book.facts(run).get("elapsed_s", 0.0))
         campaign = Campaign(plan, book, run, console)
         gpu = "on the device" if plan.gpu else "no device" if not pool.gpu else "off"
@@ -179,6 +181,7 @@ def conduct(plan: driver.Plan, console: Console) -> int:
             f"{steps} steps of shrinking"
         )
         console.print(judged)
+        console.print(summary.covered(book.cells(run)))
         console.print(summary.shares(campaign.spent))
         console.print(summary.kinds(campaign.spent, campaign.large_s))
     for trace in campaign.broken:

@@ -36,11 +36,11 @@ from fuzz.campaign.child import (
 )
 from fuzz.campaign.judge import request
 from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
-from fuzz.campaign.record import FAILED, SKIPPED, Record, failures, signature
+from fuzz.campaign.record import FAILED, SKIPPED, Cell, Record, failures, signature
 from fuzz.campaign.recorder import BY_DEFAULT, blank_record
 from fuzz.cases.calls import called
 from fuzz.cases.case import Case, from_text, to_text
-from fuzz.cases.features import ROUND, WISHES, Cell, Coverage
+from fuzz.cases.features import ROUND, WISHES, Coverage
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.failures.identity import scheduler
@@ -114,10 +114,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Records of one case, with its text."""
+    """Records of one case, with its text; of a drawn one, the cells of the table that it is in."""
 
     records: list[Record]
     text: str
+    cells: frozenset[Cell] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +457,8 @@ class Engine:
         answer = taken(answer) if phase == "base" else answer
         if like is not None:  # whatever its last case names first, it is the same failure
             answer = [replace(r, cause=like.cause) if _alike(r, like) else r for r in answer]
-        self._send(Judged(answer, text))
+        drawn = self._coverage.latest if phase == "generate" else frozenset()
+        self._send(Judged(answer, text, drawn))
         return answer
 
     def _seed(self, number: int) -> int:

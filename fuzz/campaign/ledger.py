@@ -27,6 +27,7 @@ from fuzz.campaign.record import (
     SKIPPED,
     UPGRADE,
     VERSION,
+    Cell,
     Record,
     Timing,
     signature,
@@ -203,16 +204,26 @@ class Ledger:
         (found,) = self._db.execute("SELECT facts FROM runs WHERE run = ?", (run,)).fetchone()
         return dict(json.loads(found))
 
-    def append(self, run: str, records: Sequence[Record], *, text: str = "") -> None:
-        """Write records of one case in one transaction, with the text of the case.
+    def append(
+        self, run: str, records: Sequence[Record], *, text: str = "", cells: Iterable[Cell] = ()
+    ) -> None:
+        """Write records of one case in one transaction, with its text, and count it in its cells.
 
         What an earlier opening of the ledger wrote of the same subjects goes: a round that was cut
-        off is drawn again, and a judge that was killed in it is asked again.
+        off is drawn again, and a judge that was killed in it is asked again.  Such a case counts
+        once, and one that the compiler refuses not at all.
         """
         rows = [(run, *astuple(record)) for record in records]
         holes = ", ".join("?" * (len(COLUMNS) + 1))
         judged = {(run, r.case, r.phase, r.mutant, self._before) for r in records}
+        refused = any(r.oracle == "build" and r.status == "invalid" for r in records)
         with self._transaction():
+            if rows and not refused and not self._counted(run, records[0].case):
+                self._db.executemany(
+                    "UPDATE cells SET cases = cases + 1 "
+                    'WHERE run = ? AND part = ? AND "row" = ? AND col = ?',
+                    [(run, *cell) for cell in cells],
+                )
             self._db.executemany(
                 'DELETE FROM records WHERE run = ? AND "case" = ? AND phase = ? AND mutant = ? '
                 "AND rowid <= ?",
@@ -221,6 +232,24 @@ class Ledger:
             self._db.executemany(f"INSERT OR REPLACE INTO records VALUES ({holes})", rows)
             if text and rows:
                 self._db.execute("INSERT OR IGNORE INTO cases VALUES (?, ?)", (rows[0][1], text))
+
+    def _counted(self, run: str, case: str) -> bool:
+        """Whether a run has records of a case that was drawn."""
+        drawn = 'SELECT 1 FROM records WHERE run = ? AND "case" = ? AND phase = ? LIMIT 1'
+        return self._db.execute(drawn, (run, case, "generate")).fetchone() is not None
+
+    def expect(self, run: str, cells: Iterable[Cell]) -> None:
+        """Name the cells that cases of a run can be in; no case is counted in another one."""
+        with self._transaction():
+            self._db.executemany(
+                "INSERT OR IGNORE INTO cells VALUES (?, ?, ?, ?, 0)",
+                [(run, *cell) for cell in cells],
+            )
+
+    def cells(self, run: str) -> dict[Cell, int]:
+        """Return how many cases are in each cell that cases of a run can be in."""
+        found = 'SELECT part, "row", col, cases FROM cells WHERE run = ?'
+        return {(part, *at): n for part, *at, n in self._db.execute(found, (run,))}
 
     def finish_round(self, run: str, worker: int, round_: int) -> None:
         """Remember that a worker is done with a round, so that a resumed run skips it."""

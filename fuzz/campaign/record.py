@@ -37,6 +37,12 @@ LARGE_S = "large_cpu_s"
 LEFT = "not judged"
 """First words of the facts of a run that count what there was no time for, and say why."""
 
+Cell = tuple[str, str, str]
+"""A cell of the coverage table: its part, its row and its column (`fuzz.cases.features`)."""
+
+ENOUGH = 20
+"""Cases that are wanted in each of these, at least."""
+
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", SKIPPED, "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 
@@ -120,9 +126,9 @@ class Record:
         CPU time of the oracle alone.
     kind, reason : str
         Class of the first finding, such as ``race``; all findings, or why there is no answer.
-    family, load, store, stages, values, ops
+    family, load, store, stages, values
         Of the schedule, as ``tma-specialized/tma``; mechanisms; slots of every input ring;
-        ``integers`` or ``reals``; space-separated ``op/dtype`` facts of the fusion.
+        ``integers`` or ``reals``.
     mutant : str
         The mutation in words; empty for an ordinary case.
     witness : str
@@ -153,7 +159,6 @@ class Record:
     store: str
     stages: int
     values: str
-    ops: str
     mutant: str = ""
     phase: str = "generate"
     witness: str = ""
@@ -222,9 +227,13 @@ DEFAULT = "ours, default"
 ROOF = "copy"
 """Peers whose name begins so show what the memory can do; nobody would use them instead."""
 
-VERSION = 4
+VERSION = 5
 """`PRAGMA user_version` of a ledger with these tables."""
 
+_CELLS = """
+CREATE TABLE IF NOT EXISTS cells (run TEXT, part TEXT, "row" TEXT, col TEXT, cases INTEGER,
+    PRIMARY KEY (run, part, "row", col));
+"""
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL,
     id TEXT NOT NULL UNIQUE);
@@ -237,8 +246,10 @@ CREATE TABLE IF NOT EXISTS records (run TEXT, {", ".join(f'"{name}"' for name in
     PRIMARY KEY (run, "case", oracle, subject, mutant, phase));
 CREATE TABLE IF NOT EXISTS timings (run TEXT, {", ".join(f.name for f in fields(Timing))},
     PRIMARY KEY (run, row, peer));
+{_CELLS.strip()}
 """
-"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows.
+"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows of
+benchmarks, and how many cases that were drawn and judged are in each legal cell.
 
 What belongs to a run names it in its first column; the id of a run is the same on all machines."""
 
@@ -258,6 +269,7 @@ UPGRADE = {
             "DROP TABLE nameless",
         )
     ),
+    4: f"{_CELLS.strip()} ALTER TABLE records DROP COLUMN ops",
 }
 """What turns a ledger of an older version into one of the next."""
 

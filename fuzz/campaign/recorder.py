@@ -12,7 +12,7 @@ from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.schedule.params import TensorCoreParams
 from fuzz.campaign.child import OVERHEAD, account, at_work
 from fuzz.campaign.record import Record
-from fuzz.cases.case import Case, case_id, facts
+from fuzz.cases.case import Case, case_id
 from oracles.verdict import Verdict
 from oracles.witness import Witness, dumps
 
@@ -144,5 +144,4 @@ def blank_record(case: Case, text: str) -> Record:
         store=schedule.store,
         stages=schedule.stages,
         values=case.kind,
-        ops=facts(case),
     )

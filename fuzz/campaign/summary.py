@@ -9,11 +9,13 @@ from statistics import median
 
 from fuzz.budget import KINDS, LARGE_CASES, LARGE_SHARE, taken
 from fuzz.campaign.record import (
+    ENOUGH,
     ORACLES,
     SKIPPED,
     STATUSES,
     TITLES,
     WORST_FIRST,
+    Cell,
     Record,
     failures,
     first_line,
@@ -23,6 +25,8 @@ from fuzz.campaign.record import (
 from fuzz.cases.params import FAMILIES
 from fuzz.failures import known
 
+NAMED = 5
+"""Cells without a case that are named."""
 ANSWERED = ("pass", "fail")
 """Statuses that are an answer."""
 
@@ -89,6 +93,17 @@ def rates(records: Iterable[Record], seconds: float, unit: str = "second") -> st
         parts["calls on the GPU"] = launched
     says = (f"{n} {what} ({n / max(seconds, 1e-9):.2f})" for what, n in parts.items())
     return f"{', '.join(says)}; in brackets per {unit}"
+
+
+def covered(cells: Mapping[Cell, int]) -> str:
+    """Say how many of the cells that cases can be in have enough of them, and name empty ones."""
+    few, least = sum(n < ENOUGH for n in cells.values()), min(cells.values(), default=0)
+    never = [" ".join(cell) for cell, n in sorted(cells.items()) if not n]
+    says = f"coverage: {len(cells) - few} of {len(cells)} legal cells in {ENOUGH} cases or more"
+    if not never:
+        return f"{says}, the rarest in {least}"
+    more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
+    return f"{says}, {len(never)} in none: {', '.join(never[:NAMED])}{more}"
 
 
 def kinds(spent: Mapping[str, float], large_s: float) -> str:

@@ -16,9 +16,9 @@ from rich.table import Table
 
 from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.runtime.binding import bind
+from fuzz.campaign.record import ENOUGH
 from fuzz.cases.case import Case, compiled, specs, to_text
 from fuzz.cases.features import (
-    ENOUGH,
     ROUND,
     WISHES,
     Coverage,

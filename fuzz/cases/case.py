@@ -11,7 +11,6 @@ import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_python
-from fuser.fusion.ops import OPS, Form
 from fuser.pipeline import Program, Watch, build
 from fuser.runtime.call import Spec, output_spec
 from fuser.runtime.classify import classify
@@ -197,20 +196,6 @@ def inputs(case: Case, *, turn: int = 0) -> list[Value]:
         _number(case, arg, random) if isinstance(arg, Scalar) else _tensor(case, arg, random)
         for arg in case.fusion.inputs
     ]
-
-
-def facts(case: Case) -> str:
-    """Return the space-separated ``op/dtype`` facts of a fusion; the dtype of the first tensor."""
-    found = set()
-    for tv in case.fusion.tensors:
-        if tv.op == "input":
-            continue
-        args = [arg.dtype for arg in tv.args if isinstance(arg, TensorView)]
-        if OPS[tv.op].name == "where":
-            args = args[1:] or [tv.dtype]
-        dtype = tv.dtype if OPS[tv.op].form is Form.FACTORY or not args else args[0]
-        found.add(f"{tv.op}/{dtype.name}")
-    return " ".join(sorted(found))
 
 
 def _tensor(case: Case, tv: TensorView, random: torch.Generator) -> torch.Tensor:

@@ -35,12 +35,10 @@ from fuser.schedule.params import (
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import CallClass, Params
+from fuzz.campaign.record import ENOUGH, Cell
 from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES
-
-Cell = tuple[str, ...]
-"""A cell of the table; the first word names its part."""
 
 DEPTHS = {n: "1" if n == 1 else "2" if n == 2 else "3-4" if n < 5 else "5-8" for n in range(1, 9)}
 """Ring depths, in slots, that count as one."""
@@ -48,8 +46,6 @@ assert max(DEPTHS) == MAX_STAGES
 REDUCTIONS = tuple(op for op in OPS if OPS[op].form is Form.REDUCTION)
 WISHES = 64
 """Rarest cells that a round of draws asks for."""
-ENOUGH = 20
-"""Cases that are wanted in each cell, at least."""
 OFTEN = 4
 """Times that a cell which was never drawn is among the wishes, at most."""
 ROUND = 12

@@ -13,10 +13,11 @@ from fuser.fusion.definition import Fusion
 from fuser.fusion.ops import Form
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
+from fuzz.campaign.record import Cell
 from fuzz.cases.case import Case, Kind
 from fuzz.cases.draft import INEXACT, Wanted, rarely
 from fuzz.cases.extents import few_extents, matmul_extents
-from fuzz.cases.features import DEPTHS, Cell, plan, scheduled
+from fuzz.cases.features import DEPTHS, plan, scheduled
 from fuzz.cases.fusions import (
     fusions,
     paired_fusions,

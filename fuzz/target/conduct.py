@@ -31,6 +31,7 @@ from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.ledger import Fact, Ledger
 from fuzz.campaign.record import Record, signature
+from fuzz.campaign.summary import covered
 from fuzz.cases.case import Case, case_id, to_text
 from fuzz.cases.features import WISHES, Coverage, legal, live, operations, pairs
 from fuzz.cases.strategies import cases
@@ -39,6 +40,8 @@ from fuzz.failures import shrink
 from fuzz.target.judge import FUSED, Answer, blank_record, calls, judge_text, request
 from fuzz.target.script import EAGER, Target, script
 
+PARTS = ("operation", "pair")
+"""Parts of the coverage table that are about fusions, whatever their schedule."""
 ROUND = 150
 """Cases that an engine draws before it asks for other cells."""
 SHRINK_S = 60.0
@@ -126,7 +129,7 @@ class Search:
                 words = f"{self.plan.seed}/{number}"
                 first = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8])
                 rarest = self.coverage.rarest(len(legal()), first)
-                wishes = tuple(cell for cell in rarest if cell[0] in ("operation", "pair"))
+                wishes = tuple(cell for cell in rarest if cell[0] in PARTS)
                 test = settings(
                     max_examples=ROUND,
                     deadline=None,
@@ -181,7 +184,8 @@ class Search:
             text = script(target, [*calls(target, case)], subject, answer.reason, ends=True)
             answer = Answer([lost], {subject: text})
         said = [replace(record, phase=phase) for record in answer.records]
-        self.book.append(self.run, said, text=to_text(case))
+        cells = operations(case.fusion) | pairs(case.fusion) if phase == "generate" else ()
+        self.book.append(self.run, said, text=to_text(case), cells=cells)
         if phase == "generate":
             self.records += said
         return Answer(said, answer.scripts)
@@ -269,9 +273,7 @@ class Search:
             for line in (record.reason or "nothing").splitlines()[:1]
         )
         yield from (f"  {many} x {what}" for what, many in refused.most_common())
-        cells = {cell for cell in legal() if cell[0] in ("operation", "pair")}
-        met = sum(bool(self.coverage.counts[cell]) for cell in cells)
-        yield f"{met} of {len(cells)} cells of operations and pairs were drawn"
+        yield covered(self.book.cells(self.run))
         yield self.line()
         for name, many in self.times.most_common():
             scripts = [str(path) for of, path in self.found.items() if of.startswith(name)]
@@ -304,6 +306,7 @@ def conduct(plan: Plan, console: Console) -> int:
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         facts: dict[str, Fact] = {"seed": plan.seed, "target": plan.backend, "device": plan.device}
         run = book.start(f"{plan.backend}-seed{plan.seed}", facts | versions() | machine())
+        book.expect(run, (cell for cell in legal() if cell[0] in PARTS))
         console.print(
             f"fuzz.target: run {run}, {plan.seconds:g} s, torch {torch.__version__}, "
             f"backend {plan.backend} on {plan.device}",
@@ -325,8 +328,8 @@ def conduct(plan: Plan, console: Console) -> int:
             except KeyboardInterrupt:
                 interrupted = True
         book.note(run, {"elapsed_s": time.monotonic() - search.start})
-    for text in search.summary():
-        console.print(text, markup=False)
+        for text in search.summary():
+            console.print(text, markup=False)
     for text in search.shortfalls():
         console.print(f"not enough was judged: {text}", markup=False, style="red")
     code = INTERRUPTED if interrupted else search.exit_code()

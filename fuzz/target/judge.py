@@ -30,7 +30,7 @@ from fuser.fusion.definition import Fusion, TensorView
 from fuser.fusion.ir import tensor_args
 from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
-from fuzz.cases.case import Case, case_id, facts, from_text, shape_of, to_text
+from fuzz.cases.case import Case, case_id, from_text, shape_of, to_text
 from fuzz.cases.features import live
 from fuzz.failures.identity import dtype_class
 from fuzz.target.script import EAGER, SHOWN, Target, Wrong, function, inputs, script
@@ -104,7 +104,6 @@ def blank_record(case: Case, subject: str) -> Record:
         store="",
         stages=0,
         values=case.kind,
-        ops=facts(case),
     )
 
 

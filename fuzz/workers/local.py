@@ -28,7 +28,7 @@ from fuser.runtime.executable import device_present
 from fuzz.campaign import driver
 from fuzz.campaign.child import FAR, LIMIT_S
 from fuzz.campaign.driver import Job, Message, Round
-from fuzz.cases.features import Cell
+from fuzz.campaign.record import Cell
 
 GRACE_S = 30.0
 """Time in which a driver must start, and after its last case end."""

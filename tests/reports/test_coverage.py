@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 from records import record
-from reported import frame
+from reported import counted, frame
 
-from fuser.dtype import DType
-from fuser.fusion.ops import OPS
 from reports import coverage
+
+MET = {
+    ("operation", "add", "f32"): 25,
+    ("operation", "add", "i32"): 0,
+    ("operation", "exp", "f16"): 3,
+    ("schedule", "direct/tma", "1"): 40,
+    ("schedule", "tma-pipelined/tma", "1"): 20,
+    ("schedule", "tma-pipelined/tma", "3-4"): 0,
+}
 
 
 def test_what_is_legal_and_was_not_met_is_zero() -> None:
-    """An empty cell that nobody can fill is none; of sums the operand counts, not the result."""
-    rows = [record("a", ops="add/f32 exp/bf16"), record("a", oracle="simulator", ops="add/f32")]
-    section = coverage.operations(frame(*rows))
+    """An empty cell that nobody can fill is none; types are in the order of their sizes."""
+    section = coverage.operations(counted(MET))
     table = section.table.set_index("op")
-    assert set(table.index) == set(OPS)
-    assert (table.loc["add", "f32"], table.loc["add", "f64"]) == (1, 0)
-    assert table.loc["add", "f8e4m3"] is None
-    assert (table.loc["sum", "i32"], table.loc["cast", "i8"]) == (0, 0)
-    pairs = sum(len(coverage.legal(op)) for op in OPS)
-    assert section.says.startswith(f"2 of {pairs} legal pairs")
-    assert f"and {pairs - 2 - 12} more" in section.says
-    assert list(table.columns) == [dtype.name for dtype in DType]
+    assert list(table.columns) == ["f32", "f16", "i32"]
+    assert (table.loc["add", "f32"], table.loc["add", "i32"]) == (25, 0)
+    assert table.loc["add", "f16"] is None
+    assert section.says.startswith("2 of 3 legal cells were met")
 
 
-def test_mechanisms_are_counted_per_stages() -> None:
-    """A ring depth that was never drawn shows as a hole."""
-    rows = [record("a"), record("b", family="tma-pipelined/tma", stages=3)]
-    table = coverage.mechanisms(frame(*rows)).table
-    assert list(table.columns)[1:] == ["1 stage", "3 stages"]
-    assert table.iloc[1, 1:].tolist() == [0, 1]
+def test_schedules_are_counted_per_slots() -> None:
+    """A ring depth that was never drawn shows as a hole; of direct loads there is none."""
+    table = coverage.schedules(counted(MET)).table.set_index("family and slots")
+    assert list(table.loc["tma-pipelined/tma"]) == [20, 0]
+    assert list(table.loc["direct/tma"]) == [40, None]
+
+
+def test_each_part_says_how_many_cells_have_too_few_cases() -> None:
+    """A cell with as many as are wanted is not among them."""
+    section = coverage.table(counted(MET))
+    assert section.says.startswith(
+        "3 of 6 legal cells were met by 20 drawn cases or more, 2 by none"
+    )
+    first, second = section.table.drop(columns=["part", "rarest"]).to_numpy().tolist()
+    assert (first, second) == ([3, 1, 2, 0], [3, 1, 1, 0])
+    assert section.table["rarest"][0] == "add i32 0; exp f16 3; add f32 25"
 
 
 def test_every_family_adds_up() -> None:
@@ -42,5 +54,6 @@ def test_every_family_adds_up() -> None:
 
 def test_without_a_case_there_is_a_sentence() -> None:
     """A campaign that was interrupted at once."""
-    for make in (coverage.operations, coverage.mechanisms, coverage.families):
-        assert make(frame()).says
+    assert coverage.families(frame()).says
+    for make in (coverage.operations, coverage.schedules, coverage.table):
+        assert make(counted({})).says == "No cells were counted."

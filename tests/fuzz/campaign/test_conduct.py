@@ -24,6 +24,7 @@ from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.mutants import OPERATIONS
 from fuzz.campaign.record import ORACLES, Record, gist, signature
 from fuzz.cases.case import case_id
+from fuzz.cases.features import legal
 from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
 from fuzz.workers.local import Ended
@@ -58,6 +59,7 @@ def test_a_campaign_ends_with_a_line_per_oracle_and_a_report(
     assert "gpu: " in said
     assert "0 cases run" in said
     assert "% valid" in said
+    assert f"coverage: 0 of {len(legal())} legal cells in 20 cases or more" in said
     good = "green: no failure, each family judged by prover, simulator, agreement; exit code 0\n"
     assert said.endswith(good) == (code == CLEAN)
     assert f"report: {ledger.parent / 'index.html'}" in said
@@ -70,7 +72,10 @@ def test_what_a_campaign_judged_is_in_its_ledger(finished: tuple[int, str, Path]
         run = book.resume("seed0-1of1-1w")
         assert run is not None
         records = book.records(run)
-        texts = book.texts(run)
+        texts, cells = book.texts(run), book.cells(run)
+    assert set(cells) == legal()
+    drawn = [case for case, r in {r.case: r for r in records}.items() if r.phase == "generate"]
+    assert 0 < max(cells.values()) <= len(drawn)
     cases = {r.case for r in records if not r.mutant}
     by_phase = Counter(r.phase for r in {r.case: r for r in records if not r.mutant}.values())
     assert by_phase["base"] == len(FAMILIES) + len(OPERATIONS)
@@ -107,7 +112,7 @@ def belongs(process: Path, word: str) -> bool:
 
 def test_a_full_disk_ends_a_campaign(tmp_path: Path) -> None:
     """With a sentence, the exit code of the harness, no process left, and a ledger to read."""
-    path, room = tmp_path / "ledger.sqlite", 90_000
+    path, room = tmp_path / "ledger.sqlite", 400_000
     command = "--seconds 100 --workers 1 --gpu off --no-mutants --oracles prover"
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", *command.split(), "--ledger", str(path)],

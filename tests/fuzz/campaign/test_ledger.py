@@ -30,7 +30,7 @@ from fuzz.campaign.record import Record
 with Ledger(Path(sys.argv[1])) as book:
     run = book.start("killed", {})
     for n in range(10**9):
-        values = ("prover", "k", "pass", 1, 0.1, "", "", "family", "tma", "tma", 2, "reals", "")
+        values = ("prover", "k", "pass", 1, 0.1, "", "", "family", "tma", "tma", 2, "reals")
         book.append(run, [Record(f"c{n}", *values)], text="text")
         print(n, flush=True)
 """
@@ -63,6 +63,27 @@ def test_committed_records_survive_kill_9(tmp_path: Path) -> None:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with Ledger(path) as book:
         assert len(book.records("killed")) >= 51
+
+
+def test_a_case_counts_once_in_each_cell_that_there_is(tmp_path: Path) -> None:
+    """Neither a round that is drawn again, nor a refused case, nor a cell beside the table."""
+    path, add, exp = tmp_path / "a.sqlite", ("operation", "add", "f32"), ("operation", "exp", "f32")
+    with Ledger(path) as book:
+        run = book.start("seed0", {})
+        book.expect(run, [add, exp])
+        book.append(run, [record("a")], cells=[add, ("operation", "add", "bool")])
+        book.append(run, [record("a", oracle="simulator")], cells=[add])
+        book.append(run, [record("b", oracle="build", status="invalid")], cells=[exp])
+        book.append(run, [record("c")], cells=[add, exp])
+    with Ledger(path) as book:
+        book.hold()
+        book.expect(run, [add, exp])
+        book.append(run, [record("c")], cells=[add, exp])
+        assert book.cells(run) == {add: 2, exp: 1}
+        assert book.cells(book.start("seed1", {})) == {}
+    with Ledger(tmp_path / "b.sqlite") as book:
+        book.merge(path)
+        assert book.cells(run) == {add: 2, exp: 1}
 
 
 def test_a_resumed_run_knows_its_rounds(tmp_path: Path) -> None:
@@ -215,17 +236,20 @@ def test_records_take_only_known_words() -> None:
 
 
 FIRST = COLUMNS[: COLUMNS.index("witness")]
-"""Columns of records in version 1, besides the run."""
+"""Columns of records in version 1, besides the run and `ops`, which version 5 lacks."""
+LATER = ("witness", "confirmed")
+"""What versions 2 and 3 added."""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_ledger_of_an_older_version_is_brought_up(version: int, tmp_path: Path) -> None:
     """Weeks of campaigns are not thrown away for a new column."""
     path = tmp_path / "old.sqlite"
-    names = [*FIRST, *("witness", "confirmed")[: version - 1]]
-    values = {**asdict(record("a")), "witness": "{}", "confirmed": "order"}
+    names = [*FIRST, "ops", *(COLUMNS[len(FIRST) :] if version == 4 else LATER[: version - 1])]
+    values = {**asdict(record("a")), "witness": "{}", "confirmed": "order", "ops": "add/f32"}
+    of_runs = "run TEXT PRIMARY KEY, started TEXT, facts TEXT" + ", id TEXT" * (version > 3)
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TABLE runs (run TEXT PRIMARY KEY, started TEXT, facts TEXT)")
+        db.execute(f"CREATE TABLE runs ({of_runs})")
         db.execute("CREATE TABLE rounds (run TEXT, worker INTEGER, round INTEGER)")
         db.execute('CREATE TABLE cases ("case" TEXT PRIMARY KEY, text TEXT NOT NULL)')
         db.execute('CREATE TABLE repros (run TEXT, signature TEXT, "case" TEXT, path TEXT)')
@@ -233,7 +257,8 @@ def test_a_ledger_of_an_older_version_is_brought_up(version: int, tmp_path: Path
         key = 'PRIMARY KEY (run, "case", oracle, subject, mutant, phase)'
         db.execute(f"CREATE TABLE records (run TEXT, {columns}, {key})")
         for run in ("night", "night.2"):
-            db.execute("INSERT INTO runs VALUES (?, '2026-11-01T00:00:00+00:00', '{}')", (run,))
+            known = [run, "2026-11-01T00:00:00+00:00", "{}", f"id of {run}"][: 3 + (version > 3)]
+            db.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(known))})", known)
             row = (run, *(values[name] for name in names))
             db.execute(f"INSERT INTO records VALUES ({', '.join('?' * len(row))})", row)
         db.execute(f"PRAGMA user_version={version}")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import PointwiseParams
-from fuzz.cases.case import SMALL, Case, case_id, facts, from_text, inputs, specs, to_text
+from fuzz.cases.case import SMALL, Case, case_id, from_text, inputs, specs, to_text
 from fuzz.cases.strategies import cases
 
 PARAMS = PointwiseParams((1, 64), 4, 1, None, "direct", "direct")
@@ -84,8 +84,3 @@ def test_reals_of_every_other_seed_hold_special_values(seed: int) -> None:
     x = inputs(case(kind="reals", extents={"i0": 60, "i1": 60}, seed=seed))[0]
     assert isinstance(x, torch.Tensor)
     assert [bool(x.isnan().any()), bool(x.isinf().any())] == [seed % 2 == 0] * 2
-
-
-def test_facts_name_each_operation_with_its_operand_type() -> None:
-    """The coverage table of the report is counted from these."""
-    assert facts(case()) == "mul/f16"

@@ -9,11 +9,10 @@ from hypothesis import Phase, given, seed, settings
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
+from fuzz.campaign.record import ENOUGH, Cell
 from fuzz.cases.__main__ import draw
 from fuzz.cases.case import Case, compiled
 from fuzz.cases.features import (
-    ENOUGH,
-    Cell,
     Coverage,
     cells,
     has_diamond,
