@@ -188,10 +188,16 @@ def medians(timings: Sequence[Timing]) -> dict[str, float]:
 
 
 def side_by_side(
-    peers: Mapping[str, Callable[..., object]], sets: Sequence[Tensors], samples: int = SAMPLES
+    peers: Mapping[str, Callable[..., object]],
+    sets: Sequence[Tensors],
+    samples: int = SAMPLES,
+    long_us: float = LONG_US,
 ) -> dict[str, list[float]]:
-    """Return the microseconds of a call of each peer, on `sets` in turn, in shuffled order."""
-    graphs = {name: _capture(call, sets) for name, call in peers.items()}
+    """Return the microseconds of a call of each peer, on `sets` in turn, in shuffled order.
+
+    A graph repeats its calls until it takes about `long_us`.
+    """
+    graphs = {name: _capture(call, sets, long_us) for name, call in peers.items()}
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     order = list(graphs)
     for sample in range(samples):

@@ -4,22 +4,28 @@ A cost model is fitted to the lines that it writes, and checked on those of shap
 out: one JSON object for each shape (M, N and K of a product), microseconds of torch, of the default
 schedule and of each schedule that was tried, by the text of its params.  Of products these are all
 that may be the fastest, of others those that the model takes for the fastest.
+
+Of many schedules the one that was timed as the fastest also was the luckiest: it is timed again,
+with the next ones and the default, in turn, and the default is compared with what that says.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import islice
 from math import ceil, gcd
 from multiprocessing import get_context
+from statistics import geometric_mean, median
 from typing import IO
 
 import click
 import torch
 from pebble import ProcessPool
+from rich.console import Console
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fuser.arch import SM_90A
@@ -37,12 +43,17 @@ from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Params
 from fuzz.bench.products import Product, plain
-from fuzz.bench.row import L2_BYTES, Row, Tensors, fastest_us, together
-from fuzz.bench.shapes import KINDS, rows
+from fuzz.bench.row import L2_BYTES, SHORT_US, Row, fastest_us, side_by_side, together
+from fuzz.bench.shapes import KINDS, rows, summary
 from fuzz.campaign.conduct import shard as one_of
 from fuzz.campaign.record import DEFAULT
 from fuzz.exit_code import HARNESS, Command
 
+AGAIN, TURNS, SAMPLES = 3, 9, 16
+"""Fastest schedules of a shape that are timed again, how often, and how many are timed at first
+where it is no product's."""
+NEAR = 1.03
+"""Time of a default, in times that of the fastest schedule, up to which it is as good."""
 MOST_WORSE = 4.0
 """Schedules whose tiles multiply so many times what there is are not timed, beyond the least."""
 
@@ -86,7 +97,12 @@ def worth(
 @click.command(cls=Command)
 @click.option("--kind", type=click.Choice([*KINDS]), default="product", help="Of what.")
 @click.option("--random", "count", type=click.IntRange(min=1), default=100, help="Shapes drawn.")
-@click.option("--most", default=16, help="Schedules of a shape, at most, where it is no product's.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    show_default=f"all of a product, {SAMPLES} of others",
+    help="Schedules of a shape, at most: those that are predicted to be the fastest.",
+)
 @click.option("--seed", default=0, help="Seed of the shapes.")
 @click.option(
     "--shard", default="1/1", callback=one_of, help="Part of parts: each has other shapes."
@@ -98,14 +114,17 @@ def main(
     *,
     kind: str,
     count: int,
-    most: int,
+    most: int | None,
     seed: int,
     shard: tuple[int, int],
     workers: int,
     only: bool,
     out: IO[str],
 ) -> None:
-    """Time schedules of shapes drawn at random; lines of JSON go to OUT."""
+    """Time schedules of shapes drawn at random; lines of JSON go to OUT.
+
+    Then say how fast defaults are beside torch, and beside the fastest schedules.
+    """
     if not device_present():
         click.echo("sweep: no CUDA device; nothing was measured", err=True)
         sys.exit(HARNESS)
@@ -115,10 +134,19 @@ def main(
     ways = [[None] if only else [None, *promising(row, most)] for row in every]
     if workers > 1:
         compile_ahead(every, ways, (kind, count, seed), workers)
+    lines = dict[str, Line]()
     for row, tried in zip(every, ways, strict=True):
-        out.write(json.dumps(timed(row, tried, known)) + "\n")
+        lines[row.name] = timed(row, tried, known)
+        out.write(json.dumps(asdict(lines[row.name])) + "\n")
         out.flush()
         torch.cuda.empty_cache()
+    console = Console()
+    peers = {
+        name: {who: line.us[who] for who in ("torch", DEFAULT) if who in line.us}
+        for name, line in lines.items()
+    }
+    console.print(summary(peers, every))
+    console.print(chosen([*lines.values()]), highlight=False)
 
 
 def drawn(kind: str, count: int, seed: int) -> list[Row]:
@@ -126,13 +154,31 @@ def drawn(kind: str, count: int, seed: int) -> list[Row]:
     return [row for row in rows(count, seed) if row.name.rstrip("0123456789") == kind]
 
 
-def promising(row: Row, most: int) -> list[Params]:
+def chosen(lines: Sequence[Line]) -> str:
+    """Say how many results were wrong, and what defaults take beside the fastest schedules."""
+    says = f"{len(lines)} shapes, {sum(bool(line.wrong) for line in lines)} with a wrong result"
+    refused = sum(DEFAULT not in line.us for line in lines)
+    says += f", {refused} without a default" if refused else ""
+    behind = [line.again[DEFAULT] / min(line.again.values()) for line in lines if line.again]
+    if not behind:
+        return says
+    share = 100 * sum(ratio <= NEAR for ratio in behind) / len(behind)
+    many = sum(len(line.us) - 2 for line in lines) / len(lines)
+    late = 100 * geometric_mean(behind) - 100
+    return (
+        f"{says}; the default beside the fastest of {many:.0f} schedules, timed again in turn: "
+        f"{late:.1f} % behind (geometric mean, {len(behind)} shapes), "
+        f"within {100 * NEAR - 100:.0f} % of it for {share:.0f} %"
+    )
+
+
+def promising(row: Row, most: int | None) -> list[Params]:
     """Return the schedules of a shape that are timed."""
     if isinstance(row, Product):
-        return [*worthwhile(*row.shape)]
+        return [*worthwhile(*row.shape)[:most]]
     found = Alternatives(row.fusion(), lying(row))
     alone = len(found.default.schedules) == 1  # params serve all kernels, or ask for another cut
-    return [*islice(dict.fromkeys(found.candidates(0)), most)] if alone else []
+    return [*islice(dict.fromkeys(found.candidates(0)), most or SAMPLES)] if alone else []
 
 
 def lying(row: Row) -> dict[str, Spec]:
@@ -193,10 +239,21 @@ def built(row: Row, params: Params | None) -> Program:
     return build(fusion, params, classify(fusion, params, lying(row)))
 
 
-def timed(
-    row: Row, tried: Sequence[Params | None], known: dict[object, Executable]
-) -> dict[str, object]:
-    """Return the microseconds of torch, and of each schedule of a row; None is the default.
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was timed of a shape: microseconds by who, then of the fastest schedules in turn.
+
+    `wrong` are the schedules whose results were off.
+    """
+
+    shape: tuple[object, ...]
+    us: dict[str, float]
+    again: dict[str, float]
+    wrong: list[str]
+
+
+def timed(row: Row, tried: Sequence[Params | None], known: dict[object, Executable]) -> Line:
+    """Time torch, and each schedule of a row; None is the default.
 
     `known` has the programs of schedules, for they serve many shapes.
     """
@@ -204,15 +261,25 @@ def timed(
     sets = [row.inputs() for _ in range(max(2, min(8, 2 * L2_BYTES // row.nbytes + 1)))]
     outs = together(row.form(*sets[0]))
     taken: dict[str, float] = {"torch": fastest_us(row.form, sets)}
+    calls = dict[str, Callable[..., object]]()
     wrong = []
     for params in tried:
         run = known.setdefault(_program(row, params), Executable(fusion, params))
         name = DEFAULT if params is None else str(params)
         with suppress(ScheduleError):
-            taken[name] = _taken(run, sets, outs)
+            calls[name] = lambda *given, run=run: run(*given, out=outs)
+            calls[name](*sets[0])
+            taken[name] = fastest_us(calls[name], sets)
+            calls[name](*sets[0])
             if not row.error(sets[0], outs) <= row.tolerance:
                 wrong.append(name)
-    return {"shape": _shape(row), "us": taken, "wrong": wrong}
+    ours = sorted((name for name in calls if name in taken), key=taken.__getitem__)
+    again = dict[str, float]()
+    if DEFAULT in ours and len(ours) > 1:
+        finalists = {name: calls[name] for name in dict.fromkeys((*ours[:AGAIN], DEFAULT))}
+        found = side_by_side(finalists, sets, TURNS, SHORT_US)
+        again = {name: median(times) for name, times in found.items()}
+    return Line(_shape(row), taken, again, wrong)
 
 
 def _shape(row: Row) -> tuple[object, ...]:
@@ -220,13 +287,6 @@ def _shape(row: Row) -> tuple[object, ...]:
     if isinstance(row, Product):
         return row.shape
     return tuple(spec.shape for spec in lying(row).values())
-
-
-def _taken(run: Executable, sets: list[Tensors], outs: Tensors) -> float:
-    run(*sets[0], out=outs)
-    us = fastest_us(lambda *given: run(*given, out=outs), sets)
-    run(*sets[0], out=outs)
-    return us
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from fuser.runtime.executable import device_present
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.bench import products, sweep
+from fuzz.campaign.record import DEFAULT
 from fuzz.exit_code import HARNESS
 
 
@@ -77,3 +78,25 @@ def test_other_kinds_have_the_schedules_that_the_model_takes_for_the_fastest(kin
     again = sweep.drawn(kind, 3, seed=5)
     assert [other.name for other in again] == [other.name for other in rows]
     assert [sweep.lying(other) for other in again] == [sweep.lying(other) for other in rows]
+
+
+def test_the_default_is_compared_with_what_was_timed_again() -> None:
+    """The fastest at first may have been lucky; a shape whose default is refused has no ratio."""
+    name = DEFAULT
+    lines = [
+        sweep.Line((1, 2, 3), {"torch": 2.0, name: 1.0, "a": 0.9}, {name: 1.0, "a": 1.0}, []),
+        sweep.Line((1, 2, 4), {"torch": 2.0, name: 1.0, "a": 0.9}, {name: 1.21, "a": 1.0}, ["a"]),
+        sweep.Line((1, 2, 5), {"torch": 2.0, "a": 0.9}, {}, []),
+    ]
+    says = sweep.chosen(lines)
+    assert says.startswith("3 shapes, 1 with a wrong result, 1 without a default; the default")
+    assert "10.0 % behind (geometric mean, 2 shapes), within 3 % of it for 50 %" in says
+    assert sweep.chosen(lines[2:]) == "1 shapes, 0 with a wrong result, 1 without a default"
+
+
+def test_as_many_schedules_of_a_product_as_are_asked_for() -> None:
+    """Those that are predicted to be the fastest."""
+    (row,) = sweep.drawn("product", 1, seed=5)
+    every = sweep.promising(row, None)
+    assert sweep.promising(row, 4) == every[:4]
+    assert len(every) > 4
