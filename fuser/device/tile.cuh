@@ -240,10 +240,15 @@ template <int OFFSET, class Raw> __device__ __forceinline__ void keep(Raw& raw, 
         : "+r"(raw.x), "+r"(raw.y) : "l"(from), "l"(last), "r"(int(ok)), "n"(OFFSET));
 }
 
-// The same of a narrow word, without a hint.
+// The same without a hint.
 template <int OFFSET, class Raw> __device__ __forceinline__ void fetch(Raw& raw, const void* from, bool ok) {
-  static_assert(sizeof(Raw) <= 4, "wide words have a hint");
-  if constexpr (sizeof(Raw) == 4) {
+  if constexpr (sizeof(Raw) == 16) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4 + %6];\n\t}"
+        : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+  } else if constexpr (sizeof(Raw) == 8) {
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %3, 0;\n\t@p ld.global.nc.v2.b32 {%0, %1}, [%2 + %4];\n\t}"
+        : "+r"(raw.x), "+r"(raw.y) : "l"(from), "r"(int(ok)), "n"(OFFSET));
+  } else if constexpr (sizeof(Raw) == 4) {
     asm("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\t@p ld.global.nc.b32 %0, [%1 + %3];\n\t}"
         : "+r"(raw) : "l"(from), "r"(int(ok)), "n"(OFFSET));
   } else if constexpr (sizeof(Raw) == 2) {
@@ -324,8 +329,14 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
     left[v] = r < src.row_limit ? src.col_limit - c : 0;
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
-    if (left[v] > 0) words[v][0].raw = __ldg(from);
-    if (over[v] > 0 && left[v] > (kBytes - over[v]) / kSize) words[v][1].raw = __ldg(from + 1);
+    const bool ok = left[v] > 0, more = (over[v] > 0) & (left[v] > (kBytes - over[v]) / kSize);
+    if constexpr (KEEP && kBytes > 4) {
+      keep<0>(words[v][0].raw, from, ok);
+      keep<kBytes>(words[v][1].raw, from, more);
+    } else {
+      fetch<0>(words[v][0].raw, from, ok);
+      fetch<kBytes>(words[v][1].raw, from, more);
+    }
   }
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
@@ -336,9 +347,9 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
     if (left[v] < L::kVec) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        if (kSize == 4) one[i] = i < left[v] ? one[i] : none;
-        else if (2 * i >= left[v]) one[i] = none;
-        else if (2 * i + 1 >= left[v]) one[i] = (one[i] & 0xffffu) | (none & 0xffff0000u);
+        const int bits = max(8 * kSize * left[v] - 32 * i, 0);
+        const uint32 behind = __funnelshift_lc(0u, ~0u, bits);
+        one[i] = (one[i] & ~behind) | (none & behind);
       }
     }
 #pragma unroll
@@ -346,42 +357,72 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
   }
 }
 
+// Stores what of a word lies behind its first bytes, so many, at `to`, and these bytes behind the RING words from there.
+// `begin` begins with what comes behind these bytes, `end` ends with the last of them.
+template <int RING, class T, int WORDS>
+__device__ __forceinline__ void store_ends(T* to, const uint32 (&word)[WORDS], int bytes, uint32 begin, uint32 end) {
+  constexpr int kBytes = 4 * WORDS;
+  char *const own = reinterpret_cast<char*>(to), *const next = own + RING * kBytes;
+  const int rest = kBytes - bytes;
+  if constexpr (WORDS == 4) {
+    put<0>(next, make_uint2(word[0], word[1]), bytes & 8);
+    put<8>(own, make_uint2(word[2], word[3]), rest & 8);
+  }
+  if constexpr (WORDS >= 2) {
+    put<0>(next + (bytes & 8), bytes & 8 ? word[WORDS / 2] : word[0], bytes & 4);
+    put<-4>(own + kBytes - (rest & 8), rest & 8 ? word[WORDS / 2 - 1] : word[WORDS - 1], rest & 4);
+  }
+  if constexpr (sizeof(T) == 2) {
+    put<-2>(next + bytes, (unsigned short)(end >> 16), bytes & 2);
+    put<0>(own + bytes, (unsigned short)(begin), bytes & 2);
+  }
+}
+
 // A lane stores the aligned words that end in its vector: their beginning is the end of what the lane before has.
-// Where that is of another warp, or they are not whole, elements are stored one by one.
+// Neighbours that share a row are taken for a ring: the first of them finds before its own vector the end of the last
+// one's, and stores both in pieces of 8, 4 and 2 bytes.  Where a row ends among them, elements are stored one by one.
 template <class L, int N, class T>
 __device__ __forceinline__ void store_shifted(const Box<T, true> dst, const uint32 (&src)[N], int tid) {
   constexpr int kSize = sizeof(T), kBytes = L::kVec * kSize, kWords = kBytes / 4;
-  const int holder = int(uint32(tid) % L::kHolders), lane = int(uint32(tid) % 32);
-  const bool first = holder == 0 || lane == 0, last = holder == L::kHolders - 1 || lane == 31;
+  constexpr int kRing = L::kHolders < 32 ? L::kHolders : 32;
+  const int lane = int(uint32(tid) % 32), mine_at = int(uint32(tid) % kRing);
+  const int before = lane - mine_at + int(uint32(mine_at + kRing - 1) % kRing);
+  const bool first = mine_at == 0, last = mine_at == kRing - 1;
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int r = dst.row + L::row(v, tid), c = dst.col + L::col(v, tid);
     const int over = int(reinterpret_cast<uint64>(dst.at(r, dst.col)) % kBytes), more = over / kSize;
-    const int limit = r < dst.row_limit ? dst.col_limit : 0;
     uint32 two[2 * kWords];
     Word<T, L::kVec> mine, word;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       mine.pair[i] = two[kWords + i] = src[v * kWords + i];
-      two[i] = __shfl_up_sync(0xffffffffu, mine.pair[i], 1);
+      two[i] = __shfl_sync(0xffffffffu, mine.pair[i], before);
     }
     uint32 one[kWords];
+    const uint32 end = two[kWords - 1];
     shift<kWords>(one, two, kBytes - over);
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word.pair[i] = over ? one[i] : mine.pair[i];
     typedef typename Word<T, L::kVec>::Raw Raw;
     T* const to = dst.at(r, c) - more;
-    if ((over == 0 || !first) && c - more + L::kVec <= limit) {
-      *reinterpret_cast<Raw*>(to) = word.raw;
+    if (r >= dst.row_limit) continue;
+    if (c + (kRing - mine_at) * L::kVec <= dst.col_limit) {
+      if (over == 0 || !first) *reinterpret_cast<Raw*>(to) = word.raw;
+      else store_ends<kRing>(to, word.pair, over, mine.pair[0], end);
     } else {
+      if ((over == 0 || !first) && c - more + L::kVec <= dst.col_limit) {
+        *reinterpret_cast<Raw*>(to) = word.raw;
+      } else {
 #pragma unroll
-      for (int e = 0; e < L::kVec; ++e)
-        if (e >= (first ? more : 0) && c - more + e < limit) to[e] = word.element[e];
-    }
-    if (last && over > 0) {
+        for (int e = 0; e < L::kVec; ++e)
+          if (e >= (first ? more : 0) && c - more + e < dst.col_limit) to[e] = word.element[e];
+      }
+      if (last && over > 0) {
 #pragma unroll
-      for (int e = 0; e < L::kVec; ++e)
-        if (e >= L::kVec - more && c + e < limit) to[more + e] = mine.element[e];
+        for (int e = 0; e < L::kVec; ++e)
+          if (e >= L::kVec - more && c + e < dst.col_limit) to[more + e] = mine.element[e];
+      }
     }
   }
 }

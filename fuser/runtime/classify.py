@@ -463,6 +463,9 @@ class _Call:
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             alone = not domain.products and not domain.rows and domain.scanned is None
+            # of whole rows only what all of them share begins where vectors do
+            shared = not any(tiles.varies(access, axis) for axis in axes[:-1])
+            alone |= bool(domain.rows) and access in domain.reads and shared
             # cp.async copies whole vectors: one that a row ends in would be read beyond it
             alone = alone and not (schedule.load == "cp_async" and access in domain.reads)
             if whole < common and alone and tiles.unit(access, axes[-1]):

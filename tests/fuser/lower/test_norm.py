@@ -36,7 +36,8 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.schedule.params import NormParams
-from fuzz.cases.case import Case
+from fuzz.cases.case import Case, compiled
+from fuzz.ptx.cases import judge_case
 from oracles.prover.prove import prove
 from oracles.simulator.simulate import search
 from oracles.verdict import Status
@@ -411,3 +412,26 @@ def test_only_sums_slide(op: str, dtype: str, says: str) -> None:
     fd.add_output(getattr(fd.ops, op)(x, [1]))
     with pytest.raises(ScheduleError, match=rf"NormParams\(slide=True, vector=8\): {says}"):
         launches(fd.fusion(), SLIDING, columns=131)
+
+
+@pytest.mark.parametrize(("dtype", "vector"), [("bf16", 8), ("f16", 4), ("bf16", 2), ("f32", 4)])
+@pytest.mark.parametrize("lanes", [1, 4, 16, 32, 64])
+def test_rows_that_begin_anywhere_are_stored_in_place(lanes: int, dtype: str, vector: int) -> None:
+    """By aligned words, which neighbours share; weights are read as they lie, by whole vectors."""
+    columns = 2 * lanes * vector + 1  # the last threads have what ends within a vector
+    params = NormParams(
+        (2 * 64 // lanes, 3 * lanes * vector), vector, 2, None, "direct", "direct", lanes=lanes
+    )
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "n"], dtype), fd.define_tensor(["n"], dtype)
+    least = fd.ops.broadcast(fd.ops.max(x, [1]), [False, True])
+    fd.add_output(fd.ops.add(fd.ops.sub(x, least), fd.ops.broadcast(w, [True, False])))
+    aligned = Case(fd.fusion(), params, {"m": 9, "n": columns}, "integers", 0)
+    for of in (aligned, replace(aligned, offset=5)):
+        program = compiled(of)
+        (launch,) = program.launches
+        given = {t.name: (t.ragged, t.aligned) for t in launch.kernel.tensors}
+        assert given["T0"] == (False, 1)
+        assert given["T1"] == ((True, 16 // w.dtype.nbytes) if not of.offset else (False, 1))
+        assert judge_case(of, program=program).status is Status.PASS
+        assert not complaints(of)

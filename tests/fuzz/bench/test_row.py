@@ -173,7 +173,7 @@ def test_a_measured_row_has_the_samples_of_all_peers(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("fuzz.bench.row.Executable", Launched)
     monkeypatch.setattr(
-        "fuzz.bench.row._capture", lambda call, sets: (SimpleNamespace(replay=0), 2)
+        "fuzz.bench.row._capture", lambda call, sets, us: (SimpleNamespace(replay=0), 2)
     )
     monkeypatch.setattr("fuzz.bench.row._timed", lambda work: 3.0)
     row = Right("X", bias_relu, lambda *given: torch.ones(2), "x", ((2, 2), (2,)), roof=False)
