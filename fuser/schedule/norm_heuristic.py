@@ -107,41 +107,55 @@ PARTED, PARTS, PART_LANES = (66, 8192, 1 << 20), ((4, 16_384), (8, 65_536)), 256
 though one could hold them: so many up to so many columns, by so many threads each.  Layer norm on
 an H100: 16 x 17653 3.85, by one CTA a row 8.11; 40 x 9001 3.59 and 4.60; 19 x 29235 4.76 and, by
 vectors, 7.28; but 60 x 5003 3.51 and 3.40."""
-ANYWHERE = {
-    True: (
-        (1, 32, 1, 32, False, 896),
-        (1, 64, 1, 40, False, 768),
-        (1, 128, 1, 40, True, 1024),
-        (1, 256, 1, 40, True, 1024),
-        (1, 256, 1, 56, True, 768),
-        (1, 512, 1, 40, True, 1024),
-        (1, 512, 1, 104, True, 512),
-        (8, 256, 1, 32, True, 1024),
-        (4, 512, 2, 48, True, 512),
-        (4, 512, 1, 104, True, 512),
-        (8, 512, 1, 104, True, 512),
+LONGER = (
+    (1, 256, 1, 56, True),
+    (1, 512, 1, 104, True),
+    (8, 256, 1, 40, True),
+    (4, 512, 2, 48, True),
+    (4, 512, 1, 104, True),
+    (8, 512, 1, 104, True),
+)
+SHORTER = ((1, 32, 1, 32, False), (1, 64, 1, 40, False), (1, 128, 1, 32, False))
+ANYWHERE = (
+    (*SHORTER, (1, 128, 1, 56, True), *LONGER),
+    (*SHORTER, (1, 128, 1, 40, True), (1, 256, 1, 24, False), *LONGER),
+    (
+        (1, 64, 1, 40, False),
+        (1, 128, 1, 40, False),
+        (1, 256, 1, 80, False),
+        (1, 512, 1, 88, False),
+        (4, 512, 1, 32, True),
+        (4, 512, 1, 80, False),
+        (8, 512, 1, 80, False),
     ),
-    False: (
-        (1, 64, 1, 40, False, 768),
-        (1, 128, 1, 40, False, 768),
-        (1, 256, 1, 40, False, 768),
-        (1, 256, 1, 80, False, 512),
-        (1, 512, 1, 80, False, 512),
-        (4, 512, 1, 24, False, 1024),
-        (4, 512, 1, 80, False, 512),
-        (8, 512, 1, 80, False, 512),
-    ),
-}
-"""How rows with weights are dealt that begin anywhere and are read by vectors, whether or not two
-elements of all inputs are packed in a register: CTAs of a cluster, threads of each that share a row
-and how many rows they have at once, elements of a thread at most, whether these are computed anew,
-and threads of an SM.  Of several that can the first is the fastest.  Measured on an H200, of up to
-584 schedules of each, us: layer norm of 20000 x 1001 28.1, 16000 x 5001 101.8, 9000 x 13001 170,
-20000 x 17001 553, 8000 x 40961 566, 132 x 50001 17.1, 1000 x 60001 137, 2554 x 87597 508; rms norm
-of 4000 x 20001 93.8; add + rms norm of 16000 x 5001 175, 4000 x 20001 211, 3000 x 33001 267."""
-BUSY, WIDER, APART = 384, 1.34, 16_384
-"""Threads of an SM that such a schedule has at least; how much wider its tile may be than a row;
-and columns of rows that clusters share, at least."""
+)
+"""How rows with weights are dealt that begin anywhere and are read by vectors: with one weight,
+with several, and where an element of all inputs takes a register: CTAs of a cluster, threads of
+each that share a row and how many rows they have at once, elements of a thread at most, and whether
+these are computed anew.  Of several that can the first is the fastest.  Measured on an H200, of up
+to 40 schedules of each, us: layer norm of 20000 x 1001 28.1, 16000 x 5001 101.8, 9000 x 13001 170,
+20000 x 17001 553, 8000 x 40961 566, 132 x 50001 17.1, 400 x 70001 68.3, 2554 x 87597 508; rms norm
+of 5000 x 7001 39.0, 4000 x 20001 93.8; add + rms norm of 16000 x 5001 175, 3000 x 33001 267, 1000 x
+60001 201."""
+IN_TURN = (
+    (32, 0, 40, False, 2),
+    (64, 0, 40, False, 3),
+    (128, 0, 24, False, 4),
+    (128, 0, 40, False, 3),
+    (256, 0, 24, False, 2),
+    (512, 10_240, 32, True, 1),
+)
+"""The same of CTAs that begin sums of such rows: threads that share one, columns beyond which they
+do, elements of a thread at most, whether these are computed anew, and CTAs of an SM.  Layer norm
+backward, us: 30000 x 1025 124, 8000 x 2049 79.3, 16000 x 4097 256, 3000 x 15001 203, by a cluster
+of 8 347; of 5000 x 9001 201, by two kernels that read the rows 189."""
+HELD_ANEW, HELD_WHOLE, HELD_BESIDE = 0.5, 1.0, 40
+"""Registers of such a thread for an element, and beside these, by which CTAs of an SM are counted
+there."""
+BUSY, SHARED_BUSY, WIDER, APART = 384, 768, 1.34, 16_384
+"""Threads of an SM that such a schedule has at least, and where a CTA has several rows; how much
+wider its tile may be than a row; and columns of rows that clusters share, at least.  Rms norm of
+1000 x 1001 by 128 threads a row 2.28, by 64, two rows a CTA, 2.92."""
 SINGLES = 20
 """Single elements of a thread, at most, where few rows have SMs for themselves: then fewer threads
 meet sooner.  On an H100: 60 x 5003 by 256 threads a row 3.40, 512 3.51, 1024 3.55."""
@@ -158,7 +172,7 @@ PACKED = 0.15
 WEIGHT = 0.375
 """Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
 MASKED = 1.4
-"""Times as many where elements are masked one by one."""
+"""Times as many where elements are masked one by one, as they are read."""
 RING_THREADS = ((128, 2), (128, 3), (128, 4), (256, 1), (256, 2), (512, 1))
 """Threads of a CTA, and CTAs of an SM, that have long rows by rings."""
 MOST_RINGED, MOST_PACKED, MOST_WORDS = 96, 164, 204
@@ -215,7 +229,7 @@ def norm_candidates(
     columns = max(prod(loops[axis] for axis in domain.rows), 1)
     if rows.few and (shared := rows.parted(columns)):
         yield shared
-    if rows.masked and rows.vector > 1 and (dealt := rows.anywhere(columns)):
+    if dealt := _anywhere(domain, loops, aligned):
         yield dealt
     many = rows.tiles * rows.cluster > SM_90A.sms
     long = aligned == 16 and rows.cluster > 1 and many
@@ -243,8 +257,16 @@ def begins_well(domain: Domain, loops: Sequence[int], params: NormParams, aligne
     rows = _rows(domain, loops, 16)
     held = params.tile[1] // params.lanes
     fits = rows.resident(params.lanes, held, recompute=params.recompute) > 0
-    fits = (fits or params.load == "bulk") and (bool(domain.reductions) or aligned == 16)
+    fits |= params.load == "bulk" or params == _anywhere(domain, loops, aligned)
+    fits &= bool(domain.reductions) or aligned == 16
     return fits and WORTH * rows.of_parts(params) <= rows.nbytes * rows.tiles
+
+
+def _anywhere(domain: Domain, loops: Sequence[int], aligned: int) -> NormParams | None:
+    """Return how rows with weights are dealt that begin anywhere, if these are such."""
+    rows = _rows(domain, loops, aligned)
+    columns = max(prod(loops[axis] for axis in domain.rows), 1)
+    return rows.anywhere(columns) if rows.masked and rows.vector > 1 else None
 
 
 def _rows(domain: Domain, loops: Sequence[int], aligned: int, *, ring: bool = True) -> _Rows:
@@ -390,19 +412,38 @@ class _Rows:
     def anywhere(self, columns: int) -> NormParams | None:
         """Return how rows with weights are dealt that begin anywhere; None if by no measured way.
 
-        There is none where sums of all rows are begun, and where rows are few.
+        There is none where rows are few.
         """
-        for ctas, lanes, deep, most, recompute, threads in ANYWHERE[self.words < 1]:
+        if self.begun:
+            return self._in_turn_anywhere(columns)
+        ways = ANYWHERE[2 if self.words >= 1 else int(self.weights > 1)]
+        for ctas, lanes, deep, most, recompute in ways:
             part = -(-columns // ctas)
             wide = part + -part % (lanes * self.vector)
-            busy = self.tiles * ctas * lanes >= BUSY * SM_90A.sms
-            fits = wide // lanes <= most and wide <= WIDER * part
-            if busy and fits and not self.begun and (ctas == 1 or columns > APART):
-                each = max(lanes, THREADS)
+            held, threads = wide // lanes, max(lanes, THREADS)
+            least = SHARED_BUSY if lanes < THREADS else BUSY
+            busy = self.tiles * ctas * lanes >= least * SM_90A.sms
+            fits = held <= most and wide <= WIDER * part
+            if busy and fits and (ctas == 1 or columns > APART):
+                each = held * deep * (HELD_ANEW if recompute else HELD_WHOLE) + HELD_BESIDE
                 return NormParams(
-                    (deep * each // lanes, wide), self.vector, each // WARP, None, "direct",
-                    "direct", lanes=lanes, recompute=recompute, resident=threads // each,
-                    hold=False, cluster=ctas,
+                    (deep * threads // lanes, wide), self.vector, threads // WARP, None, "direct",
+                    "direct", lanes=lanes, recompute=recompute, hold=False, cluster=ctas,
+                    resident=min(int(FILE / (threads * each)), 2048 // threads),
+                )  # fmt: skip
+        return None
+
+    def _in_turn_anywhere(self, columns: int) -> NormParams | None:
+        for lanes, beyond, most, recompute, many in IN_TURN:
+            wide = columns + -columns % (lanes * self.vector)
+            threads = max(lanes, THREADS)
+            rows = threads // lanes
+            busy = self.tiles >= 2 * rows * many * SM_90A.sms
+            if busy and columns > beyond and wide // lanes <= most and wide <= WIDER * columns:
+                return NormParams(
+                    (rows, wide), self.vector, threads // WARP, None, "direct", "direct",
+                    lanes=lanes, recompute=recompute, resident=many, hold=False,
+                    tiles_per_cta=replace(self, cluster=1).each(rows, many),
                 )  # fmt: skip
         return None
 
@@ -525,7 +566,7 @@ class _Rows:
         else:
             registers += BASE + held * (self.weights * WEIGHT + self.begun)
             registers += STEP * (self.weights > 0 and held * lanes > self.columns and not recompute)
-        registers *= MASKED if self.masked else 1
+        registers *= MASKED if self.masked and (self.vector == 1 or self.begun) else 1
         registers = -(-int(registers) // STEP) * STEP
         most = min(FILE // threads // STEP * STEP, 255)
         return 0 if registers > most else min(FILE // (threads * registers), 2048 // threads, 32)

@@ -426,3 +426,35 @@ def test_params_name_what_is_wrong_with_them() -> None:
     for says, change in tries.items():
         with pytest.raises(ScheduleError, match=says):
             NormParams(**asdict(WARP_A_ROW) | change)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dealt"),
+    [  # cluster, threads a row, rows at once, elements computed anew, CTAs of an SM
+        (20_000, 1001, (1, 32, 4, False, 7)),
+        (16_000, 5001, (1, 128, 1, True, 8)),
+        (12_000, 6001, (1, 256, 1, False, 4)),
+        (9000, 13_001, (1, 256, 1, True, 3)),
+        (8000, 40_961, (1, 512, 1, True, 1)),
+        (400, 70_001, (8, 256, 1, True, 4)),
+        (2554, 87_597, (4, 512, 2, True, 1)),
+    ],
+)
+def test_rows_with_weights_that_begin_anywhere_are_dealt_as_measured(
+    rows: int, columns: int, dealt: tuple[int, int, int, bool, int]
+) -> None:
+    """The longer a row, the more threads share it; a cluster once no CTA holds it."""
+    found = default(layer_norm(), rows, columns, 2)
+    anew, rows_at_once = found.recompute, found.tile[0]
+    assert (found.cluster, found.lanes, rows_at_once, anew, found.resident) == dealt
+    assert (found.load, found.vector, found.hold) == ("direct", 8, False)
+
+
+def test_few_rows_that_begin_anywhere_have_more_threads_each() -> None:
+    """Or a cluster, if they are long; of several a CTA more than of one, or else each has one."""
+    assert default(layer_norm(), 300, 5001, 2).lanes == 256
+    assert default(layer_norm(), 60, 30_001, 2).cluster == 8
+    fd = FusionDefinition()
+    x, weight = fd.define_tensor(["m", "n"], "bf16"), fd.define_tensor(["n"], "bf16")
+    fd.add_output(fd.ops.rms_norm(x, [-1], weight))
+    assert [default(fd.fusion(), n, 1001, 2).lanes for n in (1000, 4000)] == [128, 32]

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 from judged import complaints
-from norms import SCHEDULES, launches
+from norms import SCHEDULES, launches, of_rows
 from sample import covering
 
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.pipeline import Launch
+from fuser.runtime.classify import classify
 from fuser.runtime.explain import Explanation, explain
 from fuser.schedule.params import NormParams
 from fuzz.cases.case import Case
@@ -109,6 +110,27 @@ def test_few_rows_are_read_again() -> None:
     """Their parts would be no less."""
     found = said(fusion(backward), 256, 4096)
     assert not any("_parts" in name for part in found.parts for name in part.writes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dealt"),
+    [
+        (30_000, 1025, (32, 4, 2)),
+        (8000, 2049, (64, 2, 3)),
+        (16_000, 4097, (128, 1, 3)),
+        (3000, 15_001, (512, 1, 1)),
+    ],
+)
+def test_sums_of_rows_that_begin_anywhere_are_begun(
+    rows: int, columns: int, dealt: tuple[int, int, int]
+) -> None:
+    """By several CTAs an SM; a cluster of 8 took twice as long."""
+    made = fusion(backward)
+    (first, *_) = classify(made, None, of_rows(made, rows, columns)).schedules
+    assert isinstance(first, NormParams)
+    assert (first.lanes, first.tile[0], first.resident) == dealt
+    assert first.tiles_per_cta > 1
+    assert first.cluster == 1
 
 
 def asks(fd: FusionDefinition, x: TensorView, dy: TensorView) -> list[TensorView]:
