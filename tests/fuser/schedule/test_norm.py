@@ -450,6 +450,11 @@ def test_rows_with_weights_that_begin_anywhere_are_dealt_as_measured(
     assert (found.load, found.vector, found.hold) == ("direct", 8, False)
 
 
+def test_wider_rows_that_begin_anywhere_are_dealt_by_their_registers() -> None:
+    """Where two weights are as wide as the rows, no CTA of 512 threads has 88 of a row each."""
+    assert default(layer_norm("f32"), 8000, 40_961, 4).cluster == 8
+
+
 def test_few_rows_that_begin_anywhere_have_more_threads_each() -> None:
     """Or a cluster, if they are long; of several a CTA more than of one, or else each has one."""
     assert default(layer_norm(), 300, 5001, 2).lanes == 256
