@@ -320,16 +320,19 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
   typedef typename types::Plain<T>::type M;
   constexpr int kSize = sizeof(M), kBytes = L::kVec * kSize, kWords = kBytes / 4;
   Word<M, L::kVec> words[L::kVectors][2];
-  int over[L::kVectors], left[L::kVectors];
+  int over[L::kVectors];
+  bool there[L::kVectors];
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int r = ROWS ? src.row + L::row(v, tid) : 0, c = src.col + L::col(v, tid);
     // c is whole vectors further
     over[v] = WIDTH == L::kVec ? 0 : int(reinterpret_cast<uint64>(src.at(r, src.col)) % kBytes);
-    left[v] = r < src.row_limit ? src.col_limit - c : 0;
+    there[v] = r < src.row_limit;
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
-    const bool ok = left[v] > 0, more = (over[v] > 0) & (left[v] > (kBytes - over[v]) / kSize);
+    // Columns are compared with the limit, not subtracted: where rows nearly fill a tile the compiler then knows most.
+    const bool ok = there[v] & (c < src.col_limit);
+    const bool more = there[v] & (over[v] > 0) & (c + (kBytes - over[v]) / kSize < src.col_limit);
     if constexpr (KEEP && kBytes > 4) {
       keep<0>(words[v][0].raw, from, ok);
       keep<kBytes>(words[v][1].raw, from, more);
@@ -344,13 +347,18 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
 #pragma unroll
     for (int i = 0; i < 2 * kWords; ++i) two[i] = words[v][i / kWords].pair[i % kWords];
     shift<kWords>(one, two, over[v]);
-    if (left[v] < L::kVec) {
+    const int c = src.col + L::col(v, tid);
+    if (c + L::kVec - 1 >= src.col_limit) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        const int bits = max(8 * kSize * left[v] - 32 * i, 0);
+        const int bits = max(8 * kSize * (src.col_limit - c) - 32 * i, 0);
         const uint32 behind = __funnelshift_lc(0u, ~0u, bits);
         one[i] = (one[i] & ~behind) | (none & behind);
       }
+    }
+    if (none != 0 && !there[v]) {  // else nothing was read
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) one[i] = none;
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) dst[v * kWords + i] = one[i];
@@ -407,7 +415,7 @@ __device__ __forceinline__ void store_shifted(const Box<T, true> dst, const uint
     typedef typename Word<T, L::kVec>::Raw Raw;
     T* const to = dst.at(r, c) - more;
     if (r >= dst.row_limit) continue;
-    if (c + (kRing - mine_at) * L::kVec <= dst.col_limit) {
+    if (dst.col + L::col(v, tid - mine_at) + kRing * L::kVec - 1 < dst.col_limit) {
       if (over == 0 || !first) *reinterpret_cast<Raw*>(to) = word.raw;
       else store_ends<kRing>(to, word.pair, over, mine.pair[0], end);
     } else {
