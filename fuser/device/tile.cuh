@@ -313,6 +313,11 @@ template <int WORDS> __device__ __forceinline__ void shift(uint32 (&dst)[WORDS],
   for (int i = 0; i < WORDS; ++i) dst[i] = __funnelshift_r(src[i], src[i + 1], 8 * (from & 3));
 }
 
+// Whether rows end in most warps: a branch for what lies behind would then be taken in most, by some of their lanes.
+template <class L> constexpr bool kEnds = false;
+template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE>
+constexpr bool kEnds<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>> = ACROSS < 128;
+
 // Words of all vectors, `none` past the limit.  What else lies in aligned words that have an element is read and
 // dropped: they are of the same page.
 template <class L, int WIDTH, bool ROWS, int N, class T, bool RAGGED, bool KEEP>
@@ -321,18 +326,19 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
   constexpr int kSize = sizeof(M), kBytes = L::kVec * kSize, kWords = kBytes / 4;
   Word<M, L::kVec> words[L::kVectors][2];
   int over[L::kVectors];
-  bool there[L::kVectors];
 #pragma unroll
   for (int v = 0; v < L::kVectors; ++v) {
     const int r = ROWS ? src.row + L::row(v, tid) : 0, c = src.col + L::col(v, tid);
     // c is whole vectors further
     over[v] = WIDTH == L::kVec ? 0 : int(reinterpret_cast<uint64>(src.at(r, src.col)) % kBytes);
-    there[v] = r < src.row_limit;
+    const bool there = r < src.row_limit;
     typedef typename Word<M, L::kVec>::Raw Raw;
     const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c) - over[v] / kSize);
     // Columns are compared with the limit, not subtracted: where rows nearly fill a tile the compiler then knows most.
-    const bool ok = there[v] & (c < src.col_limit);
-    const bool more = there[v] & (over[v] > 0) & (c + (kBytes - over[v]) / kSize < src.col_limit);
+    const bool ok = there & (c < src.col_limit);
+    const bool more = there & (over[v] > 0) & (c + (kBytes - over[v]) / kSize < src.col_limit);
+#pragma unroll
+    for (int i = 0; i < 2 * kWords; ++i) words[v][i / kWords].pair[i % kWords] = none;
     if constexpr (KEEP && kBytes > 4) {
       keep<0>(words[v][0].raw, from, ok);
       keep<kBytes>(words[v][1].raw, from, more);
@@ -348,17 +354,15 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
     for (int i = 0; i < 2 * kWords; ++i) two[i] = words[v][i / kWords].pair[i % kWords];
     shift<kWords>(one, two, over[v]);
     const int c = src.col + L::col(v, tid);
-    if (c + L::kVec - 1 >= src.col_limit) {
+    const bool whole = c + L::kVec - 1 < src.col_limit;
+    if (kEnds<L> || !whole) {
+      const int left = whole ? L::kVec : src.col_limit - c;
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        const int bits = max(8 * kSize * (src.col_limit - c) - 32 * i, 0);
+        const int bits = max(8 * kSize * left - 32 * i, 0);
         const uint32 behind = __funnelshift_lc(0u, ~0u, bits);
         one[i] = (one[i] & ~behind) | (none & behind);
       }
-    }
-    if (none != 0 && !there[v]) {  // else nothing was read
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) one[i] = none;
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) dst[v * kWords + i] = one[i];

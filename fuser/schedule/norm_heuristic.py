@@ -107,18 +107,27 @@ PARTED, PARTS, PART_LANES = (66, 8192, 1 << 20), ((4, 16_384), (8, 65_536)), 256
 though one could hold them: so many up to so many columns, by so many threads each.  Layer norm on
 an H100: 16 x 17653 3.85, by one CTA a row 8.11; 40 x 9001 3.59 and 4.60; 19 x 29235 4.76 and, by
 vectors, 7.28; but 60 x 5003 3.51 and 3.40."""
-LONGER = (
-    (1, 256, 1, 56, True),
-    (1, 512, 1, 104, True),
-    (8, 256, 1, 40, True),
-    (4, 512, 2, 48, True),
-    (4, 512, 1, 104, True),
-    (8, 512, 1, 104, True),
-)
 SHORTER = ((1, 32, 1, 32, False), (1, 64, 1, 40, False), (1, 128, 1, 32, False))
+LONGEST = ((4, 512, 1, 104, True), (8, 512, 1, 104, True))
 ANYWHERE = (
-    (*SHORTER, (1, 128, 1, 56, True), *LONGER),
-    (*SHORTER, (1, 128, 1, 40, True), (1, 256, 1, 24, False), *LONGER),
+    (
+        *SHORTER,
+        (1, 128, 1, 56, True),
+        (1, 256, 1, 56, True),
+        (1, 512, 1, 120, True),
+        (8, 256, 1, 48, True),
+        *LONGEST,
+    ),
+    (
+        *SHORTER,
+        (1, 128, 1, 48, True),
+        (1, 256, 1, 56, True),
+        (1, 256, 1, 72, False),
+        (1, 512, 1, 120, True),
+        (8, 256, 1, 40, True),
+        (8, 256, 2, 48, True),
+        *LONGEST,
+    ),
     (
         (1, 64, 1, 40, False),
         (1, 128, 1, 40, False),
@@ -133,10 +142,10 @@ ANYWHERE = (
 with several, and where an element of all inputs takes a register: CTAs of a cluster, threads of
 each that share a row and how many rows they have at once, elements of a thread at most, and whether
 these are computed anew.  Of several that can the first is the fastest.  Measured on an H200, of up
-to 40 schedules of each, us: layer norm of 20000 x 1001 28.1, 16000 x 5001 101.8, 9000 x 13001 170,
-20000 x 17001 553, 8000 x 40961 566, 132 x 50001 17.1, 400 x 70001 68.3, 2554 x 87597 508; rms norm
-of 5000 x 7001 39.0, 4000 x 20001 93.8; add + rms norm of 16000 x 5001 175, 3000 x 33001 267, 1000 x
-60001 201."""
+to 40 schedules of each, us: layer norm of 20000 x 1001 28.2, 16000 x 5001 93.4, 12000 x 6001 86.2,
+9000 x 13001 147, 20000 x 17001 433, 8000 x 40961 493, 1000 x 60001 103, by clusters of 8 129, 2554
+x 87597 498; rms norm of 4000 x 20001 90.9; add + rms norm of 16000 x 5001 175, 3000 x 33001 259,
+1000 x 60001 191."""
 IN_TURN = (
     (32, 0, 40, False, 2),
     (64, 0, 40, False, 3),
@@ -150,8 +159,8 @@ do, elements of a thread at most, whether these are computed anew, and CTAs of a
 backward, us: 30000 x 1025 124, 8000 x 2049 79.3, 16000 x 4097 256, 3000 x 15001 203, by a cluster
 of 8 347; of 5000 x 9001 201, by two kernels that read the rows 189."""
 HELD_ANEW, HELD_WHOLE, HELD_BESIDE = 0.5, 1.0, 40
-"""Registers of such a thread for an element, and beside these, by which CTAs of an SM are counted
-there."""
+"""Registers of such a thread for an element, and beside these for each row, by which CTAs of an SM
+are counted there."""
 BUSY, SHARED_BUSY, WIDER, APART = 384, 768, 1.34, 16_384
 """Threads of an SM that such a schedule has at least, and where a CTA has several rows; how much
 wider its tile may be than a row; and columns of rows that clusters share, at least.  Rms norm of
@@ -428,7 +437,7 @@ class _Rows:
             busy = self.tiles * ctas * lanes >= least * SM_90A.sms
             fits = held <= most and wide <= WIDER * part
             if busy and fits and (ctas == 1 or columns > APART):
-                each = held * deep * (HELD_ANEW if recompute else HELD_WHOLE) + HELD_BESIDE
+                each = deep * (held * (HELD_ANEW if recompute else HELD_WHOLE) + HELD_BESIDE)
                 return NormParams(
                     (deep * threads // lanes, wide), self.vector, threads // WARP, None, "direct",
                     "direct", lanes=lanes, recompute=recompute, hold=False, cluster=ctas,

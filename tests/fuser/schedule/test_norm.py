@@ -433,11 +433,12 @@ def test_params_name_what_is_wrong_with_them() -> None:
     [  # cluster, threads a row, rows at once, elements computed anew, CTAs of an SM
         (20_000, 1001, (1, 32, 4, False, 7)),
         (16_000, 5001, (1, 128, 1, True, 8)),
-        (12_000, 6001, (1, 256, 1, False, 4)),
+        (12_000, 6001, (1, 128, 1, True, 8)),
         (9000, 13_001, (1, 256, 1, True, 3)),
-        (8000, 40_961, (1, 512, 1, True, 1)),
+        (20_000, 17_001, (1, 256, 1, False, 2)),
+        (1000, 60_001, (1, 512, 1, True, 1)),
         (400, 70_001, (8, 256, 1, True, 4)),
-        (2554, 87_597, (4, 512, 2, True, 1)),
+        (2554, 87_597, (8, 256, 2, True, 2)),
     ],
 )
 def test_rows_with_weights_that_begin_anywhere_are_dealt_as_measured(
