@@ -14,7 +14,7 @@ from reports.verdicts import verdicts
 
 _SHOWN = 3
 """Rarest cells of a part that are named."""
-_PARTS = {
+PARTS = {
     "operation": "operation, type of its first tensor",
     "pair": "two operations, one behind the other",
     "reduced": "operation, and what reduces its results",
@@ -22,6 +22,7 @@ _PARTS = {
     "sharing": "schedule family, how CTAs share tiles",
     "extents": "kind of kernel, extent beside its tile",
 }
+"""What the cells of each part of the coverage table are."""
 
 
 def table(cells: pd.DataFrame) -> Section:
@@ -29,11 +30,14 @@ def table(cells: pd.DataFrame) -> Section:
     if cells.empty:
         return Section("Coverage", "No cells were counted.", pd.DataFrame())
     rows = []
-    for part, found in cells.groupby("part", sort=False):
+    for part, title in PARTS.items():
+        found = cells[cells["part"] == part]
+        if found.empty:
+            continue
         rarest = found.sort_values("cases", kind="stable").head(_SHOWN)
         rows.append(
             {
-                "part": _PARTS.get(str(part), part),
+                "part": title,
                 "legal cells": len(found),
                 "in no case": int((found["cases"] == 0).sum()),
                 f"in fewer than {ENOUGH}": int((found["cases"] < ENOUGH).sum()),

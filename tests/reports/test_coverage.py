@@ -5,6 +5,7 @@ from __future__ import annotations
 from records import record
 from reported import counted, frame
 
+from fuzz.cases.features import legal
 from reports import coverage
 
 MET = {
@@ -43,6 +44,14 @@ def test_each_part_says_how_many_cells_have_too_few_cases() -> None:
     first, second = section.table.drop(columns=["part", "rarest"]).to_numpy().tolist()
     assert (first, second) == ([3, 1, 2, 0], [3, 1, 1, 0])
     assert section.table["rarest"][0] == "add i32 0; exp f16 3; add f32 25"
+
+
+def test_every_part_of_the_table_is_shown() -> None:
+    """In an order of its own, whatever the ledger's."""
+    cells = dict.fromkeys(legal(), 1)
+    shown = coverage.table(counted(cells)).table
+    assert list(shown["part"]) == list(coverage.PARTS.values())
+    assert shown["legal cells"].sum() == len(cells)
 
 
 def test_every_family_adds_up() -> None:
