@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 from conftest import Golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judged import complaints
 from norms import (
     CLUSTER,
@@ -435,3 +437,31 @@ def test_rows_that_begin_anywhere_are_stored_in_place(lanes: int, dtype: str, ve
         assert given["T1"] == ((True, 16 // w.dtype.nbytes) if not of.offset else (False, 1))
         assert judge_case(of, program=program).status is Status.PASS
         assert not complaints(of)
+
+
+@st.composite
+def norms_of_any_rows(draw: st.DrawFn) -> Case:
+    """By so many threads and CTAs, computed anew or kept, apart from each other and not aligned."""
+    name, nbytes = draw(st.sampled_from((("bf16", 2), ("f16", 2), ("f32", 4))))
+    vector = draw(st.sampled_from((8, 16))) // nbytes
+    lanes = 1 << draw(st.integers(0, 8))
+    cluster = draw(st.sampled_from((1, 1, 2, 4))) if lanes >= kir.WARP else 1
+    wide = lanes * vector * draw(st.integers(1, 4))
+    warps = max(lanes // kir.WARP, draw(st.integers(1, 2)))
+    rows = kir.WARP * warps // lanes * draw(st.integers(1, 2))
+    params = NormParams(
+        (rows, wide), vector, warps, None, "direct", "direct", lanes=lanes, cluster=cluster,
+        recompute=draw(st.booleans()), hold=draw(st.booleans()),
+    )  # fmt: skip
+    columns = wide * cluster - draw(st.integers(0, wide - 1))
+    extents = {"m": draw(st.sampled_from((1, 3, 9))), "n": columns}
+    fusion = draw(st.sampled_from((layer_norm, softmax)))(name)
+    gap, offset = draw(st.sampled_from((0, 3))), draw(st.integers(0, 3))
+    return Case(fusion, params, extents, "reals", 0, gap=gap, offset=offset)
+
+
+@settings(max_examples=40)
+@given(norms_of_any_rows())
+def test_norms_of_rows_that_begin_anywhere_are_right_by_their_ptx(case: Case) -> None:
+    """Neighbours share words of memory, and the last of a row are no whole vector."""
+    assert judge_case(case).status is Status.PASS
