@@ -191,6 +191,12 @@ template <class T, int N, int ONES, int ENDS> struct Cycles {
   uint64 by_each[N], by_period[N];
 };
 
+// The bits of a word, the one of that number, behind so many elements of SIZE bytes.  Of 2^27 the bits would be too many
+// for an int.
+template <int SIZE> __device__ __forceinline__ uint32 behind(int elements, int word) {
+  return __funnelshift_lc(0u, ~0u, max(8 * SIZE * elements - 32 * word, 0));
+}
+
 // One memory access.
 template <class T, int WIDTH> struct Word {
   typedef typename types::Raw<WIDTH * sizeof(T)>::type Raw;
@@ -200,13 +206,10 @@ template <class T, int WIDTH> struct Word {
     uint32 pair[(WIDTH * sizeof(T) + 3) / 4];
   };
   __device__ __forceinline__ Word() : raw() {}
-  // Clears all but the first elements, so many, WIDTH at most: of 2^27 the bits would be too many for an int.
+  // Clears all but the first elements, so many, WIDTH at most.
   __device__ __forceinline__ void keep(int elements) {
 #pragma unroll
-    for (int i = 0; i < int(sizeof(pair) / 4); ++i) {
-      const int bits = 8 * int(sizeof(T)) * elements - 32 * i;
-      pair[i] &= ~__funnelshift_lc(0u, ~0u, bits < 0 ? 0 : bits);
-    }
+    for (int i = 0; i < int(sizeof(pair) / 4); ++i) pair[i] &= ~behind<sizeof(T)>(elements, i);
   }
   template <class R> __device__ __forceinline__ R get(int e) const { return R(types::to_register(element[e])); }
 };
@@ -359,9 +362,8 @@ __device__ __forceinline__ void load_shifted(uint32 (&dst)[N], const Box<T, true
       const int left = whole ? L::kVec : src.col_limit - c;
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        const int bits = max(8 * kSize * left - 32 * i, 0);
-        const uint32 behind = __funnelshift_lc(0u, ~0u, bits);
-        one[i] = (one[i] & ~behind) | (none & behind);
+        const uint32 rest = behind<kSize>(left, i);
+        one[i] = (one[i] & ~rest) | (none & rest);
       }
     }
 #pragma unroll

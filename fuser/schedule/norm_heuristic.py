@@ -181,7 +181,8 @@ PACKED = 0.15
 WEIGHT = 0.375
 """Registers for an element of a weight of 16 bits: packed, and loaded with the others."""
 MASKED = 1.4
-"""Times as many where elements are masked one by one, as they are read."""
+"""Times as many where elements are read and masked one by one, or sums of rows are begun beside
+masks."""
 RING_THREADS = ((128, 2), (128, 3), (128, 4), (256, 1), (256, 2), (512, 1))
 """Threads of a CTA, and CTAs of an SM, that have long rows by rings."""
 MOST_RINGED, MOST_PACKED, MOST_WORDS = 96, 164, 204
@@ -235,10 +236,10 @@ def norm_candidates(
 ) -> Iterator[NormParams]:
     """Yield what params are chosen from, the best by the model first; as `default_norm_params`."""
     rows = _rows(domain, loops, aligned, ring=ring)
-    columns = max(prod(loops[axis] for axis in domain.rows), 1)
+    columns = _columns(domain, loops)
     if rows.few and (shared := rows.parted(columns)):
         yield shared
-    if dealt := _anywhere(domain, loops, aligned):
+    if dealt := rows.anywhere(columns):
         yield dealt
     many = rows.tiles * rows.cluster > SM_90A.sms
     long = aligned == 16 and rows.cluster > 1 and many
@@ -266,21 +267,20 @@ def begins_well(domain: Domain, loops: Sequence[int], params: NormParams, aligne
     rows = _rows(domain, loops, 16)
     held = params.tile[1] // params.lanes
     fits = rows.resident(params.lanes, held, recompute=params.recompute) > 0
-    fits |= params.load == "bulk" or params == _anywhere(domain, loops, aligned)
+    fits |= params.load == "bulk"
+    fits |= params == _rows(domain, loops, aligned).anywhere(_columns(domain, loops))
     fits &= bool(domain.reductions) or aligned == 16
     return fits and WORTH * rows.of_parts(params) <= rows.nbytes * rows.tiles
 
 
-def _anywhere(domain: Domain, loops: Sequence[int], aligned: int) -> NormParams | None:
-    """Return how rows with weights are dealt that begin anywhere, if these are such."""
-    rows = _rows(domain, loops, aligned)
-    columns = max(prod(loops[axis] for axis in domain.rows), 1)
-    return rows.anywhere(columns) if rows.masked and rows.vector > 1 else None
+def _columns(domain: Domain, loops: Sequence[int]) -> int:
+    """Return how many elements a row has, at least one."""
+    return max(prod(loops[axis] for axis in domain.rows), 1)
 
 
 def _rows(domain: Domain, loops: Sequence[int], aligned: int, *, ring: bool = True) -> _Rows:
     """Return what a CTA has of the rows of a domain; arguments are those of `norm_candidates`."""
-    columns = max(prod(loops[axis] for axis in domain.rows), 1)
+    columns = _columns(domain, loops)
     full = _whole(domain, (*domain.reads, *(one for one in domain.writes if not one.tv.parts)))
     widest = max((one.tv.dtype.nbytes for one in full), default=4)
     reads = [one for one in _whole(domain, domain.reads) if _moves(one, domain)]
@@ -424,6 +424,8 @@ class _Rows:
         There is none where rows are few, nor for wider weights and inputs, which take more
         registers: of layer norm of 8000 x 40961 in f32 1.9 kB a thread spill so.
         """
+        if not self.masked or self.vector == 1:
+            return None
         if self.begun and self.words <= 1:
             return self._in_turn_anywhere(columns)
         if self.begun or self.weights > (1 if self.words >= 1 else 2):

@@ -154,7 +154,6 @@ class Search:
             self.said = lasted
             self.console.print(f"{lasted:4.0f} s: {self.line()}")
         self.seen.add(text)
-        self.coverage.counts.update(operations(case.fusion) | pairs(case.fusion))
         answer = self.ask(case, "generate")
         failed = [record for record in answer.records if record.status == "fail"]
         for name, record in {signature(record): record for record in reversed(failed)}.items():
@@ -184,7 +183,8 @@ class Search:
             text = script(target, [*calls(target, case)], subject, answer.reason, ends=True)
             answer = Answer([lost], {subject: text})
         said = [replace(record, phase=phase) for record in answer.records]
-        cells = operations(case.fusion) | pairs(case.fusion) if phase == "generate" else ()
+        cells = operations(case.fusion) | pairs(case.fusion) if phase == "generate" else set()
+        self.coverage.counts.update(cells)
         self.book.append(self.run, said, text=to_text(case), cells=cells)
         if phase == "generate":
             self.records += said
