@@ -39,10 +39,12 @@ is on its way from memory.  Measured on an H100, us as sums and by tensor cores:
 11.5 and 12.7, 2 x 30400 x 832 17.9 and 18.3, 3 x 192 x 16064 3.7 and 4.5, 3 x 13696 x 256 3.7 and
 3.3, 3 x 11008 x 4224 48 and 32, 4 x 960 x 1408 2.3 and 3.1, 4 x 5560 x 608 4.5 and 3.3, 4 x 5632 x
 5632 34 and 24.  Of 88 shapes of three rows and four these bytes choose the faster, or lose 1 %."""
-LONGEST = 12_000
-"""Elements of a row of that operand, at most, where rows do not begin at multiples of 16 bytes: 3 x
-18779 x 677 14.5 and 24 us, 4 x 8497 x 10692 97 and 99, 4 x 10426 x 314 4.2 and 6.1; 3 x 8089 x
-12223 127 and 106, 4 x 2671 x 15661 73 and 54."""
+LONGEST, LONGEST_ODD = 9000, 4096
+"""Elements of a row of that operand, at most, where rows do not begin at multiples of 16 bytes, and
+where they begin at odd elements, which are loaded one by one.  Measured on an H200, as sums and by
+tensor cores: 3 x 5000 x 8190 29.7 and 40 us, 4 x 16001 x 2050 30.3 and 31.1, 4 x 4057 x 11034 66
+and 44; 3 x 12001 x 1002 9.0 and 13.4, 3 x 3001 x 6003 31.5 and 20.3, 4 x 2000 x 9001 34 and 20.8.
+On an H100 3 x 18779 x 677 14.5 and 24, 4 x 8497 x 10692 97 and 99, 3 x 8089 x 12223 127 and 106."""
 ADDED = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands whose products threads add up as tensor cores do, in f32."""
 
@@ -106,7 +108,8 @@ def _worth(product: TensorView, many: int, few: int, values: Mapping[Symbol, int
     fastest = min(range(large.rank), key=lambda axis: large.stride_order[axis])
     nbytes = large.dtype.nbytes
     if shape[fastest] * nbytes % 16:
-        return shape[fastest] <= LONGEST
+        odd = shape[fastest] * nbytes % 4
+        return shape[fastest] <= (LONGEST_ODD if odd else LONGEST)
     return prod(shape) * nbytes <= most
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from math import ceil
+from math import ceil, gcd
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
@@ -21,7 +21,6 @@ from fuser.schedule.matmul import along, sided, sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products.cost import (
-    LINE,
     SECTOR,
     Prediction,
     Sharing,
@@ -262,9 +261,9 @@ def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
 
 def _stages(work: Work, kind: TileKind) -> tuple[int, int]:
     """Return about how many stages fit, of one result of 16 bits, and columns of the epilogue."""
-    wide, pitch = work.wide(kind), work.result_pitch
+    wide = work.wide(kind)
     step = int(work.step_nbytes(kind.rows, wide * work.many))
-    return kind.stages(wide, step, 2, by_threads=pitch % 16 != 0, across_lines=pitch % LINE != 0)
+    return kind.stages(wide, step, 2, work.result_pitch)
 
 
 def columns_of_share(wide: int, splits: int) -> int:
@@ -358,14 +357,8 @@ def _params(
         for a in some
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
-    pitches = [extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts]
-    stages, columns = kind.stages(
-        wide,
-        per_stage,
-        results,
-        by_threads=any(pitch % 16 for pitch in pitches),
-        across_lines=any(pitch % LINE for pitch in pitches),
-    )
+    pitch = gcd(*(extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts))
+    stages, columns = kind.stages(wide, per_stage, results, pitch)
     if not stages:
         return None
     ahead = stages - 2

@@ -10,10 +10,12 @@ Constants are fitted to 9,000 timings on an H200, bf16, by `fuzz.bench.sweep`: s
 each of 420 shapes (M, N and K drawn on a log scale, a third no multiples of 64), products of what
 is computed, of 61 shapes, and rows of the benchmark, the large ones as they run under the power
 limit.  Fitted are the logarithm's least squares, and what the schedule that is predicted to be the
-fastest takes more than the fastest one: of what was drawn 2.2 % (geometric mean; within 3 % of 74 %
-of the shapes; of a third left out of two such fits 2.4 and 3.5 %, by the constants before 3.2 and
-3.8).  They are those of a whole: what a step takes is split between its products and its bytes in
-one way of several that fit.  A prediction is off by 10 % (median).
+fastest takes more than the fastest one.  Those of starts, epilogues and sums were fitted again to
+4,067 timings of 344 other shapes, some 12 of each: the choice takes 2.9 % more than the fastest
+(geometric mean; within 3 % of 68 % of the shapes), of a fifth left out of five such fits 3.3 (66
+%), by the constants before 3.9 (61 %).  They are those of a whole: what a step takes is split
+between its products and its bytes in one way of several that fit.  A prediction is off by 8 %
+(median).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from fuser.arch import SM_90A
 from fuser.schedule.matmul_params import WARPGROUP_ROWS
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.tiles import (
+    LINE,
     RESIDENT,
     SPAN,
     TRANSPOSED,
@@ -49,7 +52,7 @@ OFF_SECTOR, OFF_LINE = 0.177, 0.129
 of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
 the schedule that is predicted to be the fastest took 5.5 % more than the fastest one, with them
 3.5, of 224 shapes whose rows lie so (H100)."""
-IN_TURN_US = 0.196
+IN_TURN_US = 0.163
 """What starting and ending take more where CTAs take tiles in turn (`TileKind.persistent`)."""
 SECTOR = 32
 """Bytes of a sector of the L2."""
@@ -62,8 +65,6 @@ CLUSTER_US = 0.85
 BYTES_PER_US, PARTED = 4.5e6, 1.15
 """Between memory and the L2; and times as long where CTAs share a tile, so that parts of each row
 are read at once: 39 x 11440 x 31336 by one 278 us, by two 360 (H100)."""
-LINE = 128
-"""Bytes of a line of the L2."""
 L2_BYTES, AGAIN = 19.9e6, 1.0
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
@@ -71,22 +72,23 @@ PART_US = 0.124
 """What an epilogue takes for each part of its columns, hidden behind nothing: 31 parts of 8 columns
 made four waves of 128 x 248 half as slow again, 23 of them 8192 x 8192 x 8192 by 128 x 184 in
 ping-pong 5 % slower than three of 64 by 128 x 192 (H200)."""
-BY_THREADS, OFF_RESULT = 5.2, 1.11
+BY_THREADS, OFF_RESULT = 3.24, 1.11
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
 that it reads.  Measured alone on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4
 us with 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, PEER_US, EXCHANGED = 2.12, 0.0075, 29.2e3
+EXCHANGE_US, PEER_US, EXCHANGED = 1.87, 0.0075, 29.2e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.71, 15.4e3, 0.242
+LAST_US, STORED, EACH = 0.669, 15.4e3, 0.242
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
-EMPTY_HANDED = 0.8
-"""Share of its rate that a ping-pong tile keeps where results are stored by threads, as parts of
-reductions are: no products stay in flight then.  Measured on an H200, row statistics of 4096 x
-14336 x 4096: 814 us against 689 us in the other order."""
+EMPTY_HANDED = 0.89
+"""Share of its rate that a ping-pong tile keeps where threads store results, as parts of reductions
+and rows that begin anywhere: no products stay in flight then.  Measured on an H200, us: row
+statistics of 4096 x 14336 x 4096 814, in the other order 689; 8192 x 10001 x 8192 by 128 x 160
+2051, by 128 x 224 in the other order 1701."""
 TOGETHER = 0.97
 """What a step of ping-pong takes where one wgmma has the columns of several products, in times one
 of as many columns.  Measured on an H200, gated layers: 1 to 3 % less."""
@@ -228,7 +230,8 @@ def predicted(
     step = 128e-6 * kind.rows * cols / manner.rate + bring * (ALONE + min(ctas / sms, 1.0))
     step += STEP_US / min(kind.resident, on_sm) + work.computed_us * kind.rows / WARPGROUP_ROWS
     if kind.split == "ping_pong":
-        step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if work.parts else 1.0)
+        by_threads = work.parts or work.result_pitch % 16 != 0
+        step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if by_threads else 1.0)
     clustered = kind.cluster != (1, 1)
     late = waves * steps * (LATENCY_US + CLUSTER_US * clustered) / stages
     crossing = sum(

@@ -17,16 +17,20 @@ RESERVED = 1024
 guide, "compute capabilities"."""
 SPAN = 128
 """Bytes along K of a step, of which a swizzle is."""
+LINE = 128
+"""Bytes of a line of the L2."""
 COLUMNS = (64, 48, 32, 16, 8)
 """Columns of the epilogue at a time."""
 NO_SWIZZLE = 48
 """Of these those whose rows of 16 bits no swizzle has.  Measured on an H100, a loop of at most 16
 steps: tiles that store them so take 6 % longer than others by what is predicted of both, and 21 %
 where rows of the result begin within lines: 4590 x 17688 x 696 257 us, 212 with 32 of 160."""
-HELD = 208
-"""Registers that sums and columns on their way may take of a thread, where threads store results.
-Measured (NVRTC 13.0): 128 x 192 in ping-pong with 64 columns spills 1,724 bytes, and takes twice as
-long; with 8 of 184 columns, transposed, nothing."""
+HELD, HELD_OF_THREE = 208, 136
+"""Registers that sums and columns on their way may take of a thread, where threads store results;
+and of one of three warpgroups, single elements.  Measured (NVRTC 13.0): 128 x 192 in ping-pong with
+64 columns spills 1,724 bytes, and takes twice as long; with 8 of 184 columns, transposed, nothing.
+Of 192 x 192, in microseconds with 64 columns and 32: 15633 x 5443 x 700 292 and 257, 8192 x 1001 x
+1024 35.9 and 33.0; but 16000 x 2050 x 256, by pairs, 49.3 and 54.2."""
 STAGED = 36_864
 """Bytes that an epilogue of transposed tiles stages at a time, at most."""
 
@@ -95,21 +99,21 @@ class TileKind:
         wide: int,
         step_nbytes: int,
         result_nbytes: int,
-        *,
-        by_threads: bool = False,
-        across_lines: bool = False,
+        pitch: int = 0,
     ) -> tuple[int, int]:
         """Return how many stages fit, 0 if too few, and columns of the epilogue at a time.
 
         `wide` are the columns of one product, `step_nbytes` those of the operands of a step, and
-        `result_nbytes` of an element of all results.  Where threads store these, registers hold
-        some columns beside the sums; their rows may lie across lines of the L2.
+        `result_nbytes` of an element of all results, whose rows are so many bytes apart (`pitch`):
+        across lines of the L2, or such that threads store them, from registers that hold some
+        columns beside the sums.
         """
         every = [*self._divisors(wide)]
-        if across_lines and not self.transpose:
+        if pitch % LINE and not self.transpose:
             every = [columns for columns in every if columns != NO_SWIZZLE]
-        if by_threads:
-            every = [columns for columns in every if self._holds(wide, columns)]
+        if pitch % 16:
+            most = HELD_OF_THREE if self.warpgroups == 3 and pitch % 4 else HELD
+            every = [columns for columns in every if self._holds(wide, columns, most)]
         if not every:
             return 0, COLUMNS[-1]
         if self.resident > 1:
@@ -136,13 +140,13 @@ class TileKind:
             if wide % columns == 0 and 2 * columns * self.rows <= STAGED:
                 yield columns
 
-    def _holds(self, wide: int, columns: int) -> bool:
-        """Whether a thread has registers for some columns, twice, beside its sums.
+    def _holds(self, wide: int, columns: int, most: int) -> bool:
+        """Whether a thread has registers, `most`, for some columns, twice, beside its sums.
 
         Rows of two sectors at least, where they lie along the columns.
         """
         each = self.rows / (128 * self.sharers)
-        return wide * each + 2 * columns * each <= HELD and (self.transpose or columns >= 16)
+        return wide * each + 2 * columns * each <= most and (self.transpose or columns >= 16)
 
     def _staged(self, wide: int, columns: int, result_nbytes: int) -> int:
         """Return the bytes of what an epilogue stages: a slot or two of each role that has one."""
@@ -151,14 +155,14 @@ class TileKind:
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(10.1, 1.19, 2.39),
-    ("pipelined", 2, 64): Manner(3.85, 1.05, 0.773),
+    ("pipelined", 1, 64): Manner(10.1, 0.992, 1.66),
+    ("pipelined", 2, 64): Manner(3.85, 0.875, 0.796),
     ("cooperative", 1, 64): Manner(29.7, 1.15, 1.82),
-    ("cooperative", 2, 64): Manner(19.6, 1.58, 0.833),
-    ("cooperative", 2, 128): Manner(16.5, 1.32, 1.53),
-    ("cooperative", 3, 64): Manner(14.9, 1.86, 1.14),
-    ("ping_pong", 2, 64): Manner(19.7, 1.4, 0.939),
-    ("ping_pong", 2, 128): Manner(40.2, 2.55, 1.71),
+    ("cooperative", 2, 64): Manner(19.6, 1.71, 0.833),
+    ("cooperative", 2, 128): Manner(16.5, 1.43, 1.53),
+    ("cooperative", 3, 64): Manner(14.9, 1.86, 1.21),
+    ("ping_pong", 2, 64): Manner(19.7, 1.4, 0.885),
+    ("ping_pong", 2, 128): Manner(40.2, 1.91, 1.19),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 

@@ -63,9 +63,17 @@ def test_threads_that_store_results_hold_few_columns() -> None:
     """Beside 192 sums 8, which rows of the result fill only where tiles are transposed."""
     tall = TileKind(128, 192, "ping_pong", 2)
     assert tall.stages(192, SPAN * 320, 2)[1] == 64
-    assert tall.stages(192, SPAN * 320, 2, by_threads=True)[0] == 0
+    assert tall.stages(192, SPAN * 320, 2, 2 * 1001)[0] == 0
     across = TileKind(128, 192, "ping_pong", 2, transpose=True)
-    assert across.stages(192, SPAN * 320, 2, by_threads=True)[1] == 8
+    assert across.stages(192, SPAN * 320, 2, 2 * 1001)[1] == 8
+
+
+def test_threads_of_three_warpgroups_store_single_elements_of_fewer_columns() -> None:
+    """They have 160 registers each; pairs of elements, and whole lines, take less."""
+    wide = TileKind(192, 192, "cooperative", 3)
+    assert wide.stages(192, SPAN * 384, 2, 2 * 1001)[1] == 32
+    assert wide.stages(192, SPAN * 384, 2, 2 * 1002)[1] == 64
+    assert wide.stages(192, SPAN * 384, 2)[1] == 64
 
 
 def test_what_does_not_fit_has_no_stages() -> None:
