@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -452,7 +452,7 @@ def test_rows_with_weights_that_begin_anywhere_are_dealt_as_measured(
 
 
 def test_weights_in_f32_change_nothing_of_rows_that_begin_anywhere() -> None:
-    """They are loaded where they are needed; of 8000 x 40961 537 us, by what was chosen 1016."""
+    """But neighbours of a thread; of 8000 x 40961 537 us, by what was chosen before 1016."""
     fd = FusionDefinition()
     x, weight, bias = (
         fd.define_tensor(["m", "n"], "bf16"),
@@ -461,7 +461,7 @@ def test_weights_in_f32_change_nothing_of_rows_that_begin_anywhere() -> None:
     fd.add_output(fd.ops.cast(fd.ops.layer_norm(x, [-1], weight, bias), "bf16"))
     for rows, columns in ((20_000, 1001), (16_000, 5001), (8000, 40_961)):
         found = default(fd.fusion(), rows, columns, 2)
-        assert found == default(layer_norm(), rows, columns, 2)
+        assert found == replace(default(layer_norm(), rows, columns, 2), vector=4)
 
 
 def test_wider_rows_that_begin_anywhere_are_dealt_by_their_registers() -> None:
