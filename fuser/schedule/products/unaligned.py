@@ -5,9 +5,11 @@ rows reads it, writes it, and has to end; cp.async and threads read it once, whe
 and sm_80's instructions multiply at a third of the rate.  So products that are small, or have few
 rows, read it where it is.
 
-Constants are fitted to 726 timings of 97 shapes (H200, bf16, K no multiple of 8): the schedule that
-is predicted to be the fastest takes 4.5 % more than the fastest one (geometric mean; 5.3 of a third
-left out of the fit), and a prediction is off by 14 % (median).
+Constants are fitted to 620 timings of 20 shapes (H100 SXM, bf16, K no multiple of 8), those of
+cp.async to 12 others (H200, K even, 5 to 100 rows), those of loads by threads to 115 (H200).  Of
+these 115 the schedule that is predicted to be the fastest takes 6.5 % more than the fastest one
+(geometric mean; predictions are off by 17 %, the median); of it and the product behind copies the
+choice takes 2.9 % more than the faster, of 82 shapes.
 """
 
 from __future__ import annotations
@@ -44,27 +46,25 @@ STAGES = 4
 """Slots of a ring of cp.async."""
 CTAS_PER_SM = (1, 2, 4, 8)
 """How many CTAs an SM is to have, by how many share a tile."""
-START_US = 0.809
+START_US = 1.59
 """From launch to the first product, and behind the last."""
-COPY_US, LOAD_US = 3.21e-3, 1.94e-3
+COPY_US, LOAD_US = 2.8e-3, 2.3e-3
 """What an SM takes for an instruction of a warp that copies, or loads, elements of a tile."""
-MULTIPLY_US = 0.909e-6
-"""What it takes for each product and sum: 2.2 TFLOP/s."""
-LATENCY_US, LOADED_US = 0.36, 0.948
+MULTIPLY_US = 1.0e-6
+"""What it takes for each product and sum: 2 TFLOP/s."""
+LATENCY_US, LOADED_US = 0.32, 0.8
 """From a request to its arrival: by cp.async, shared by the steps that are ahead; by threads."""
-WARP_US = 8.18e-3
+WARP_US = 9.9e-3
 """What a lone warp takes for an instruction of a copy, or for 2,048 products."""
-BYTES_PER_US = 2.29e6
+BYTES_PER_US = 2.16e6
 """Between memory and the SMs."""
-LAST_US, STORED = 0.327, 9.06e3
+LAST_US, STORED = 0.36, 19.9e3
 """A count of arrivals, and bytes of sums that a CTA stores before in a microsecond."""
-STORE_US = 0.462
+STORE_US = 0.335
 """What an epilogue takes for 16 elements of a thread."""
 LAUNCH_US, MOVED = 1.2, 4.1e6
 """What a dependent launch of a copy takes, and bytes that it reads and writes in a microsecond.
-Measured alone on an H200: 7595 x 655 6.2 us, 15495 x 2709 42.3, 25130 x 21607 552.  Of copies and
-what is read where it lies the choice takes 1.6 % more than the faster, of 72 shapes of three rows
-and more."""
+Measured alone on an H200: 7595 x 655 6.2 us, 15495 x 2709 42.3, 25130 x 21607 552."""
 
 
 @dataclass(frozen=True, slots=True)
