@@ -45,6 +45,12 @@ where they begin at odd elements, which are loaded one by one.  Measured on an H
 tensor cores: 3 x 5000 x 8190 29.7 and 40 us, 4 x 16001 x 2050 30.3 and 31.1, 4 x 4057 x 11034 66
 and 44; 3 x 12001 x 1002 9.0 and 13.4, 3 x 3001 x 6003 31.5 and 20.3, 4 x 2000 x 9001 34 and 20.8.
 On an H100 3 x 18779 x 677 14.5 and 24, 4 x 8497 x 10692 97 and 99, 3 x 8089 x 12223 127 and 106."""
+SHORT, LITTLE = 128, 2 << 20
+"""Elements of a row that begins at an odd one, less than which tensor cores are faster, however few
+rows the other operand has, and bytes of all rows from which on they are.  On an H200, as sums and
+by tensor cores: 1 x 200001 x 65 31.5 and 19.6 us, 2 x 60001 x 77 10.7 and 7.8, 3 x 100001 x 33 28.2
+and 6.7, 4 x 30000 x 91 7.3 and 4.6; 4 x 12001 x 203 5.1 and 5.6, 4 x 4001 x 61 2.0 and 1.9, 4 x
+2495 x 93 1.8 and 3.0."""
 ADDED = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands whose products threads add up as tensor cores do, in f32."""
 
@@ -101,16 +107,20 @@ def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
 def _worth(product: TensorView, many: int, few: int, values: Mapping[Symbol, int]) -> bool:
     """Whether threads add up so many rows as fast as tensor cores, by the large operand's size."""
     most = MOST[many]
-    if most is None:
-        return True
     large = unmoved(tensor_args(product)[1 - few])
     shape = [number_of(axis.extent, values) for axis in large.logical]
-    fastest = min(range(large.rank), key=lambda axis: large.stride_order[axis])
-    nbytes = large.dtype.nbytes
-    if shape[fastest] * nbytes % 16:
-        odd = shape[fastest] * nbytes % 4
-        return shape[fastest] <= (LONGEST_ODD if odd else LONGEST)
-    return prod(shape) * nbytes <= most
+    row = shape[min(range(large.rank), key=lambda axis: large.stride_order[axis])]
+    nbytes = prod(shape) * large.dtype.nbytes
+    odd = row * large.dtype.nbytes % 4 > 0
+    summed = (axis.extent for axis in roles(product) if axis.role is AxisRole.K)
+    depth = prod(number_of(extent, values) for extent in summed)
+    if odd and row == depth < SHORT and nbytes > LITTLE:
+        return False
+    if most is None:
+        return True
+    if row * large.dtype.nbytes % 16:
+        return row <= (LONGEST_ODD if odd else LONGEST)
+    return nbytes <= most
 
 
 @lru_cache(maxsize=256)

@@ -80,10 +80,14 @@ def test_products_of_up_to_four_rows_or_columns(m: int, n: int, found: set[Few])
         (4, 64, 9002, False),
         (3, 1 << 14, 4095, True),  # or anywhere
         (4, 64, 4097, False),
+        (1, 1 << 14, 127, False),  # short ones anywhere
+        (1, 1 << 13, 127, True),
+        (1, 1 << 14, 129, True),
+        (1, 1 << 14, 126, True),
     ],
 )
-def test_three_rows_or_four_of_small_operands(m: int, n: int, k: int, *, summed: bool) -> None:
-    """Or of rows that tensor cores read badly, but for long ones."""
+def test_one_row_or_a_few_where_threads_are_faster(m: int, n: int, k: int, *, summed: bool) -> None:
+    """Or of rows that tensor cores read badly, but for long ones, and many short ones."""
     assert bool(few(fusion(), m, n, k)) == summed
 
 
