@@ -37,10 +37,11 @@ START_S = 300.0
 """Wall seconds in which a child starts: it may have torch to load."""
 TICK_S = 0.1
 """Wall seconds between two looks at the CPU time of a child."""
-MEMORY = 1_400 << 20
-"""Bytes of memory of a child, at most.  A judge has some 0.5 GiB (measured); one that allocates as
+MEMORY = 2_000 << 20
+"""Bytes of memory of a child, at most.  A judge has some 0.5 GiB, 1.0 where it simulates a cluster
+of eight CTAs for ten rounds, and 0.4 more where torch has CUDA (measured); one that allocates as
 fast as it can gets a little further until it is seen."""
-RESTING = 0.5
+RESTING = 0.35
 """Share of these with which a child is not asked again: what it has kept of calls before would be
 taken for the next one's.  A new one starts in milliseconds."""
 COLLECTED = 20_000, 10, 10
