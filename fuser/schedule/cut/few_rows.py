@@ -109,7 +109,7 @@ def _worth(product: TensorView, many: int, few: int, values: Mapping[Symbol, int
     most = MOST[many]
     large = unmoved(tensor_args(product)[1 - few])
     shape = [number_of(axis.extent, values) for axis in large.logical]
-    row = shape[min(range(large.rank), key=lambda axis: large.stride_order[axis])]
+    _, row = min(zip(large.stride_order, shape, strict=True), default=(0, 1))  # or it is a number
     nbytes = prod(shape) * large.dtype.nbytes
     odd = row * large.dtype.nbytes % 4 > 0
     summed = (axis.extent for axis in roles(product) if axis.role is AxisRole.K)
