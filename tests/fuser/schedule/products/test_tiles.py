@@ -63,6 +63,7 @@ def test_threads_that_store_results_hold_few_columns() -> None:
     """Beside 192 sums 8, which rows of the result fill only where tiles are transposed."""
     tall = TileKind(128, 192, "ping_pong", 2)
     assert tall.stages(192, SPAN * 320, 2)[1] == 64
+    assert tall.stages(192, SPAN * 320, 2, 2 * 1000)[1] == 64  # TMA stores these
     assert tall.stages(192, SPAN * 320, 2, 2 * 1001)[0] == 0
     across = TileKind(128, 192, "ping_pong", 2, transpose=True)
     assert across.stages(192, SPAN * 320, 2, 2 * 1001)[1] == 8
