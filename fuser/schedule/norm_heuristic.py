@@ -422,8 +422,8 @@ class _Rows:
         """Return how rows with weights are dealt that begin anywhere; None if by no measured way.
 
         There is none where rows are few, nor for more weights and wider inputs, which take more
-        registers: of layer norm of 8000 x 40961 in f32 1.9 kB a thread spill so.  Of rows in bf16
-        and weights in f32 nothing does: 537 us, by what is chosen where there is none 1016.
+        registers: of layer norm of 8000 x 40961 in f32 1.9 kB a thread spill so, of rows in bf16
+        with weights in f32 nothing (537 us, by what is chosen where there is none 1016).
         """
         if not self.masked or self.vector == 1:
             return None

@@ -92,33 +92,34 @@ def _is_added(product: TensorView) -> bool:
 
 def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
     axes = roles(product)
-    sides = [[axis for axis in axes if axis.role is role] for role in (AxisRole.M, AxisRole.N)]
-    rows, cols = (prod(number_of(axis.extent, values) for axis in side) for side in sides)
+    kinds = AxisRole.M, AxisRole.N, AxisRole.K
+    sides = [[axis for axis in axes if axis.role is kind] for kind in kinds]
+    rows, cols, depth = (prod(number_of(axis.extent, values) for axis in side) for side in sides)
     few = int(cols < rows)
     many = min(rows, cols)
     real = [axis.result for axis in sides[few] if number_of(axis.extent, values) > 1]
-    if many not in MOST or len(real) > 1 or not _worth(product, many, few, values):
+    if many not in MOST or len(real) > 1 or not _worth(product, many, depth, few, values):
         return None
     ones = [axis.extent for axis in sides[few] if isinstance(axis.extent, Symbol) and not real]
     axis, small = real[0] if real else None, few if max(rows, cols) > 1 else None
     return Few(product.name, many, axis, small, tuple(ones))
 
 
-def _worth(product: TensorView, many: int, few: int, values: Mapping[Symbol, int]) -> bool:
+def _worth(
+    product: TensorView, many: int, depth: int, few: int, values: Mapping[Symbol, int]
+) -> bool:
     """Whether threads add up so many rows as fast as tensor cores, by the large operand's size."""
     most = MOST[many]
     large = unmoved(tensor_args(product)[1 - few])
     shape = [number_of(axis.extent, values) for axis in large.logical]
     _, row = min(zip(large.stride_order, shape, strict=True), default=(0, 1))  # or it is a number
-    nbytes = prod(shape) * large.dtype.nbytes
-    odd = row * large.dtype.nbytes % 4 > 0
-    summed = (axis.extent for axis in roles(product) if axis.role is AxisRole.K)
-    depth = prod(number_of(extent, values) for extent in summed)
+    pitch, nbytes = row * large.dtype.nbytes, prod(shape) * large.dtype.nbytes
+    odd = pitch % 4 > 0
     if odd and row == depth < SHORT and nbytes > LITTLE:
         return False
     if most is None:
         return True
-    if row * large.dtype.nbytes % 16:
+    if pitch % 16:
         return row <= (LONGEST_ODD if odd else LONGEST)
     return nbytes <= most
 

@@ -91,6 +91,12 @@ def test_one_row_or_a_few_where_threads_are_faster(m: int, n: int, k: int, *, su
     assert bool(few(fusion(), m, n, k)) == summed
 
 
+def test_short_rows_are_those_that_are_summed_over() -> None:
+    """Of a B whose columns are neighbours in memory none was measured."""
+    assert few(fusion(turned=True), 1, 127, 1 << 14)
+    assert not few(fusion(), 1, 1 << 14, 127)
+
+
 @pytest.mark.parametrize(
     "more",
     [
