@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fuser.codegen.counters import declared, ring_of
 from fuser.codegen.expr import REGISTER, assigned, condition, divisors, fixed_lets, less, spell
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, kept, plan
@@ -261,11 +262,12 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                     going = f"{index} < {begin} + {many}"
                 if stmt.unroll > 1:
                     yield f"{pad}#pragma unroll {stmt.unroll}"
-                yield f"{pad}for (int {index} = {begin}; {going}; ++{index}) {{"
+                ring = 0 if isinstance(stop, int) or stmt.unroll > 1 else ring_of(index, inner)
+                yield f"{pad}for ({declared(index, begin, ring)}; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
             case kir.Loop(index, inner):
-                yield f"{pad}for (int {index} = 0;; ++{index}) {{"
+                yield f"{pad}for ({declared(index, '0', ring_of(index, inner))};; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
             case kir.Fetch(var, src):
@@ -291,9 +293,11 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}if ({last_arriving(stmt, writer.threads)}) {{"
                 yield from _body(writer, stmt.body, (*path, 0))
                 yield f"{pad}}}"
+            case kir.Let(var, value) if var in writer.changing:
+                ring = ring_of(var, writer.kernel.body)
+                yield f"{pad}{declared(var, spell(value, writer.divisors), ring)};"
             case kir.Let(var, value):
-                const = "" if var in writer.changing else "const "
-                yield f"{pad}{const}int {var} = {spell(value, writer.divisors)};"
+                yield f"{pad}const int {var} = {spell(value, writer.divisors)};"
             case kir.Assign(var, value):
                 yield f"{pad}{var} = {spell(value)};"
             case _:
