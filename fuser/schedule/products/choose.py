@@ -26,7 +26,7 @@ from fuser.schedule.products.cost import (
     Sharing,
     Work,
     predicted,
-    raster,
+    walked,
     whole,
 )
 from fuser.schedule.products.tiles import (
@@ -369,7 +369,7 @@ def _params(
     around, m, n = extents
     if kind.transpose:
         m, n = n, m
-    down, across = ceil(m / kind.rows), around * ceil(n / wide)
+    group, _, _ = walked(around, m, n, kind, wide, sms)
     params = MatmulParams(
         tile=(kind.rows, wide, depth),
         warpgroups=kind.warpgroups,
@@ -377,7 +377,7 @@ def _params(
         stages=stages,
         prefetch=ahead,
         persistent=kind.persistent(tiles(around, m, n, kind.rows, wide, kind.cluster), sms),
-        raster=raster(down, across, kind.rows, wide, sms),
+        raster=group,
         columns=columns,
         registers=(
             None

@@ -1,33 +1,34 @@
 """How long a kernel with products takes under a schedule, predicted.
 
-The loop of a CTA takes, for every step, what the tensor cores take for its tile, and beside it a
-time for each row and column that is brought, more where more SMs ask the L2; the SM with most CTAs
-is the last.  A ring that is too short for the way from memory takes longer.  What a launch moves
-between memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of
-each where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
+The loop of a CTA takes, for every step, what the tensor cores take for its tile, beside it a time
+for each row and column that is brought, and one for those that the L2 is asked for: CTAs of
+neighbouring numbers share a GPC, and what they read at the same time is read once for all of them.
+So the order in which tiles are walked is a part of it (`raster`).  The SM with most CTAs is the
+last.  A ring that is too short for the way from memory takes longer.  What a launch moves between
+memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of each
+where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
 
-Constants are fitted to 9,000 timings on an H200, bf16, by `fuzz.bench.sweep`: some 19 schedules of
-each of 420 shapes (M, N and K drawn on a log scale, a third no multiples of 64), products of what
-is computed, of 61 shapes, and rows of the benchmark, the large ones as they run under the power
-limit.  Fitted are the logarithm's least squares, and what the schedule that is predicted to be the
-fastest takes more than the fastest one.  Those of starts, epilogues and sums were fitted again to
-4,067 timings of 344 other shapes, some 12 of each: the choice takes 2.9 % more than the fastest
-(geometric mean; within 3 % of 68 % of the shapes), of a fifth left out of five such fits 3.3 (66
-%), by the constants before 3.9 (61 %).  They are those of a whole: what a step takes is split
-between its products and its bytes in one way of several that fit.  A prediction is off by 8 %
-(median).
+Constants are fitted to 8,865 timings on an H200, bf16, some 15 schedules of each of 584 shapes (M,
+N and K drawn on a log scale, a third no multiples of 64, and rows of the benchmark): the
+logarithm's least squares, and what the schedule that is predicted to be the fastest takes more than
+the fastest one.  That is 1.9 % (geometric mean; within 3 % for 79 % of the shapes), for a quarter
+that was left out of four such fits 2.2 (76 %), by the constants before, which knew neither
+neighbours nor a sustained rate, 3.1 (69 %).  Those of what is computed, read beside or stored by
+threads are from 9,000 earlier timings of 500 other shapes.  They are those of a whole: what a step
+takes is split between its products and its bytes in one way of several that fit.  A prediction is
+off by 5 % (median).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import Literal
 
 from fuser.arch import SM_90A
-from fuser.schedule.matmul_params import WARPGROUP_ROWS
-from fuser.schedule.params import largest_divisor
+from fuser.schedule.matmul_params import WARPGROUP_ROWS, Split
 from fuser.schedule.products.tiles import (
     LINE,
     RESIDENT,
@@ -39,62 +40,77 @@ from fuser.schedule.products.tiles import (
     tiles,
 )
 
-LATENCY_US = 0.772
+LATENCY_US = 1.03
 """From a request of a step's operands to their arrival."""
-ROW_US, COL_US = 0.366e-3, 0.282e-3
-"""Of a step, for every row of A and of B that it brings: times `ALONE`, and once more where all SMs
-ask the L2, in part where some do."""
-ALONE = 2.11
-STEP_US = 0.001
+ROW_US, COL_US = 0.313e-3, 0.506e-3
+"""Of a step, for every row of A and of B that a CTA brings."""
+NEAR_US, NEIGHBOURS = 0.97e-3, 12
+"""Of a step, for every row that the L2 is asked for, where all SMs ask, in part where some do: of
+so many CTAs of neighbouring numbers, which read the same rows at the same time, one asks.  An H200
+has the first 8 CTAs of a launch on the SMs by which some GPCs are larger, then about 16 in each
+(measured, `%smid`; with 12 the groups of 249 schedules are chosen best, of 4 to 24)."""
+FAR, MOST_ROWS = 4.0, 256
+"""What the rows of all CTAs that run at once count for a group of tiles, in times those of
+neighbours, and the most rows of tiles of a group."""
+STEP_US = 0.992e-3
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
-OFF_SECTOR, OFF_LINE = 0.177, 0.129
+OFF_SECTOR, OFF_LINE = 0.161, 0.246
 """What rows of operands cost a CTA more that lie at odd multiples of 16 bytes, across the sectors
 of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
 the schedule that is predicted to be the fastest took 5.5 % more than the fastest one, with them
 3.5, of 224 shapes whose rows lie so (H100)."""
-IN_TURN_US = 0.163
+IN_TURN_US = 0.141
 """What starting and ending take more where CTAs take tiles in turn (`TileKind.persistent`)."""
 SECTOR = 32
 """Bytes of a sector of the L2."""
-CROSSING_US = 1.78e-3
+CROSSING_US = 2.4e-3
 """What the L2 takes in all for each row of a step that begins within a sector, in times one of all
 SMs: 4096 x 4096 x 4104 by 128 x 256 takes 269 us, of 4096 172; in clusters of two, of which each
 brings 256 rows in place of 384, 185 (H100)."""
-CLUSTER_US = 0.85
+CLUSTER_US = 0.862
 """From a request to its arrival, more where the slot is handed back by another CTA."""
-BYTES_PER_US, PARTED = 4.5e6, 1.15
+BYTES_PER_US, PARTED = 4.98e6, 1.08
 """Between memory and the L2; and times as long where CTAs share a tile, so that parts of each row
 are read at once: 39 x 11440 x 31336 by one 278 us, by two 360 (H100)."""
-L2_BYTES, AGAIN = 19.9e6, 1.0
+L2_BYTES, AGAIN = 25.8e6, 1.08
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
-PART_US = 0.124
+MOST_COLUMNS = 64
+"""Columns that an epilogue takes at a time, beyond which fewer parts are no faster."""
+PART_US = 0.106
 """What an epilogue takes for each part of its columns, hidden behind nothing: 31 parts of 8 columns
 made four waves of 128 x 248 half as slow again, 23 of them 8192 x 8192 x 8192 by 128 x 184 in
 ping-pong 5 % slower than three of 64 by 128 x 192 (H200)."""
-BY_THREADS, OFF_RESULT = 3.24, 1.11
+BY_THREADS, OFF_RESULT = 2.56, 1.28
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
 that it reads.  Measured alone on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4
 us with 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, PEER_US, EXCHANGED = 1.87, 0.0075, 29.2e3
+EXCHANGE_US, PEER_US, EXCHANGED = 2.26, 0.00602, 33.8e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.669, 15.4e3, 0.242
+LAST_US, STORED, EACH = 0.477, 14.5e3, 0.226
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
-EMPTY_HANDED = 0.89
+EMPTY_HANDED = 0.812
 """Share of its rate that a ping-pong tile keeps where threads store results, as parts of reductions
 and rows that begin anywhere: no products stay in flight then.  Measured on an H200, us: row
 statistics of 4096 x 14336 x 4096 814, in the other order 689; 8192 x 10001 x 8192 by 128 x 160
 2051, by 128 x 224 in the other order 1701."""
+LONE = 1.18
+"""What a step of ping-pong takes where each CTA has one tile, so that only one of its warpgroups
+multiplies."""
+SUSTAINED: dict[Split, float] = {"cooperative": 6.95, "pipelined": 6.95, "ping_pong": 7.63}
+"""Operations of an SM in a microsecond (in millions), at most, whatever a step consists of.
+Measured on an H200 at its power limit: 8192 x 8192 x 8192 by 128 x 192 in ping-pong 1521 us, by 128
+x 224 cooperative 1571."""
 TOGETHER = 0.97
 """What a step of ping-pong takes where one wgmma has the columns of several products, in times one
 of as many columns.  Measured on an H200, gated layers: 1 to 3 % less."""
-OVERLAP, HIDDEN = 2.64, 1.68
+OVERLAP, HIDDEN, AT_MOST = 2.36, 3.72, 8
 """Of what takes a and b, part of one hides behind the other, (a^p + b^p)^(1/p): of memory and
-loops, and of what a loop multiplies and what it waits for."""
+loops, of what a loop multiplies and what it waits for, and of both and the sustained rate."""
 
 Sharing = Literal["", "scatter", "last"]
 """How CTAs that share a tile put their sums together; "" where none do."""
@@ -177,25 +193,51 @@ class Prediction:
         )
 
 
-def raster(rows: int, across: int, high: int, wide: int, sms: int = SM_90A.sms) -> int:
-    """Return in groups of how many of `rows` of `across` tiles they are walked, 8 or more.
+@lru_cache(maxsize=1 << 12)
+def raster(rows: int, across: int, high: float, wide: float, sms: int = SM_90A.sms) -> int:
+    """Return in groups of how many of `rows` of `across` tiles they are walked.
 
-    Where all tiles run at once they are 8.  Else it is the least of 8, 16 and 32 whose largest
-    divisor of `rows` lets tiles that run at once read about the fewest rows and columns.  Measured
-    on an H100: 1542 x 6528 x 1984, 13 rows of tiles, one at a time 78 us, 13 at a time 61; of two
-    waves 1390 x 4352 x 3904, 11 rows, 77 and 63, 4028 x 1408 x 10304 transposed, 11 rows, 198 and
-    159; of one wave 1024 x 1024 x 1024, 8 at a time 6.1, 16 6.9.
+    It is the divisor of `rows` by which neighbouring CTAs, and in part all that run at once, read
+    the fewest rows.  Measured on an H200: 768 x 1216 x 4800 by 64 x 128, 12 rows of 10 tiles, in
+    groups of 1, 2, 3, 4, 6 and 12 22.3, 19.8, 18.3, 15.0, 17.0 and 22.2 us.  Of 585 schedules that
+    were timed in several groups, the chosen ones take 0.6 % more than the best, 1.3 in groups of 8
+    at most where all tiles run at once, and else of 32.
     """
-    if rows * across <= sms:
-        return 8
+    if rows * across == 0:
+        return 1
 
-    def brought(most: int) -> float:
-        group = largest_divisor(rows, most)
-        lines = min(group * ceil(sms / (group * across)), rows)
-        return lines * high + min(sms / group, across) * wide
+    def lines(group: int) -> float:
+        near, far = (read_by(ctas, group, rows, across) for ctas in (NEIGHBOURS, sms))
+        return round((near[0] + FAR * far[0]) * high + (near[1] + FAR * far[1]) * wide, 6)
 
-    least = min(brought(most) for most in (8, 16, 32))
-    return next(most for most in (8, 16, 32) if brought(most) <= 1.2 * least)
+    groups = (one for one in range(1, min(rows, MOST_ROWS) + 1) if rows % one == 0)
+    return min(groups, key=lines)
+
+
+def walked(
+    around: int, m: int, n: int, kind: TileKind, wide: int, sms: int = SM_90A.sms
+) -> tuple[int, int, int]:
+    """Return in groups of how many rows tiles of a kind are walked, of how many rows and columns.
+
+    They are counted in whole clusters, of `around` results of M x N, `wide` columns each.
+    """
+    down, along = kind.cluster
+    rows, across = ceil(m / (kind.rows * down)), around * ceil(n / (wide * along))
+    return raster(rows, across, kind.rows * down, wide * along, sms), rows, across
+
+
+def read_by(ctas: int, group: int, rows: int, across: int) -> tuple[float, float]:
+    """Return how many rows and columns of tiles so many neighbouring CTAs read, for each of them.
+
+    There are `rows` of `across` tiles, which are walked in groups of so many rows, column by
+    column.
+    """
+    ctas = min(ctas, rows * across)
+    if group * across >= ctas:
+        down, along = min(group, ctas), min(1 + (ctas - 1) / group, across)
+    else:
+        down, along = min(group * ceil(ctas / (group * across)), rows), across
+    return down / ctas, along / ctas
 
 
 def predicted(
@@ -223,23 +265,27 @@ def predicted(
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
     down, along = kind.cluster
-    sides = ((kind.rows / along, ROW_US * work.brought / SPAN), (cols / down, COL_US))
-    bring = sum(
-        lines * us * _off(pitch) for (lines, us), pitch in zip(sides, work.pitches, strict=True)
-    )
-    step = 128e-6 * kind.rows * cols / manner.rate + bring * (ALONE + min(ctas / sms, 1.0))
+    read = tuple(map(_off, work.pitches))
+    rows_us, cols_us = work.brought / SPAN * read[0], read[1]
+    bring = kind.rows / along * ROW_US * rows_us + cols / down * COL_US * cols_us
+    per_row, per_column = _asked(work, kind, sms)
+    asked = per_row * rows_us + per_column * cols_us
+    step = 128e-6 * kind.rows * cols / manner.rate + bring
+    step += asked * NEAR_US * min(ctas / sms, 1.0)
     step += STEP_US / min(kind.resident, on_sm) + work.computed_us * kind.rows / WARPGROUP_ROWS
     if kind.split == "ping_pong":
         by_threads = work.parts or work.result_pitch % 16 != 0
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if by_threads else 1.0)
+        step *= LONE if many <= sms else 1.0
     clustered = kind.cluster != (1, 1)
     late = waves * steps * (LATENCY_US + CLUSTER_US * clustered) / stages
-    crossing = sum(
-        lines for (lines, _), pitch in zip(sides, work.pitches, strict=True) if pitch % SECTOR
-    )
+    sides = kind.rows / along, cols / down
+    crossing = sum(one for one, pitch in zip(sides, work.pitches, strict=True) if pitch % SECTOR)
     all_of_them = ctas * steps * crossing * CROSSING_US / sms
     times = (on_sm * steps * step, late, all_of_them)
+    least = on_sm * steps * 128e-6 * kind.rows * cols / SUSTAINED[kind.split]
     loop = sum(one**HIDDEN for one in times) ** (1 / HIDDEN)
+    loop = (loop**AT_MOST + least**AT_MOST) ** (1 / AT_MOST)
     # --- behind the loop
     each = kind.rows * cols / (128 * kind.sharers) / 128
     stored = manner.stored_us * _as_stored(work.result_pitch)
@@ -248,7 +294,7 @@ def predicted(
     if kind.split == "ping_pong":  # the other tile's loop hides an epilogue that is no longer
         behind = epilogue + max(epilogue - loop / waves, 0.0) / 2 * (waves - 1)
     if not sharing:
-        behind += wide / columns * PART_US * waves
+        behind += wide / min(columns, MOST_COLUMNS) * PART_US * waves
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
     memory = (_read(work, kind, many, sms) + written) / BYTES_PER_US
@@ -261,15 +307,26 @@ def predicted(
 
 def _read(work: Work, kind: TileKind, many: int, sms: int) -> float:
     """Return the bytes of operands that come from memory, as so many tiles see them."""
-    wide, ctas = work.wide(kind), sms * kind.resident
+    wide, ctas, (high, along) = work.wide(kind), sms * kind.resident, kind.cluster
     once = work.around * work.steps * work.step_nbytes(work.m, work.n * work.many)
-    down, across = max(ceil(work.m / kind.rows), 1), ceil(work.n / wide)
-    group = largest_divisor(down, raster(down, work.around * across, kind.rows, wide, sms))
-    at_once = min(ctas, many)
-    columns = min(ceil(at_once / group), across) * wide * work.many
-    rows = min(group * ceil(at_once / (group * across)), down) * kind.rows
+    group, down, across = walked(work.around, work.m, work.n, kind, wide, sms)
+    at_once = ceil(min(ctas, many) / (high * along))
+    columns = min(ceil(at_once / group), across) * along * wide * work.many
+    rows = min(group * ceil(at_once / (group * across)), down) * high * kind.rows
     again = max(work.steps * work.step_nbytes(rows, columns) * ceil(many / ctas) - once, 0)
     return once + again * AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
+
+
+def _asked(work: Work, kind: TileKind, sms: int) -> tuple[float, float]:
+    """Return of how many rows and columns neighbouring CTAs ask the L2, for each of them.
+
+    Of those beyond the end of an operand they do not.
+    """
+    group, rows, across = walked(work.around, work.m, work.n, kind, work.wide(kind), sms)
+    down, along = kind.cluster
+    asking = read_by(NEIGHBOURS // (down * along), group, rows, across)
+    high, wide = work.m / (rows * down), work.around * work.n * work.many / (across * along)
+    return asking[0] * high / along, asking[1] * wide / down
 
 
 def _off(pitch: int) -> float:

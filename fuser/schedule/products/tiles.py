@@ -155,14 +155,14 @@ class TileKind:
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(10.1, 0.992, 1.66),
-    ("pipelined", 2, 64): Manner(3.85, 0.875, 0.796),
-    ("cooperative", 1, 64): Manner(29.7, 1.15, 1.82),
-    ("cooperative", 2, 64): Manner(19.6, 1.71, 0.833),
-    ("cooperative", 2, 128): Manner(16.5, 1.43, 1.53),
-    ("cooperative", 3, 64): Manner(14.9, 1.86, 1.21),
-    ("ping_pong", 2, 64): Manner(19.7, 1.4, 0.885),
-    ("ping_pong", 2, 128): Manner(40.2, 1.91, 1.19),
+    ("pipelined", 1, 64): Manner(6.03, 1.19, 0.844),
+    ("pipelined", 2, 64): Manner(4.82, 0.997, 1.67),
+    ("cooperative", 1, 64): Manner(22.5, 1.46, 1.34),
+    ("cooperative", 2, 64): Manner(27.2, 1.72, 1.09),
+    ("cooperative", 2, 128): Manner(17.5, 1.84, 1.88),
+    ("cooperative", 3, 64): Manner(16.3, 2.31, 1.95),
+    ("ping_pong", 2, 64): Manner(28.9, 1.59, 0.742),
+    ("ping_pong", 2, 128): Manner(19.2, 1.68, 0.743),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser.schedule.products.cost import Sharing, Work, predicted, raster, whole
+from fuser.schedule.products.cost import Sharing, Work, predicted, raster, read_by, whole
 from fuser.schedule.products.tiles import PARTED, RESIDENT, WHOLE, TileKind
 
 COOPERATIVE = TileKind(128, 256, "cooperative", 2)
@@ -88,11 +88,36 @@ def test_sharing_pays_where_few_tiles_have_long_sums(sharing: Sharing) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "across", "group"),
-    [(13, 30, 16), (64, 64, 16), (16, 8, 8), (101, 73, 8), (23, 105, 32), (0, 5, 8)],
+    [(13, 30, 13), (64, 64, 8), (16, 8, 4), (101, 73, 101), (65, 2, 1), (1, 40, 1), (0, 5, 1)],
 )
 def test_rows_of_tiles_are_walked_in_groups(rows: int, across: int, group: int) -> None:
-    """Whose number divides them, as far as any does."""
+    """By which neighbours, and all that run at once, read few rows and columns of tiles."""
     assert raster(rows, across, 128, 224) == group
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_groups_divide_the_rows(rows: int, across: int) -> None:
+    """As a kernel requires; and all of one row or column read each other's."""
+    assert rows % raster(rows, across, 128, 128) == 0
+    assert raster(rows, 1, 128, 128) == 1
+
+
+@pytest.mark.parametrize("ctas", [1, 2, 5, 12])
+@pytest.mark.parametrize(
+    ("group", "rows", "across"), [(4, 12, 10), (1, 7, 30), (2, 2, 3), (6, 6, 1)]
+)
+def test_what_neighbours_read_is_counted(ctas: int, group: int, rows: int, across: int) -> None:
+    """Within a row and a column of what runs of so many CTAs read, on average."""
+    tiles = [
+        (n // (group * across) * group + n % group, n // group % across)
+        for n in range(rows * across)
+    ]
+    runs = [tiles[n : n + ctas] for n in range(0, len(tiles) - ctas + 1)]
+    ctas = min(ctas, len(tiles))
+    down, along = read_by(ctas, group, rows, across)
+    for got, side in ((down, 0), (along, 1)):
+        seen = [len({tile[side] for tile in run}) for run in runs or [tiles]]
+        assert got * ctas == pytest.approx(sum(seen) / len(seen), abs=1)
 
 
 def test_an_sm_has_several_ctas_of_plain_products_only() -> None:
