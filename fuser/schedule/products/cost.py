@@ -8,15 +8,15 @@ last.  A ring that is too short for the way from memory takes longer.  What a la
 memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of each
 where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
 
-Constants are fitted to 8,865 timings on an H200, bf16, some 15 schedules of each of 584 shapes (M,
-N and K drawn on a log scale, a third no multiples of 64, and rows of the benchmark): the
-logarithm's least squares, and what the schedule that is predicted to be the fastest takes more than
-the fastest one.  That is 1.9 % (geometric mean; within 3 % for 79 % of the shapes), for a quarter
-that was left out of four such fits 2.2 (76 %), by the constants before, which knew neither
-neighbours nor a sustained rate, 3.1 (69 %).  Those of what is computed, read beside or stored by
-threads are from 9,000 earlier timings of 500 other shapes.  They are those of a whole: what a step
-takes is split between its products and its bytes in one way of several that fit.  A prediction is
-off by 5 % (median).
+Constants are fitted to 8,875 timings on an H200, bf16, some 15 schedules of each of 586 shapes (M,
+N and K drawn on a log scale, a third no multiples of 64, and rows of the benchmark, of which the
+large ones run under the power limit and count several times): the logarithm's least squares, and
+what the schedule that is predicted to be the fastest takes more than the fastest one.  That is 1.9
+% (geometric mean; within 3 % for 78 % of the shapes), for a quarter that was left out of four such
+fits 2.1 (75 %), by the constants before, which knew neither neighbours nor a sustained rate, 3.1
+(69 %).  Those of what is computed and of what epilogues read are from earlier timings.  They are
+those of a whole: what a step takes is split between its products and its bytes in one way of
+several that fit.  A prediction is off by 5 % (median).
 """
 
 from __future__ import annotations
