@@ -25,6 +25,7 @@ from fuser.schedule.products.cost import (
     Prediction,
     Sharing,
     Work,
+    at_most,
     predicted,
     walked,
     whole,
@@ -371,7 +372,7 @@ def _params(
     around, m, n = extents
     if kind.transpose:
         m, n = n, m
-    group, _, _ = walked(around, m, n, kind, wide, sms)
+    group, lines, _ = walked(around, m, n, kind, wide, sms)
     params = MatmulParams(
         tile=(kind.rows, wide, depth),
         warpgroups=kind.warpgroups,
@@ -379,7 +380,7 @@ def _params(
         stages=stages,
         prefetch=ahead,
         persistent=kind.persistent(tiles(around, m, n, kind.rows, wide, kind.cluster), sms),
-        raster=group,
+        raster=at_most(group, max(lines, 1)),
         columns=columns,
         registers=(
             None

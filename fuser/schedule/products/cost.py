@@ -29,6 +29,7 @@ from typing import Literal
 
 from fuser.arch import SM_90A
 from fuser.schedule.matmul_params import WARPGROUP_ROWS, Split
+from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.tiles import (
     LINE,
     RESIDENT,
@@ -224,6 +225,16 @@ def walked(
     down, along = kind.cluster
     rows, across = ceil(m / (kind.rows * down)), around * ceil(n / (wide * along))
     return raster(rows, across, kind.rows * down, wide * along, sms), rows, across
+
+
+def at_most(group: int, rows: int) -> int:
+    """Return the `raster` of params by which so many rows of tiles are walked in such groups.
+
+    A power of two, if the group is the largest divisor of the rows below one: shapes share more
+    programs so.
+    """
+    power = 1 << (group - 1).bit_length()
+    return power if largest_divisor(rows, power) == group else group
 
 
 def read_by(ctas: int, group: int, rows: int, across: int) -> tuple[float, float]:

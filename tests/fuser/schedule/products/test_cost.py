@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser.schedule.products.cost import Sharing, Work, predicted, raster, read_by, whole
+from fuser.schedule.params import largest_divisor
+from fuser.schedule.products.cost import Sharing, Work, at_most, predicted, raster, read_by, whole
 from fuser.schedule.products.tiles import PARTED, RESIDENT, WHOLE, TileKind
 
 COOPERATIVE = TileKind(128, 256, "cooperative", 2)
@@ -100,6 +101,26 @@ def test_groups_divide_the_rows(rows: int, across: int) -> None:
     """As a kernel requires; and all of one row or column read each other's."""
     assert rows % raster(rows, across, 128, 128) == 0
     assert raster(rows, 1, 128, 128) == 1
+
+
+@given(st.integers(1, 400), st.data())
+def test_a_group_is_asked_for_by_a_power_of_two(rows: int, data: st.DataObject) -> None:
+    """Where that gives it; by itself where a divisor of the rows lies between."""
+    group = data.draw(st.sampled_from([n for n in range(1, rows + 1) if rows % n == 0]))
+    most = at_most(group, rows)
+    assert largest_divisor(rows, most) == group
+    assert most == group or most.bit_count() == 1
+
+
+def test_groups_are_powers_of_two_or_asked_for_by_one() -> None:
+    """11 rows below 16, 6 of 12 below 8; 3 of 12 are not, for 4 divides them too."""
+    assert [at_most(*one) for one in ((11, 11), (6, 12), (4, 12), (3, 12), (1, 7))] == [
+        16,
+        8,
+        4,
+        3,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("ctas", [1, 2, 5, 12])
