@@ -72,6 +72,8 @@ FAULTS = (
         "__shfl_xor_sync(0xffffffffu, x[0]",
         "__shfl_down_sync(0xffffffffu, x[0]",
     ),
+    Fault("slot beyond its ring", "math.cuh", "round = slot >= S", "round = slot > S"),
+    Fault("a ring's parity stays", "math.cuh", "c.odd ^ round", "c.odd"),
     Fault("one iteration more", "", "; k < ", "; k <= "),
     Fault("one tile more", "", "; int64(n) * ", "; -1 + int64(n) * "),
 )

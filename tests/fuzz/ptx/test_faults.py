@@ -9,7 +9,7 @@ import pytest
 
 from fuser.pipeline import Program
 from fuser.runtime.nvrtc import DEVICE
-from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.matmul_params import MatmulParams, Split
 from fuzz.bench.drawn import texts
 from fuzz.campaign.mutants import representative
 from fuzz.cases.case import Case, from_text
@@ -73,6 +73,15 @@ def test_a_fault_between_ctas_is_found(name: str, tmp_path: Path) -> None:
     """In a product whose sums they hand on in turns."""
     params = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=8, splits=2)
     case = Case(linear(), params, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
+    assert found_by(BY_NAME[name], list(programs([case])), tmp_path) is not None
+
+
+@pytest.mark.parametrize("name", ["slot beyond its ring", "a ring's parity stays"])
+@pytest.mark.parametrize("split", ["pipelined", "cooperative"])
+def test_a_fault_of_a_counter_is_found(name: str, split: Split, tmp_path: Path) -> None:
+    """In a product whose ring of three slots is gone round more than twice."""
+    params = MatmulParams((64, 16, 16), 1, split, 3, 1, persistent=False, columns=8)
+    case = Case(linear(), params, {"i0": 72, "i1": 128, "i2": 24}, "integers", 0)
     assert found_by(BY_NAME[name], list(programs([case])), tmp_path) is not None
 
 
