@@ -12,7 +12,7 @@ from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel import ir as kir
 
 
-def declared(var: Var, value: Expr | str, slots: int) -> str:
+def declared(var: Var, value: str, slots: int) -> str:
     """Write the declaration of a variable that changes; `slots` are those of `ring_of`."""
     return f"math::Counter<{slots}> {var}({value})" if slots else f"int {var} = {value}"
 

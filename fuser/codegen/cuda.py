@@ -262,6 +262,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                     going = f"{index} < {begin} + {many}"
                 if stmt.unroll > 1:
                     yield f"{pad}#pragma unroll {stmt.unroll}"
+                # Where iterations are written out, the compiler knows their slots.
                 ring = 0 if isinstance(stop, int) or stmt.unroll > 1 else ring_of(index, inner)
                 yield f"{pad}for ({declared(index, begin, ring)}; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))

@@ -101,7 +101,7 @@ __device__ __forceinline__ int64 modulo(int64 a, int b) { return modulo(a, int64
 
 // A number that counts the turns of a ring of S slots, S no power of two: its slot, and whether the ring went round an
 // odd number of times, are kept beside it.  Dividing by S takes some ten instructions of every step, each of which waits
-// for the one before: loops of products whose rings have 3, 5, 6 or 7 slots took 5 to 10 % longer (H200, 128 x 160 and
+// for the one before: products whose rings have 5, 6 or 7 slots took 8 to 18 % longer (nine schedules, H200; 128 x 160 and
 // 192 x 160 with 5 slots: 220 and 430 us, 203.5 and 390 without).
 template <int S> struct Counter {
   int number, slot, odd;

@@ -380,7 +380,7 @@ def _params(
         stages=stages,
         prefetch=ahead,
         persistent=kind.persistent(tiles(around, m, n, kind.rows, wide, kind.cluster), sms),
-        raster=at_most(group, max(lines, 1)),
+        raster=at_most(group, lines),
         columns=columns,
         registers=(
             None

@@ -207,7 +207,7 @@ def raster(rows: int, across: int, high: float, wide: float, sms: int = SM_90A.s
     if rows * across == 0:
         return 1
 
-    def lines(group: int) -> float:
+    def lines(group: int) -> float:  # rounded, so that the least of equal groups is taken
         near, far = (read_by(ctas, group, rows, across) for ctas in (NEIGHBOURS, sms))
         return round((near[0] + FAR * far[0]) * high + (near[1] + FAR * far[1]) * wide, 6)
 
@@ -276,13 +276,14 @@ def predicted(
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
     down, along = kind.cluster
-    read = tuple(map(_off, work.pitches))
-    rows_us, cols_us = work.brought / SPAN * read[0], read[1]
-    bring = kind.rows / along * ROW_US * rows_us + cols / down * COL_US * cols_us
-    per_row, per_column = _asked(work, kind, sms)
-    asked = per_row * rows_us + per_column * cols_us
+    order = walked(work.around, work.m, work.n, kind, wide, sms)
+    row, column = (_off(pitch) for pitch in work.pitches)
+    row *= work.brought / SPAN
+    sides = kind.rows / along, cols / down
+    bring = sides[0] * ROW_US * row + sides[1] * COL_US * column
+    per_row, per_column = _asked(work, kind, order)
     step = 128e-6 * kind.rows * cols / manner.rate + bring
-    step += asked * NEAR_US * min(ctas / sms, 1.0)
+    step += (per_row * row + per_column * column) * NEAR_US * min(ctas / sms, 1.0)
     step += STEP_US / min(kind.resident, on_sm) + work.computed_us * kind.rows / WARPGROUP_ROWS
     if kind.split == "ping_pong":
         by_threads = work.parts or work.result_pitch % 16 != 0
@@ -290,7 +291,6 @@ def predicted(
         step *= LONE if many <= sms else 1.0
     clustered = kind.cluster != (1, 1)
     late = waves * steps * (LATENCY_US + CLUSTER_US * clustered) / stages
-    sides = kind.rows / along, cols / down
     crossing = sum(one for one, pitch in zip(sides, work.pitches, strict=True) if pitch % SECTOR)
     all_of_them = ctas * steps * crossing * CROSSING_US / sms
     times = (on_sm * steps * step, late, all_of_them)
@@ -308,7 +308,7 @@ def predicted(
         behind += wide / min(columns, MOST_COLUMNS) * PART_US * waves
     sums = _sums(4 * kind.rows * cols, count, sharing, waves)
     filled = work.around * work.m * work.n / (many * kind.rows * wide)
-    memory = (_read(work, kind, many, sms) + written) / BYTES_PER_US
+    memory = (_read(work, kind, many, order, sms) + written) / BYTES_PER_US
     memory *= PARTED if count > 1 else 1.0
     start = manner.start_us
     if kind.split == "cooperative" and not (sharing or kind.persistent(many, sms)):
@@ -316,11 +316,11 @@ def predicted(
     return Prediction(start, loop, behind, sums, memory, waves, filled)
 
 
-def _read(work: Work, kind: TileKind, many: int, sms: int) -> float:
+def _read(work: Work, kind: TileKind, many: int, order: tuple[int, int, int], sms: int) -> float:
     """Return the bytes of operands that come from memory, as so many tiles see them."""
     wide, ctas, (high, along) = work.wide(kind), sms * kind.resident, kind.cluster
     once = work.around * work.steps * work.step_nbytes(work.m, work.n * work.many)
-    group, down, across = walked(work.around, work.m, work.n, kind, wide, sms)
+    group, down, across = order
     at_once = ceil(min(ctas, many) / (high * along))
     columns = min(ceil(at_once / group), across) * along * wide * work.many
     rows = min(group * ceil(at_once / (group * across)), down) * high * kind.rows
@@ -328,12 +328,12 @@ def _read(work: Work, kind: TileKind, many: int, sms: int) -> float:
     return once + again * AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
 
 
-def _asked(work: Work, kind: TileKind, sms: int) -> tuple[float, float]:
+def _asked(work: Work, kind: TileKind, order: tuple[int, int, int]) -> tuple[float, float]:
     """Return of how many rows and columns neighbouring CTAs ask the L2, for each of them.
 
     Of those beyond the end of an operand they do not.
     """
-    group, rows, across = walked(work.around, work.m, work.n, kind, work.wide(kind), sms)
+    group, rows, across = order
     down, along = kind.cluster
     asking = read_by(NEIGHBOURS // (down * along), group, rows, across)
     high, wide = work.m / (rows * down), work.around * work.n * work.many / (across * along)
