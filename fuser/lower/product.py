@@ -269,7 +269,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                 continue
             held = kir.exchanged(shape) if tiling.transpose else shape
             if access not in self.staging:
-                buffer = self.buffer(f"S_{access.name}", access.tv.dtype, held)
+                slots = min(self.params.staging, self.params.tile[1] // width)
+                buffer = self.buffer(f"S_{access.name}", access.tv.dtype, held, slots)
                 self.staging[access] = buffer
             slot = kir.Slot(self.staging[access], 0)
             matrix = access.tv.dtype.nbytes == 2

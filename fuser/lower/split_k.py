@@ -214,7 +214,7 @@ class _InTurns(SplitK):
         many = acc.layout.shape[-1] // shape[-1]
         dtype = self.partial(acc)
         fits = many * prod(shape) * dtype.nbytes <= STAGED
-        slots = many if fits else 2 - many % 2
+        slots = many if fits else min(self.params.staging, many)
         return kir.Slot(self.buffer(f"S_{acc.name}", dtype, shape, slots), 0)
 
 

@@ -23,7 +23,7 @@ def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     prefetch-1 and iteration `i` issues those of iteration `i + prefetch`.
 
     Buffers that copies write out (staging) get two slots wherever a ring has more than one; where
-    one body writes several tiles out through one buffer, these take the slots in turn.
+    one body writes several tiles out through one buffer, these take in turn the slots that it has.
     """
     rings = _Rings(kernel)
     body = rings.body(kernel.body, outer=None)
@@ -89,10 +89,10 @@ class _Rings:
         iterations = {name: len(buffers) for name, buffers in written.items()}
         request = outer.circular if outer is not None else None
         for name, many in iterations.items():
-            slots = min(request.stages, STORE_SLOTS) if request else STORE_SLOTS
             if many > 1 or outer is None:
-                slots = STORE_SLOTS if many % STORE_SLOTS == 0 else 1
-            self.slots[name] = slots
+                self.slots[name] = written[name][0].slots
+            else:
+                self.slots[name] = min(request.stages if request else STORE_SLOTS, STORE_SLOTS)
         out = []
         done = dict.fromkeys(iterations, 0)
         for stmt in body:

@@ -25,6 +25,8 @@ BESIDE_SUMS = 30
 registers.  Source: measured (NVRTC 13.0, error C7602; `setmaxnreg` does not count)."""
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
 """Shapes of clusters."""
+MOST_STAGING = 4
+"""Slots of shared memory for columns of a result, at most."""
 SHARING_CLUSTERS = (2, 4, 8)
 """CTAs that share a tile as a cluster: 8 is the portable size, and powers of two divide the SMs of
 a GPC (16, some 18), in which a cluster lies, without a rest that no other cluster fits."""
@@ -61,6 +63,10 @@ class MatmulParams(TensorCoreParams):
         Columns of the result that the epilogue computes at a time; divides the tile's.
     store : {"direct", "tma"}
         Mechanism of the outputs; those that TMA cannot write are stored directly.
+    staging : int
+        Slots of shared memory, 1..4, in which the epilogue's columns wait for TMA to store them:
+        they take these in turn, and each waits until what its slot held before is read.  Fewer
+        where a tile has not so many parts.
     inputs : {"direct", "tma"}
         Mechanism of what the epilogue reads; TMA brings whole tiles into a ring of the tiles, so
         `persistent` only, and those that it cannot move, and vectors, are loaded directly.
@@ -134,10 +140,11 @@ class MatmulParams(TensorCoreParams):
     overlay: bool = True
     resident: int = 1
     transpose: bool = False
+    staging: int = 2
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
-        self.check_ints("warpgroups stages prefetch raster columns resident", use=1)
+        self.check_ints("warpgroups stages prefetch raster columns resident staging", use=1)
         self.check_tile("M, N and K", use=(128, 256, 64))
         if not 1 <= self.warpgroups <= 3:
             self.refuse("warpgroups", "need 1..3; use warpgroups=2")
@@ -158,6 +165,8 @@ class MatmulParams(TensorCoreParams):
             )
         self.check_word("store", MECHANISM, "unknown mechanism")
         self.check_word("inputs", MECHANISM, "unknown mechanism")
+        if not 1 <= self.staging <= MOST_STAGING:
+            self.refuse("staging", f"need 1..{MOST_STAGING} slots; use staging=2")
         if self.inputs == "tma" and not self.persistent:
             self.refuse(
                 "inputs persistent",

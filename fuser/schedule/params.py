@@ -529,6 +529,11 @@ class TensorCoreParams(Checked):
         return "direct"
 
     @property
+    def staging(self) -> int:
+        """Slots, at most, in which columns of a result wait for TMA to store them."""
+        return 1
+
+    @property
     def cluster(self) -> tuple[int, int]:
         """CTAs of a cluster along rows and columns of tiles."""
         return (1, 1)

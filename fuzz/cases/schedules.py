@@ -22,6 +22,7 @@ from fuser.schedule.domain import Access, Domain
 from fuser.schedule.matmul import matmul_tiling
 from fuser.schedule.matmul_params import (
     CLUSTERS,
+    MOST_STAGING,
     SHARING_CLUSTERS,
     MatmulParams,
     Split,
@@ -112,6 +113,17 @@ class Footprint:
         m, n, k = tile
         ring = self.operands * max(m, n) * k * self.wide * stages
         return ring + self.out_bytes * m * columns * STAGING + BARRIER_BYTES
+
+    def stagings(self, params: MatmulParams) -> list[int]:
+        """Return how many slots there is room for where columns of results wait to be stored."""
+        m, n, _ = params.tile
+        shared = self._shared(params.tile, params.columns, params.stages)
+        roles = 2 if params.split == "ping_pong" else 1
+        slot = roles * self.out_bytes * m * params.columns
+        spare = max((SM_90A.smem_bytes - shared) // slot, 0) if slot else 0
+        alone = params.splits == 1 and params.inputs == "direct"
+        most = STAGING + (spare if alone else 0)
+        return [*range(1, min(most, n // params.columns, MOST_STAGING) + 1)]
 
     def brings(self, params: MatmulParams) -> bool:
         """Tell whether there is room for whole tiles of what the epilogue reads, too."""
@@ -263,7 +275,7 @@ def _hopper(
     suits = need.halves and (made.store, made.inputs) == ("tma", "direct")
     if suits and (made.splits == 1 or made.meet != "cluster"):
         made = replace(made, transpose=draw(st.booleans()))
-    return made
+    return replace(made, staging=draw(st.sampled_from([STAGING, *need.stagings(made)])))
 
 
 def _ampere(

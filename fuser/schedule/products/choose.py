@@ -20,6 +20,7 @@ from fuser.schedule.domain import Access, Domain, Product
 from fuser.schedule.matmul import along, sided, sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
+from fuser.schedule.products import residual
 from fuser.schedule.products.cost import (
     SECTOR,
     Prediction,
@@ -32,9 +33,11 @@ from fuser.schedule.products.cost import (
 )
 from fuser.schedule.products.tiles import (
     MOST_AT_ONCE,
+    NO_FIT,
     PARTED,
     SPAN,
     TRANSPOSED_PARTED,
+    Fit,
     TileKind,
     clustered,
     counts,
@@ -56,6 +59,11 @@ five, 41 products of drawn shapes (H200; a relu, a silu, i8 and f32) took 3.2 % 
 fastest of some ten schedules, computed in registers or stored; by a number of columns 18 %.  That
 of 16 bits, 0.03 then, was raised with the constants of `cost`: a relu, 8192 x 512 x 4096, takes
 46.2 us."""
+MOST_PARTS = 16
+"""Parts of an epilogue that is staged, at most.  Measured on an H200 at its power limit, ping-pong:
+8192 x 8192 x 8192 by 128 x 184 in 23 parts of 8 took 5 % more than by 128 x 192 in three of 64."""
+NEAR = 1.4
+"""Up to what time, in times that of the fastest, predictions are corrected by timings."""
 STACKED = 128
 """Columns of a product from which its wgmmas are fast by themselves.  Measured on an H200, gated
 layers: one wgmma for both is 3 to 11 % faster with 64 columns each, 0.5 % faster to 1.5 % slower
@@ -85,6 +93,7 @@ class Choice:
 
     takes: Prediction
     kind: TileKind
+    fit: Fit
     count: int = 1
     sharing: Sharing = ""
 
@@ -128,17 +137,17 @@ def best(
     fusion: Fusion, domain: Domain, loops: Sequence[int], count: int, sms: int = SM_90A.sms
 ) -> tuple[Choice, ...]:
     """Return the choices that are predicted to be the fastest, at most so many; for `explain`."""
-    return tuple(choice for choice, _ in islice(_able(fusion, domain, loops, sms), count))
+    return tuple(choice for choice, _ in islice(scheduled(fusion, domain, loops, sms), count))
 
 
 def candidates(
     fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
 ) -> Iterator[MatmulParams]:
     """Yield what params are chosen from, the fastest first as predicted."""
-    yield from (params for _, params in _able(fusion, domain, loops, sms))
+    yield from (params for _, params in scheduled(fusion, domain, loops, sms))
 
 
-def _able(
+def scheduled(
     fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int
 ) -> Iterator[tuple[Choice, MatmulParams]]:
     """Yield the choices that fit, the fastest first, and their params."""
@@ -173,7 +182,14 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         + COSTLY_A_US * sum(map(_is_costly, computed.values())),
         sum(leaf.tv.dtype.nbytes for leaf in first.leaves or (first.a,))
         * (SPAN // first.a.tv.dtype.nbytes),
+        _is_bare(domain),
     )
+
+
+def _is_bare(domain: Domain) -> bool:
+    """Whether one product of 16 bits is stored by an epilogue that reads nothing."""
+    alone = len(domain.products) == len(domain.writes) == 1 and not domain.inputs
+    return alone and all(one.tv.dtype.nbytes == 2 and not one.tv.parts for one in domain.writes)
 
 
 def _pitch(access: Access, loops: Sequence[int]) -> int:
@@ -225,32 +241,48 @@ def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
         if one.kind.holds(work.many)
         and (one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0)
     )
-    return sorted(every, key=lambda one: one.takes.us)
+    return sorted(_as_timed(work, [*every], sms), key=lambda one: one.takes.us)
+
+
+def _as_timed(work: Work, every: list[Choice], sms: int) -> list[Choice]:
+    """Return choices with what kernels like them took, of those that are near the fastest."""
+    if not (every and residual.applies(work, sms)):
+        return every
+    most = NEAR * min(one.takes.us for one in every)
+    near = [place for place, one in enumerate(every) if one.takes.us <= most]
+    some = [every[place] for place in near]
+    told = [residual.features(work, one.kind, one.fit, one.count, sms) for one in some]
+    factors = residual.residuals().factors([residual.way(o.kind, o.sharing) for o in some], told)
+    for place, factor in zip(near, factors, strict=True):
+        one = every[place]
+        every[place] = replace(one, takes=replace(one.takes, timed=factor))
+    return every
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
     for kind in _whole(work, rules):
         if kind.resident > 1 and not rules.resident:
             continue
-        stages, columns = _stages(work, kind)
-        if stages:
-            yield Choice(predicted(work, kind, stages, columns, sms=sms), kind)
+        fit = _fit(work, kind)
+        few = work.wide(kind) <= MOST_PARTS * fit.columns or work.result_pitch % 16
+        if fit.stages and few:
+            yield Choice(predicted(work, kind, fit.stages, fit.columns, sms=sms), kind, fit)
     if not rules.shared:
         return
     unit = rules.transposed
     shared = fitting(work.m, TRANSPOSED_PARTED, unit) if unit else ()
     for kind in (*PARTED, *shared):
-        (stages, columns), seen = _stages(work, kind), work.seen_by(kind)
+        fit, seen = _fit(work, kind), work.seen_by(kind)
         many = tiles(work.around, seen.m, seen.n, kind.rows, work.wide(kind))
-        if not stages or many == 0:
+        if not fit.stages or many == 0:
             continue
         for count in counts(many, work.steps, sms):
             ways: tuple[Sharing, ...] = ("last",)
             if many * count <= sms and count <= MOST_AT_ONCE:
                 ways = ("scatter", "last")
             for way in ways:
-                takes = predicted(work, kind, stages, columns, count, way, sms)
-                yield Choice(takes, kind, count, way)
+                takes = predicted(work, kind, fit.stages, fit.columns, count, way, sms)
+                yield Choice(takes, kind, fit, count, way)
 
 
 def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
@@ -262,8 +294,8 @@ def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
             yield from clustered(kind)
 
 
-def _stages(work: Work, kind: TileKind) -> tuple[int, int]:
-    """Return about how many stages fit, of one result of 16 bits, and columns of the epilogue."""
+def _fit(work: Work, kind: TileKind) -> Fit:
+    """Return about how many stages fit, of one result of 16 bits, and what the epilogue takes."""
     wide = work.wide(kind)
     step = int(work.step_nbytes(kind.rows, wide * work.many))
     return kind.stages(wide, step, 2, work.result_pitch)
@@ -283,9 +315,8 @@ def _shared(
     many = len(domain.products)
     found = []
     for kind, rate in IN_TURNS:
-        alone = _params(
-            domain, Choice(Prediction(0.0), replace(kind, split="cooperative")), extents, sms
-        )
+        choice = Choice(Prediction(0.0), replace(kind, split="cooperative"), NO_FIT)
+        alone = _params(domain, choice, extents, sms)
         if alone is None or alone.tile[1] % _rules(domain).unit:
             continue
         rows, wide, step = alone.tile
@@ -323,7 +354,7 @@ def computes_in_registers(
     if not computed:
         return True
     work = work_of(fusion, domain, loops)
-    here, _ = next(_able(fusion, domain, loops, sms), (None, None))
+    here, _ = next(scheduled(fusion, domain, loops, sms), (None, None))
     there = ranked(work.stored(), _rules(domain, stored=True), sms)
     if here is None or not there:
         return here is not None
@@ -361,7 +392,7 @@ def _params(
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
     pitch = gcd(*(extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts))
-    stages, columns = kind.stages(wide, per_stage, results, pitch)
+    stages, columns, staging = kind.stages(wide, per_stage, results, pitch)
     if not stages:
         return None
     ahead = stages - 2
@@ -382,6 +413,7 @@ def _params(
         persistent=kind.persistent(tiles(around, m, n, kind.rows, wide, kind.cluster), sms),
         raster=at_most(group, lines),
         columns=columns,
+        staging=staging,
         registers=(
             None
             if kind.warpgroups == 1 or kind.resident > 1

@@ -8,15 +8,14 @@ last.  A ring that is too short for the way from memory takes longer.  What a la
 memory and the L2 hides behind that, in part.  Epilogues are added: of the last tile, or of each
 where nobody multiplies meanwhile; and what CTAs that share a tile exchange, behind all.
 
-Constants are fitted to 8,875 timings on an H200, bf16, some 15 schedules of each of 586 shapes (M,
-N and K drawn on a log scale, a third no multiples of 64, and rows of the benchmark, of which the
-large ones run under the power limit and count several times): the logarithm's least squares, and
-what the schedule that is predicted to be the fastest takes more than the fastest one.  That is 1.9
-% (geometric mean; within 3 % for 78 % of the shapes), for a quarter that was left out of four such
-fits 2.1 (75 %), by the constants before, which knew neither neighbours nor a sustained rate, 3.1
-(69 %).  Those of what is computed and of what epilogues read are from earlier timings.  They are
-those of a whole: what a step takes is split between its products and its bytes in one way of
-several that fit.  A prediction is off by 5 % (median).
+Constants are fitted to 19,289 timings on an H200, bf16, some 14 schedules of each of 1,346 shapes
+(M, N and K drawn on a log scale, a third no multiples of 64, and rows of the benchmark, of which
+the large ones run under the power limit and count several times): the logarithm's least squares,
+and what the schedule that is predicted to be the fastest takes more than the fastest one.  That is
+2.3 % (geometric mean; within 3 % for 73 % of the shapes).  Those of what is computed and of what
+epilogues read are from earlier timings.  They are those of a whole: what a step takes is split
+between its products and its bytes in one way of several that fit.  A prediction is off by 5 %
+(median); what of that timings of kernels like it know, `residual` says.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from fuser.arch import SM_90A
 from fuser.schedule.matmul_params import WARPGROUP_ROWS, Split
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.tiles import (
+    BROAD,
     LINE,
     RESIDENT,
     SPAN,
@@ -43,9 +43,9 @@ from fuser.schedule.products.tiles import (
 
 LATENCY_US = 1.03
 """From a request of a step's operands to their arrival."""
-ROW_US, COL_US = 0.313e-3, 0.506e-3
+ROW_US, COL_US = 0.35e-3, 0.514e-3
 """Of a step, for every row of A and of B that a CTA brings."""
-NEAR_US, NEIGHBOURS = 0.97e-3, 12
+NEAR_US, NEIGHBOURS = 0.838e-3, 12
 """Of a step, for every row that the L2 is asked for, where all SMs ask, in part where some do: of
 so many CTAs of neighbouring numbers, which read the same rows at the same time, one asks.  An H200
 has the first 8 CTAs of a launch on the SMs by which some GPCs are larger, then about 16 in each
@@ -53,55 +53,67 @@ has the first 8 CTAs of a launch on the SMs by which some GPCs are larger, then 
 FAR, MOST_ROWS = 4.0, 256
 """What the rows of all CTAs that run at once count for a group of tiles, in times those of
 neighbours, and the most rows of tiles of a group."""
-STEP_US = 0.992e-3
+STEP_US = 0.987e-3
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
-OFF_SECTOR, OFF_LINE = 0.161, 0.246
+OFF_SECTOR, OFF_LINE = 0.175, 0.296
 """What rows of operands cost a CTA more that lie at odd multiples of 16 bytes, across the sectors
 of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
 the schedule that is predicted to be the fastest took 5.5 % more than the fastest one, with them
 3.5, of 224 shapes whose rows lie so (H100)."""
-IN_TURN_US = 0.141
+IN_TURN_US = 0.127
 """What starting and ending take more where CTAs take tiles in turn (`TileKind.persistent`)."""
 SECTOR = 32
 """Bytes of a sector of the L2."""
-CROSSING_US = 2.4e-3
+CROSSING_US = 2.22e-3
 """What the L2 takes in all for each row of a step that begins within a sector, in times one of all
 SMs: 4096 x 4096 x 4104 by 128 x 256 takes 269 us, of 4096 172; in clusters of two, of which each
 brings 256 rows in place of 384, 185 (H100)."""
-CLUSTER_US = 0.862
+CLUSTER_US = 0.582
 """From a request to its arrival, more where the slot is handed back by another CTA."""
-BYTES_PER_US, PARTED = 4.98e6, 1.08
+CLUSTERED_US = 0.916
+"""What starting and ending take more in clusters, which wait for each other then."""
+BYTES_PER_US, PARTED = 5.09e6, 1.08
 """Between memory and the L2; and times as long where CTAs share a tile, so that parts of each row
 are read at once: 39 x 11440 x 31336 by one 278 us, by two 360 (H100)."""
-L2_BYTES, AGAIN = 25.8e6, 1.08
+L2_BYTES, AGAIN = 22.9e6, 1.09
 """Operands of so many bytes are read again half as often as they are asked for, and what of that
 comes from memory."""
 MOST_COLUMNS = 64
 """Columns that an epilogue takes at a time, beyond which fewer parts are no faster."""
-PART_US = 0.106
+PART_US = 0.0692
 """What an epilogue takes for each part of its columns, hidden behind nothing: 31 parts of 8 columns
 made four waves of 128 x 248 half as slow again, 23 of them 8192 x 8192 x 8192 by 128 x 184 in
 ping-pong 5 % slower than three of 64 by 128 x 192 (H200)."""
-BY_THREADS, OFF_RESULT = 2.56, 1.28
+CROSSED = 34
+"""Columns of a result that take as long to write as the two ends of a box in a row that begins
+within a sector.  Measured on an H200, 8074 x 30824 x 176: 32 columns at a time 389 us, 64 268, 248
+248."""
+BOX = 64
+"""Columns of a box, at most, that a swizzle has, and that transposed tiles are written in."""
+BY_THREADS, OFF_RESULT = 2.55, 1.04
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
 COSTLY_US, READ_US = 2.6, 3.9
 """What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
 that it reads.  Measured alone on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4
 us with 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
-EXCHANGE_US, PEER_US, EXCHANGED = 2.26, 0.00602, 33.8e3
+EXCHANGE_US, PEER_US, EXCHANGED = 1.98, 0.00601, 29.5e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
-LAST_US, STORED, EACH = 0.477, 14.5e3, 0.226
+LAST_US, STORED, EACH = 0.391, 14.4e3, 0.227
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
-EMPTY_HANDED = 0.812
+EMPTY_HANDED = 0.77
 """Share of its rate that a ping-pong tile keeps where threads store results, as parts of reductions
 and rows that begin anywhere: no products stay in flight then.  Measured on an H200, us: row
 statistics of 4096 x 14336 x 4096 814, in the other order 689; 8192 x 10001 x 8192 by 128 x 160
 2051, by 128 x 224 in the other order 1701."""
-LONE = 1.18
+LONE = 1.17
 """What a step of ping-pong takes where each CTA has one tile, so that only one of its warpgroups
 multiplies."""
+TURNED = 1.07
+"""What a step of ping-pong takes where the other tile is transposed and its epilogue is costly.
+Measured on an H200: 8192 x 14336 x 4096, bias and silu, by 128 x 192 1486 us, not transposed
+1393."""
 SUSTAINED: dict[Split, float] = {"cooperative": 6.95, "pipelined": 6.95, "ping_pong": 7.63}
 """Operations of an SM in a microsecond (in millions), at most, whatever a step consists of.
 Measured on an H200 at its power limit: 8192 x 8192 x 8192 by 128 x 192 in ping-pong 1521 us, by 128
@@ -109,7 +121,7 @@ x 224 cooperative 1571."""
 TOGETHER = 0.97
 """What a step of ping-pong takes where one wgmma has the columns of several products, in times one
 of as many columns.  Measured on an H200, gated layers: 1 to 3 % less."""
-OVERLAP, HIDDEN, AT_MOST = 2.36, 3.72, 8
+OVERLAP, HIDDEN, AT_MOST = 2.18, 2.81, 8
 """Of what takes a and b, part of one hides behind the other, (a^p + b^p)^(1/p): of memory and
 loops, of what a loop multiplies and what it waits for, and of both and the sustained rate."""
 
@@ -123,7 +135,8 @@ class Work:
 
     `many` products share the columns of a tile; an epilogue has so many `costly` operations and
     reads so many tensors.  Rows of A and of B have `pitches` of so many bytes, those of the results
-    `result_pitch`; `parts` of reductions are stored by threads.  An A that is computed in registers
+    `result_pitch`; `parts` of reductions are stored by threads.  `bare`: one product is the one
+    result, of 16 bits, and reads nothing.  An A that is computed in registers
     takes `computed_us` of a step for every 64 rows, from so many bytes of each row (`brought`).
     """
 
@@ -139,6 +152,7 @@ class Work:
     parts: bool
     computed_us: float = 0.0
     brought: int = SPAN
+    bare: bool = False
 
     def stored(self) -> Work:
         """Return it with an A that a kernel before stores."""
@@ -165,7 +179,8 @@ class Prediction:
 
     To start and end; the loop of the SM with most CTAs; the epilogues behind it; what CTAs that
     share tiles store and load of sums; and memory, beside loop and epilogues.  CTAs run in so many
-    `waves`; `filled` is the share of tiles that results fill.
+    `waves`; `filled` is the share of tiles that results fill.  Kernels like it took `timed` times
+    what that comes to (`residual`).
     """
 
     start_us: float
@@ -175,10 +190,16 @@ class Prediction:
     memory_us: float = 0.0
     waves: int = 0
     filled: float = 1.0
+    timed: float = 1.0
 
     @property
     def us(self) -> float:
-        """All of it."""
+        """All of it, as kernels like it took."""
+        return self.modelled_us * self.timed
+
+    @property
+    def modelled_us(self) -> float:
+        """All of it, as the model says."""
         busy = self.loop_us + self.behind_us
         beside = (busy**OVERLAP + self.memory_us**OVERLAP) ** (1 / OVERLAP)
         return float(self.start_us + beside + self.sums_us)
@@ -186,11 +207,11 @@ class Prediction:
     def __str__(self) -> str:
         """Say what it consists of."""
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
+        timed = f"; like it timed {100 * self.timed - 100:+.0f} %" if self.timed != 1 else ""
         return (
             f"{self.us:.1f} us predicted ({waves}, tiles {self.filled:.0%} full; loop "
             f"{self.loop_us:.1f}, behind it {self.behind_us + self.sums_us:.1f}, memory "
-            f"{self.memory_us:.1f}, "
-            f"start {self.start_us:.1f})"
+            f"{self.memory_us:.1f}, start {self.start_us:.1f}{timed})"
         )
 
 
@@ -264,7 +285,9 @@ def predicted(
 
     An epilogue takes so many of their `columns` at a time.
     """
-    written = work.around * work.m * work.result_pitch
+    written = float(work.around * work.m * work.result_pitch)
+    if work.result_pitch % SECTOR == SECTOR // 2:
+        written *= 1 + CROSSED / (min(columns, BOX) if kind.transpose else columns)
     work = work.seen_by(kind)
     manner, wide = kind.manner, work.wide(kind)
     cols = wide * work.many
@@ -289,6 +312,7 @@ def predicted(
         by_threads = work.parts or work.result_pitch % 16 != 0
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if by_threads else 1.0)
         step *= LONE if many <= sms else 1.0
+        step *= TURNED if kind.transpose and work.costly else 1.0
     clustered = kind.cluster != (1, 1)
     late = waves * steps * (LATENCY_US + CLUSTER_US * clustered) / stages
     crossing = sum(one for one, pitch in zip(sides, work.pitches, strict=True) if pitch % SECTOR)
@@ -313,6 +337,7 @@ def predicted(
     start = manner.start_us
     if kind.split == "cooperative" and not (sharing or kind.persistent(many, sms)):
         start -= IN_TURN_US
+    start += CLUSTERED_US * clustered
     return Prediction(start, loop, behind, sums, memory, waves, filled)
 
 
@@ -368,6 +393,8 @@ def whole(work: Work, transposed: int) -> Iterator[TileKind]:
     Columns of transposed ones are multiples of a number; 0: there are none.
     """
     yield from WHOLE
+    if work.bare and work.result_pitch % SECTOR == SECTOR // 2:
+        yield from BROAD
     if work.many == 1 and not work.parts:
         yield from RESIDENT
     if transposed:

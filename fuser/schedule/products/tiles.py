@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import NamedTuple
 
 from fuser.arch import SM_90A
 from fuser.schedule.matmul_params import Split
@@ -21,6 +22,11 @@ LINE = 128
 """Bytes of a line of the L2."""
 COLUMNS = (64, 48, 32, 16, 8)
 """Columns of the epilogue at a time."""
+LEAST_COLUMNS, RING = 32, 4
+"""Of these, at least as many are taken for a stage more, by tall tiles, or for a ring of four.
+Measured on an H200, us: 256 x 160 with 32 columns and three stages, with 16 and four: 16000 x 2560
+x 320 47.0 and 51.3, 6000 x 3200 x 2048 109 and 112, 8192 x 2560 x 8192 425 and 427; in ping-pong
+by transposed 128 x 192, 96 columns and three stages took 6 % longer than was predicted."""
 NO_SWIZZLE = 48
 """Of these those whose rows of 16 bits no swizzle has.  Measured on an H100, a loop of at most 16
 steps: tiles that store them so take 6 % longer than others by what is predicted of both, and 21 %
@@ -33,6 +39,23 @@ Of 192 x 192, in microseconds with 64 columns and 32: 15633 x 5443 x 700 292 and
 1024 35.9 and 33.0; but 16000 x 2050 x 256, by pairs, 49.3 and 54.2."""
 STAGED = 36_864
 """Bytes that an epilogue of transposed tiles stages at a time, at most."""
+SLOTS, MORE_SLOTS = 2, 3
+"""Slots that parts of an epilogue take in turn; and where nobody multiplies meanwhile, if there is
+room.  Measured on an H200, us, with one slot, two and three: 8192 x 16384 x 128 by 128 x 192
+cooperative 122, 96 and 90, 6144 x 6144 x 2048 242, 237 and 235; in ping-pong by 128 x 160 96 and
+92."""
+
+
+class Fit(NamedTuple):
+    """How many stages fit, 0 if too few, columns of the epilogue at a time, and slots for these."""
+
+    stages: int
+    columns: int
+    staging: int
+
+
+NO_FIT = Fit(0, COLUMNS[-1], SLOTS)
+"""No stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +77,8 @@ class TileKind:
     """A kind of tile: how it is split, among how many warpgroups, and CTAs an SM has of it.
 
     Where `transpose`, its rows lie along the columns of the result.  CTAs of a `cluster`, along
-    rows or columns of tiles, bring what they share once.
+    rows or columns of tiles, bring what they share once.  The epilogue of a `broad` one takes all
+    columns at a time.
     """
 
     rows: int
@@ -64,6 +88,7 @@ class TileKind:
     resident: int = 1
     transpose: bool = False
     cluster: tuple[int, int] = (1, 1)
+    broad: bool = False
 
     @property
     def manner(self) -> Manner:
@@ -100,8 +125,8 @@ class TileKind:
         step_nbytes: int,
         result_nbytes: int,
         pitch: int = 0,
-    ) -> tuple[int, int]:
-        """Return how many stages fit, 0 if too few, and columns of the epilogue at a time.
+    ) -> Fit:
+        """Return how many stages fit, and what the epilogue takes at a time.
 
         `wide` are the columns of one product, `step_nbytes` those of the operands of a step, and
         `result_nbytes` of an element of all results, whose rows are so many bytes apart (`pitch`):
@@ -115,24 +140,39 @@ class TileKind:
             most = HELD_OF_THREE if self.warpgroups == 3 and pitch % 4 else HELD
             every = [columns for columns in every if self._holds(wide, columns, most)]
         if not every:
-            return 0, COLUMNS[-1]
+            return NO_FIT
         if self.resident > 1:
             columns = every[0]
             room = (SM_90A.smem_bytes + RESERVED) // self.resident - RESERVED - BARRIERS
             stages = min(MAX_STAGES, room // step_nbytes)
-            fits = self._staged(wide, columns, result_nbytes) <= stages * step_nbytes
-            return (stages if fits and stages >= 3 else 0), columns
-        best = 0, COLUMNS[-1]
+            fits = self._staged(wide, columns, result_nbytes, SLOTS) <= stages * step_nbytes
+            return Fit(stages, columns, SLOTS) if fits and stages >= 3 else NO_FIT
+        best = NO_FIT
         for columns in every:
-            room = SM_90A.smem_bytes - BARRIERS - self._staged(wide, columns, result_nbytes)
-            stages = min(MAX_STAGES, room // step_nbytes)
-            if best[0] == 0 or (stages > best[0] and self.rows > 128):
-                best = max(stages, 0), columns
-        stages, columns = best
-        return (stages if stages >= 2 else 0), columns
+            stages = self._beside(wide, columns, step_nbytes, result_nbytes, SLOTS)
+            fewer = columns >= LEAST_COLUMNS and (self.rows > 128 or best.stages < RING)
+            if best.stages == 0 or (stages > best.stages and fewer):
+                best = Fit(max(stages, 0), columns, SLOTS)
+        if best.stages < 2:
+            return NO_FIT
+        if self.split == "cooperative" and wide // best.columns >= MORE_SLOTS:
+            more = self._beside(wide, best.columns, step_nbytes, result_nbytes, MORE_SLOTS)
+            if more >= best.stages:
+                return best._replace(staging=MORE_SLOTS)
+        return best
+
+    def _beside(
+        self, wide: int, columns: int, step_nbytes: int, result_nbytes: int, slots: int
+    ) -> int:
+        """Return how many stages fit beside so many slots for columns of the epilogue."""
+        room = SM_90A.smem_bytes - BARRIERS - self._staged(wide, columns, result_nbytes, slots)
+        return min(MAX_STAGES, room // step_nbytes)
 
     def _divisors(self, wide: int) -> Iterator[int]:
         """Yield columns that the epilogue may take at a time, most first."""
+        if self.broad:
+            yield wide
+            return
         if not self.transpose:
             yield from (columns for columns in COLUMNS if wide % columns == 0)
             return
@@ -148,21 +188,21 @@ class TileKind:
         each = self.rows / (128 * self.sharers)
         return wide * each + 2 * columns * each <= most and (self.transpose or columns >= 16)
 
-    def _staged(self, wide: int, columns: int, result_nbytes: int) -> int:
-        """Return the bytes of what an epilogue stages: a slot or two of each role that has one."""
-        slots = (2 if self.split == "ping_pong" else 1) * (2 if wide // columns % 2 == 0 else 1)
-        return slots * self.rows * columns * result_nbytes
+    def _staged(self, wide: int, columns: int, result_nbytes: int, slots: int) -> int:
+        """Return the bytes of what an epilogue stages: in some slots of each role that has one."""
+        roles = 2 if self.split == "ping_pong" else 1
+        return roles * min(slots, wide // columns) * self.rows * columns * result_nbytes
 
 
 MANNERS: dict[tuple[Split, int, int], Manner] = {
-    ("pipelined", 1, 64): Manner(6.03, 1.19, 0.844),
-    ("pipelined", 2, 64): Manner(4.82, 0.997, 1.67),
-    ("cooperative", 1, 64): Manner(22.5, 1.46, 1.34),
-    ("cooperative", 2, 64): Manner(27.2, 1.72, 1.09),
-    ("cooperative", 2, 128): Manner(17.5, 1.84, 1.88),
-    ("cooperative", 3, 64): Manner(16.3, 2.31, 1.95),
-    ("ping_pong", 2, 64): Manner(28.9, 1.59, 0.742),
-    ("ping_pong", 2, 128): Manner(19.2, 1.68, 0.743),
+    ("pipelined", 1, 64): Manner(7.01, 1.17, 1.08),
+    ("pipelined", 2, 64): Manner(6.12, 1.09, 1.73),
+    ("cooperative", 1, 64): Manner(23.4, 1.48, 0.969),
+    ("cooperative", 2, 64): Manner(33.1, 1.68, 1.01),
+    ("cooperative", 2, 128): Manner(16.7, 2, 1.17),
+    ("cooperative", 3, 64): Manner(17.9, 2.07, 1.54),
+    ("ping_pong", 2, 64): Manner(23.8, 1.56, 0.529),
+    ("ping_pong", 2, 128): Manner(20.2, 1.62, 0.711),
 }
 """By how tiles are split, warpgroups, and rows of each."""
 
@@ -185,6 +225,18 @@ WHOLE = (
     ),
 )  # fmt: skip
 """Tiles that a CTA of an SM computes alone."""
+BROAD = tuple(
+    replace(kind, broad=True)
+    for kind in (
+        *_kinds("cooperative", 2, 128, (248, 184)),
+        *_kinds("cooperative", 3, 192, (184,)),
+        *_kinds("ping_pong", 2, 128, (184,)),
+        *_kinds("ping_pong", 2, 64, (248, 184)),
+    )
+)
+"""The same for results whose rows begin within sectors of the L2, where a box of 64 columns writes
+two parts of sectors beside three whole ones, and one of all columns also two.  Rows of 368 bytes in
+shared memory need no swizzle, as 8 of them lie in different banks."""
 RESIDENT = (
     TileKind(128, 128, "pipelined", 2, 2),
     TileKind(128, 64, "pipelined", 2, 2),

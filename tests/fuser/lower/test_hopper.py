@@ -136,6 +136,44 @@ def test_transposed_operands_in_clusters(k: int, split: Split, cluster: tuple[in
 # --- several products by one wgmma --------------------------------------------------------------
 
 
+SPLIT_OF_TWO: tuple[tuple[Split, int], ...] = (
+    ("pipelined", 1),
+    ("cooperative", 1),
+    ("ping_pong", 2),
+)
+STAGINGS = tuple(
+    (way, columns, slots) for way in SPLIT_OF_TWO for columns in (8, 16) for slots in (1, 2, 3, 4)
+)
+
+
+@pytest.mark.parametrize(("way", "columns", "slots"), some(STAGINGS, *STAGINGS[1::3]))
+def test_parts_of_an_epilogue_take_their_slots_in_turn(
+    way: tuple[Split, int], columns: int, slots: int
+) -> None:
+    """Of three parts or six each has the next slot; as many stores as others are not awaited."""
+    split, groups = way
+    params = MatmulParams(
+        (64, 48, 16), groups, split, 2, 0, persistent=True, columns=columns, staging=slots
+    )
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor([name, "k"], "bf16") for name in "mn")
+    fd.add_output(fd.ops.cast(fd.ops.linear(a, b), "bf16"))
+    of = Case(fd.fusion(), params, {"m": 200, "n": 96, "k": 40}, "reals", 0)
+    made = kernel(of)
+    parts = 48 // columns
+    used = min(slots, parts)
+    stores = [s.src for s in made.walk() if isinstance(s, kir.TmaStore)]
+    by_name = {
+        slot.buffer.name: [o.index for o in stores if o.buffer == slot.buffer] for slot in stores
+    }
+    for found in by_name.values():
+        assert found == [n % used for n in range(parts)]
+    assert {slot.buffer.slots for slot in stores} == {used}
+    reads = {s.keep for s in made.walk() if isinstance(s, kir.AsyncAwait) and s.read_only}
+    assert used - 1 in reads
+    assert not complaints(of)
+
+
 def layers(*, products: int = 2, dtype: str = "bf16", turned: bool = False) -> Fusion:
     """As many layers of one tensor, added up."""
     fd = FusionDefinition()

@@ -317,10 +317,12 @@ def test_sums_that_fit_are_staged_before_their_turn(columns: int, slots: int) ->
     assert [s.dst for s in before] == [kir.Slot(staged, n) for n in range(slots)]
 
 
-@pytest.mark.parametrize(("tile", "slots"), [((128, 256, 64), 2), ((128, 192, 64), 1)])
+@pytest.mark.parametrize(
+    ("tile", "slots"), [((128, 256, 64), 2), ((128, 192, 64), 2), ((128, 192, 64), 1)]
+)
 def test_sums_that_do_not_fit_take_slots_in_turn(tile: tuple[int, int, int], slots: int) -> None:
     """A slot is written again when the engine has read it."""
-    params = replace(BY_TMA, tile=tile, warpgroups=2, columns=64, stages=2)
+    params = replace(BY_TMA, tile=tile, warpgroups=2, columns=64, stages=2, staging=slots)
     made = kernel(params)
     (staged,) = (b for b in made.buffers if b.name == "S_acc")
     assert staged.slots == slots

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fuser.arch import SM_90A
 from fuser.schedule.products.tiles import (
     BARRIERS,
+    BROAD,
     COUNTS,
     MANNERS,
     PARTED,
@@ -18,13 +19,14 @@ from fuser.schedule.products.tiles import (
     TRANSPOSED_PARTED,
     WAVES,
     WHOLE,
+    Fit,
     TileKind,
     counts,
     fitting,
     tiles,
 )
 
-EVERY = (*WHOLE, *RESIDENT, *PARTED)
+EVERY = (*WHOLE, *RESIDENT, *PARTED, *BROAD)
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=str)
@@ -32,16 +34,42 @@ def test_every_kind_is_timed_and_fits(kind: TileKind) -> None:
     """With two stages or more, and staging whose columns divide the tile."""
     assert kind.manner in MANNERS.values()
     step = SPAN * (kind.rows + kind.cols)
-    stages, columns = kind.stages(kind.cols, step, 2)
+    stages, columns, staging = kind.stages(kind.cols, step, 2)
     assert stages >= 2
     assert kind.cols % columns == 0
+    if kind.resident == 1:
+        roles = 2 if kind.split == "ping_pong" else 1
+        staged = roles * min(staging, kind.cols // columns) * 2 * kind.rows * columns
+        assert stages * step + staged + BARRIERS <= SM_90A.smem_bytes
     assert kind.resident * stages * step + BARRIERS <= SM_90A.smem_bytes
 
 
 def test_tall_tiles_store_fewer_columns_at_a_time() -> None:
-    """A stage more is worth that: 256 x 160 has four."""
-    assert TileKind(256, 160, "cooperative", 2).stages(160, SPAN * 416, 2) == (4, 32)
-    assert TileKind(128, 256, "cooperative", 2).stages(256, SPAN * 384, 2) == (4, 64)
+    """A stage more is worth that, but not columns of 16."""
+    assert TileKind(256, 128, "cooperative", 2).stages(128, SPAN * 384, 2) == Fit(4, 32, 2)
+    assert TileKind(256, 160, "cooperative", 2).stages(160, SPAN * 416, 2) == Fit(3, 32, 3)
+    assert TileKind(128, 256, "cooperative", 2).stages(256, SPAN * 384, 2) == Fit(4, 64, 2)
+
+
+def test_a_ring_of_four_is_worth_fewer_columns() -> None:
+    """Of 96 there would be three stages, in ping-pong."""
+    tall = TileKind(128, 192, "ping_pong", 2, transpose=True)
+    assert tall.stages(192, SPAN * 320, 2) == Fit(4, 64, 2)
+
+
+def test_three_slots_where_nobody_multiplies_meanwhile() -> None:
+    """For three parts or more, unless that costs a stage."""
+    assert TileKind(128, 192, "cooperative", 2).stages(192, SPAN * 320, 2) == Fit(4, 64, 3)
+    assert TileKind(128, 192, "ping_pong", 2).stages(192, SPAN * 320, 2) == Fit(4, 64, 2)
+    assert TileKind(128, 128, "cooperative", 2).stages(128, SPAN * 256, 2) == Fit(6, 64, 2)
+
+
+@pytest.mark.parametrize("kind", BROAD, ids=str)
+def test_rows_of_broad_tiles_lie_in_different_banks(kind: TileKind) -> None:
+    """All columns are a part, and eight of its rows begin at eight places of 128 bytes."""
+    fit = kind.stages(kind.cols, SPAN * (kind.rows + kind.cols), 2, 2 * 1000)
+    assert fit.columns == kind.cols
+    assert len({2 * kind.cols * row % 128 for row in range(8)}) == 8
 
 
 @given(st.integers(0, 20_000), st.sampled_from((8, 16)))
@@ -53,7 +81,7 @@ def test_transposed_tiles_fit_the_rows_of_a_result(rows: int, unit: int) -> None
         many = -(-rows // kind.cols)
         assert many * kind.cols - rows < unit * max(many, 1)
         assert kind.cols % unit == 0
-        stages, columns = kind.stages(kind.cols, SPAN * (kind.rows + kind.cols), 2)
+        stages, columns, _ = kind.stages(kind.cols, SPAN * (kind.rows + kind.cols), 2)
         assert stages >= 2
         assert kind.cols % columns == 0
     assert any(kind.warpgroups == 2 for kind in fitting(rows, TRANSPOSED, unit))
@@ -71,10 +99,10 @@ def test_threads_that_store_results_hold_few_columns() -> None:
 
 def test_threads_of_three_warpgroups_store_single_elements_of_fewer_columns() -> None:
     """They have 160 registers each; pairs of elements, and whole lines, take less."""
-    wide = TileKind(192, 192, "cooperative", 3)
-    assert wide.stages(192, SPAN * 384, 2, 2 * 1001)[1] == 32
-    assert wide.stages(192, SPAN * 384, 2, 2 * 1002)[1] == 64
-    assert wide.stages(192, SPAN * 384, 2)[1] == 64
+    wide, step = TileKind(192, 192, "cooperative", 3), SPAN * 128  # no ring asks for fewer
+    assert wide.stages(192, step, 2, 2 * 1001).columns == 32
+    assert wide.stages(192, step, 2, 2 * 1002).columns == 64
+    assert wide.stages(192, step, 2).columns == 64
 
 
 def test_what_does_not_fit_has_no_stages() -> None:

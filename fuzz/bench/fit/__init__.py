@@ -1,0 +1,1 @@
+"""What timings say of the cost model of products: kept, learned, checked on shapes left out."""

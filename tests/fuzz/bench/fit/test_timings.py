@@ -1,0 +1,71 @@
+"""Timings are kept by what schedules are told by, and found again among those of today."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.bench import sweep
+from fuzz.bench.fit import timings
+
+SHAPE = (500, 304, 1024)
+
+
+def line(shape: tuple[int, int, int] = SHAPE, most: int = 12) -> str:
+    """A line of a sweep: its candidates take 1, 2, 3 ... us."""
+    found = [p for p in sweep.schedules(*shape) if isinstance(p, MatmulParams)]
+    us = {str(params): float(n) for n, params in enumerate(found[:most], 1)}
+    return json.dumps({"shape": shape, "us": {"torch": 9.0, **us}})
+
+
+def test_what_a_sweep_timed_is_found_again(tmp_path: Path) -> None:
+    """Each schedule by its own choice, also from a file."""
+    table = timings.keep([line()], 7)
+    assert len(table) == 12
+    table.to_csv(tmp_path / "kept.csv.xz", index=False)
+    found = [*timings.matched(timings.read(tmp_path / "kept.csv.xz"))]
+    assert [one.us for one in found] == [float(n) for n in range(1, 13)]
+    assert {(one.shape, one.sweep) for one in found} == {(SHAPE, 7)}
+    assert len({str(one.choice) for one in found}) == 12
+    assert [one.choice.takes.us for one in found] == sorted(one.choice.takes.us for one in found)
+
+
+def test_copied_operands_are_other_kernels() -> None:
+    """K must be a multiple of 8."""
+    assert not len(timings.keep([line((64, 64, 100))], 1))
+
+
+@pytest.mark.parametrize(("name", "value"), [("rows", 96), ("stages", 99), ("columns", 7)])
+def test_schedules_that_none_is_chosen_from_are_not_matched(name: str, value: int) -> None:
+    """Nor taken for one that is."""
+    table = timings.keep([line()], 1)
+    table[name] = value
+    assert not [*timings.matched(table)]
+
+
+def test_a_raster_is_what_it_comes_to() -> None:
+    """Params name the most rows of a group; a divisor of the rows is taken."""
+    table = timings.keep([line((512, 304, 1024))], 1)
+    many = len([*timings.matched(table)])
+    assert many == len(table)
+    first = table.iloc[[0]].copy()
+    lines = -(-512 // int(first["rows"].iloc[0]))
+    assert lines <= 8
+    first["raster"] = lines
+    more = first.copy()
+    more["raster"] = 2 * lines - 1
+    assert len([*timings.matched(first)]) == len([*timings.matched(more)])
+
+
+def test_kept_timings_are_of_products_that_were_drawn() -> None:
+    """Thousands, none of them twice for a schedule in one sweep, none that took no time."""
+    table = timings.read()
+    assert list(table.columns) == [*timings.COLUMNS]
+    assert len(table) > 20_000
+    assert (table["us"] > 0.5).all()
+    assert not (table["k"] % 8).any()
+    by = ["m", "n", "k", "sweep", *timings.SCHEDULE]
+    assert not table.duplicated(by).any()
