@@ -23,7 +23,8 @@ from fuzz.exit_code import HARNESS
 def some(rule: float, noise: float, seed: int = 0) -> list[Timing]:
     """Timings of kept shapes, by a rule of the columns of a tile, and a noise."""
     table = timings.read()
-    shapes = table[["m", "n", "k"]].drop_duplicates().sample(60, random_state=seed)
+    table = table[table["sweep"] == 11]  # the same ones, whatever is kept later
+    shapes = table[["m", "n", "k"]].drop_duplicates().sample(150, random_state=seed)
     rng = random.Random(seed)
     out = []
     for one in timings.matched(table.merge(shapes)):
