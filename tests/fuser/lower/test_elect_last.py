@@ -219,9 +219,10 @@ def test_results_are_put_together_by_loops_of_their_own(dims: str) -> None:
 @pytest.mark.parametrize("dims", DIMS)
 @pytest.mark.parametrize("splits", [2, 7, 33, 256])
 def test_the_gpu_puts_reductions_together(splits: int, dims: str, op: str) -> None:
-    """By direct loads and a ring, captured too, always the same bits; of rows those as in turns.
+    """By direct loads and a ring, captured too, always the same bits; near those as in turns.
 
-    Sums of columns are put together by groups of threads, each some of the CTAs' results.
+    Sums are put together by groups of threads, or of rows by lanes, each some of the CTAs' results:
+    in another order than turns, which rounds some of 10,000 results of 16 bits to a neighbour.
     """
     ring = replace(DIRECT, tile=(16, 256), load="tma", stages=4, prefetch=3)
     for wide in (replace(DIRECT, tile=(2, 1024)), ring):
@@ -233,5 +234,5 @@ def test_the_gpu_puts_reductions_together(splits: int, dims: str, op: str) -> No
             first = turns(x)[0]
             one, *others = repeated(run, x)
             assert all(torch.equal(one, other) for other in others)
-            close = 0.0 if dims == "rows" or op == "max" else 2**-7
+            close = 0.0 if op == "max" else 2**-7
             torch.testing.assert_close(one, first, rtol=close, atol=close)

@@ -24,7 +24,7 @@ def some(rule: float, noise: float, seed: int = 0) -> list[Timing]:
     """Timings of kept shapes, by a rule of the columns of a tile, and a noise."""
     table = timings.read()
     table = table[table["sweep"] == 11]  # the same ones, whatever is kept later
-    shapes = table[["m", "n", "k"]].drop_duplicates().sample(150, random_state=seed)
+    shapes = table[["m", "n", "k"]].drop_duplicates().sample(80, random_state=seed)
     rng = random.Random(seed)
     out = []
     for one in timings.matched(table.merge(shapes)):
@@ -37,7 +37,7 @@ def test_a_rule_is_learned() -> None:
     """Predictions of shapes left out are off by less than half of what they were."""
     found = some(rule=0.3, noise=0.01)
     told = learn.told(found)
-    scales = learn.scales_of(told, turns=60)
+    scales = learn.scales_of(told, turns=25)
     before = learn.worth(found, [0.0] * len(found))
     after = learn.worth(found, learn.left_out(found, told, scales))
     assert after.error < before.error / 2
@@ -49,7 +49,7 @@ def test_noise_is_not_learned() -> None:
     """Of what has no rule nearly nothing is said."""
     found = some(rule=0.0, noise=0.05)
     told = learn.told(found)
-    scales = learn.scales_of(told, turns=60)
+    scales = learn.scales_of(told, turns=25)
     means = np.array(learn.left_out(found, told, scales))
     assert np.sqrt((means**2).mean()) < 0.02
 
