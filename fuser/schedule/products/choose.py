@@ -32,6 +32,7 @@ from fuser.schedule.products.cost import (
     whole,
 )
 from fuser.schedule.products.tiles import (
+    LINE,
     MOST_AT_ONCE,
     NO_FIT,
     PARTED,
@@ -298,7 +299,12 @@ def _fit(work: Work, kind: TileKind) -> Fit:
     """Return about how many stages fit, of one result of 16 bits, and what the epilogue takes."""
     wide = work.wide(kind)
     step = int(work.step_nbytes(kind.rows, wide * work.many))
-    return kind.stages(wide, step, 2, work.result_pitch)
+    return _stages(kind, wide, step, work.result_pitch % LINE)
+
+
+@lru_cache(maxsize=1 << 12)
+def _stages(kind: TileKind, wide: int, step_nbytes: int, pitch: int) -> Fit:
+    return kind.stages(wide, step_nbytes, 2, pitch)
 
 
 def columns_of_share(wide: int, splits: int) -> int:

@@ -135,9 +135,9 @@ class Work:
 
     `many` products share the columns of a tile; an epilogue has so many `costly` operations and
     reads so many tensors.  Rows of A and of B have `pitches` of so many bytes, those of the results
-    `result_pitch`; `parts` of reductions are stored by threads.  `bare`: one product is the one
-    result, of 16 bits, and reads nothing.  An A that is computed in registers
+    `result_pitch`; `parts` of reductions are stored by threads.  An A that is computed in registers
     takes `computed_us` of a step for every 64 rows, from so many bytes of each row (`brought`).
+    `bare`: the one result is of 16 bits and one product, and its epilogue reads nothing.
     """
 
     around: int
@@ -207,7 +207,8 @@ class Prediction:
     def __str__(self) -> str:
         """Say what it consists of."""
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
-        timed = f"; like it timed {100 * self.timed - 100:+.0f} %" if self.timed != 1 else ""
+        more = 100 * self.timed - 100
+        timed = f"; kernels like it took {more:+.0f} %" if self.timed != 1 else ""
         return (
             f"{self.us:.1f} us predicted ({waves}, tiles {self.filled:.0%} full; loop "
             f"{self.loop_us:.1f}, behind it {self.behind_us + self.sums_us:.1f}, memory "
