@@ -94,6 +94,14 @@ def test_transposed_tiles_see_rows_as_columns() -> None:
     assert told["pitch of results"] == other["pitch of results"] == 2
 
 
+@pytest.mark.parametrize(("pitch", "off"), [(1024, 0), (1056, 1), (1040, 2), (1026, 3)])
+def test_where_rows_begin(pitch: int, off: float) -> None:
+    """In lines of the L2, in its sectors, within these, and within 16 bytes."""
+    some = work(4096, 4096, 512, pitches=(pitch, pitch), result_pitch=pitch)
+    told = dict(zip(FEATURES, features(some, COOPERATIVE, Fit(4, 64, 2), 1), strict=True))
+    assert [told[f"pitch of {name}"] for name in ("a", "b", "results")] == [off] * 3
+
+
 @pytest.mark.parametrize(
     "other",
     [
