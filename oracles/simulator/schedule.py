@@ -44,6 +44,9 @@ _BURSTS = {
     Strategy.UNIFORM: 1,
 }
 """Statements that a thread executes before the next pick; it is drawn where it is not here."""
+MOST_HELD = 256 << 20
+"""Bytes from which on a copy moves, whatever the strategy: each in flight holds a clock, what its
+issuer knew, and a cluster that sends by `st.async` had a thousand of them of a megabyte."""
 
 
 class Schedule:
@@ -83,6 +86,8 @@ class Schedule:
             return None
         if not flights:
             return self._thread(ready)
+        if len(machine.flights) * machine.agents[0].clock.nbytes >= MOST_HELD:
+            return self._draw.choice(flights)
         match self.strategy:
             case Strategy.LATE:
                 return self._thread(ready) if ready else self._draw.choice(flights)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from fuser.cookbook.recipes import specialized_ring, wgmma_ring
 from oracles.prover import prove
-from oracles.simulator.schedule import Order
+from oracles.simulator import schedule as moves
+from oracles.simulator.machine import Agent, Flight, Machine
+from oracles.simulator.schedule import STRATEGIES, Order, Schedule, Strategy
 from oracles.simulator.simulate import Launch, simulate
 from oracles.verdict import Status
 from oracles.witness import Mark
@@ -49,6 +51,28 @@ def test_right_kernels_pass_under_drawn_choices(seed: int) -> None:
     assert not ring.findings
     verdict = simulate(wgmma_ring(), Launch(1, {"M": 64, "N": 8, "K": 80}), schedule=schedule)
     assert verdict.status is Status.PASS, verdict
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_copies_that_hold_too_much_move_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the strategy, as each in flight holds a clock: fewer wait where they wait longest."""
+    most = []
+    picked = Schedule.pick
+
+    def counted(self: Schedule, machine: Machine) -> Agent | Flight | None:
+        most.append(len(machine.flights))
+        return picked(self, machine)
+
+    monkeypatch.setattr(Schedule, "pick", counted)
+    kernel = kernels.specialized(3)
+    assert simulate(kernel, LAUNCH, seed=seed).status is Status.PASS
+    before = max(most)
+    most.clear()
+    monkeypatch.setattr(moves, "MOST_HELD", 1)
+    assert simulate(kernel, LAUNCH, seed=seed).status is Status.PASS
+    assert max(most) <= before
+    if STRATEGIES[seed] in (Strategy.LATE, Strategy.NEWEST):
+        assert max(most) < before
 
 
 def test_an_order_of_events_is_followed() -> None:
