@@ -55,7 +55,7 @@ def test_right_kernels_pass_under_drawn_choices(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_copies_that_hold_too_much_move_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the strategy, as each in flight holds a clock: fewer wait where they wait longest."""
+    """Each in flight holds a clock: fewer wait, by those strategies by which they wait longest."""
     most = []
     picked = Schedule.pick
 
