@@ -224,7 +224,10 @@ def worth(timings: Sequence[Timing], means: Sequence[float]) -> Worth:
 
 
 def left_out(timings: Sequence[Timing], all_of_them: Told, scales: Scales) -> list[float]:
-    """Return the means at timings of shapes that a process has not seen: each part left out."""
+    """Return the means at timings of shapes that a process has not seen: each part left out.
+
+    The scales are those of all shapes: some twenty numbers.
+    """
     shapes = sorted({one.shape for one in timings})
     random.Random(1).shuffle(shapes)
     part = {shape: number % FOLDS for number, shape in enumerate(shapes)}
