@@ -326,9 +326,8 @@ class Damaged:
         """Record an operation, or another one."""
         self._at -= 1
         if self._at == -1 and OPS[op].rule in _SAME:
-            able = [
-                o for o in POINTWISE if on.others(o) + 1 == len(operands) and OPS[o].rule in _SAME
-            ]
+            many = len(operands)
+            able = [o for o in POINTWISE if OPS[o].arity == many and OPS[o].rule in _SAME]
             number = POINTWISE.index(self._drawn)
             other = self._drawn if self._drawn in able else able[number % len(able)]
             with suppress(FusionError):
