@@ -154,6 +154,11 @@ class Work:
     brought: int = SPAN
     bare: bool = False
 
+    @property
+    def within_sectors(self) -> bool:
+        """Whether rows of results begin within sectors of the L2, and TMA stores them."""
+        return self.result_pitch % SECTOR == SECTOR // 2
+
     def stored(self) -> Work:
         """Return it with an A that a kernel before stores."""
         return replace(self, computed_us=0.0, brought=SPAN)
@@ -287,7 +292,7 @@ def predicted(
     An epilogue takes so many of their `columns` at a time.
     """
     written = float(work.around * work.m * work.result_pitch)
-    if work.result_pitch % SECTOR == SECTOR // 2:
+    if work.within_sectors:
         written *= 1 + CROSSED / (min(columns, BOX) if kind.transpose else columns)
     work = work.seen_by(kind)
     manner, wide = kind.manner, work.wide(kind)
@@ -394,7 +399,7 @@ def whole(work: Work, transposed: int) -> Iterator[TileKind]:
     Columns of transposed ones are multiples of a number; 0: there are none.
     """
     yield from WHOLE
-    if work.bare and work.result_pitch % SECTOR == SECTOR // 2:
+    if work.bare and work.within_sectors:
         yield from BROAD
     if work.many == 1 and not work.parts:
         yield from RESIDENT

@@ -235,4 +235,5 @@ def test_the_gpu_puts_reductions_together(splits: int, dims: str, op: str) -> No
             one, *others = repeated(run, x)
             assert all(torch.equal(one, other) for other in others)
             close = 0.0 if op == "max" else 2**-7
-            torch.testing.assert_close(one, first, rtol=close, atol=close)
+            least = close * 2**-7 if dims == "rows" else close  # of a mean of rows one neighbour
+            torch.testing.assert_close(one, first, rtol=close, atol=least)
