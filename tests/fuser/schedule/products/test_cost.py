@@ -8,21 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from product_work import work
 
 from fuser.schedule.params import largest_divisor
-from fuser.schedule.products.cost import Sharing, Work, at_most, predicted, raster, read_by, whole
+from fuser.schedule.products.cost import Sharing, at_most, predicted, raster, read_by, whole
 from fuser.schedule.products.tiles import PARTED, RESIDENT, WHOLE, TileKind
 
 COOPERATIVE = TileKind(128, 256, "cooperative", 2)
 PING_PONG = TileKind(128, 192, "ping_pong", 2)
 Shape = tuple[int, int, int]
 EXTENTS = st.integers(1, 20_000)
-
-
-def work(m: int, n: int, k: int, **other: Any) -> Work:
-    """A plain product of 16-bit operands."""
-    plain = Work(1, m, n, -(-k // 64), 1, 0, 0, (2 * k, 2 * k), 2 * n, parts=False)
-    return replace(plain, **other)
 
 
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from((*WHOLE, *RESIDENT)))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from product_work import work
 
 from fuser.schedule.products import choose, residual
-from fuser.schedule.products.cost import Work, whole
+from fuser.schedule.products.cost import whole
 from fuser.schedule.products.residual import (
     FEATURES,
     Process,
@@ -29,12 +30,6 @@ from fuzz.bench.fit.timings import matched, read
 
 COOPERATIVE = TileKind(128, 256, "cooperative", 2)
 RULES = choose.Rules(shared=True, resident=True, unit=8, transposed=8)
-
-
-def work(m: int, n: int, k: int, **other: Any) -> Work:
-    """A plain product of 16-bit operands."""
-    plain = Work(1, m, n, -(-k // 64), 1, 0, 0, (2 * k, 2 * k), 2 * n, parts=False)
-    return replace(plain, **other)
 
 
 def process(*points: tuple[float, float]) -> Process:
