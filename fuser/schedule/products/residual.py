@@ -8,6 +8,7 @@ that is 0, and the prediction stays as it is.
 
 The table is one of a device, made by `python -m fuzz.bench.fit` from timings that are kept there,
 and only for what was timed: one product of tensors in memory, whose epilogue costs next to nothing.
+What `unaligned` predicts is corrected in the same way, by other features.
 """
 
 from __future__ import annotations
@@ -77,7 +78,11 @@ def _off(pitch: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The mean of a Gaussian process: features in units of their `scales`, points and weights."""
+    """The mean of a Gaussian process: features in units of their `scales`, points and weights.
+
+    Its covariance is a Matern of 3/2: what a kernel takes has steps and edges, and one that is
+    smooth takes it for noise.
+    """
 
     scales: Numbers
     points: Numbers
@@ -86,8 +91,9 @@ class Process:
     def mean(self, told: Numbers) -> Numbers:
         """Return it for some kernels, one a row."""
         some, points = told / self.scales, self.points / self.scales
-        apart = (some**2).sum(1)[:, None] + (points**2).sum(1) - 2 * some @ points.T
-        found: Numbers = np.exp(-apart / 2) @ self.weights
+        squared = (some**2).sum(1)[:, None] + (points**2).sum(1) - 2 * some @ points.T
+        apart = np.sqrt(np.maximum(3 * squared, 0))
+        found: Numbers = ((1 + apart) * np.exp(-apart)) @ self.weights
         return found
 
 

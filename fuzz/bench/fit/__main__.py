@@ -9,10 +9,13 @@ from typing import IO
 import click
 import pandas as pd
 
-from fuser.schedule.products.residual import TABLE, Residuals
+from fuser.schedule.products.residual import TABLE, Process, Residuals
 from fuzz.bench.fit.learn import LEAST, left_out, processes, scales_of, told, worth
 from fuzz.bench.fit.timings import COLUMNS, KEPT, keep, matched, read
 from fuzz.exit_code import HARNESS, Command
+
+FAMILIES = {False: "tiles that TMA brings", True: "operands read where they lie"}
+"""Kernels that are told by the same features: whether they read operands where these lie."""
 
 
 @click.command(cls=Command)
@@ -34,22 +37,28 @@ def main(*, timings: Path, table: Path, device: str, sweeps: tuple[IO[str], ...]
     if sweeps:
         every.to_csv(timings, index=False)
     some = [*matched(every)]
-    arrays = told(some)
-    if max(map(len, arrays.by_way().values()), default=0) < LEAST:
+    found: dict[str, Process] = {}
+    said = []
+    for directly, name in FAMILIES.items():
+        family = [one for one in some if one.where_they_lie is directly]
+        arrays = told(family)
+        if max(map(len, arrays.by_way().values()), default=0) < LEAST:
+            continue
+        scales = scales_of(arrays)
+        found |= processes(arrays, scales)
+        shapes = len({one.shape for one in family})
+        alone = worth(family, [0.0] * len(family))
+        checked = worth(family, left_out(family, arrays, scales))
+        said.append(f"{name}: {len(family)} timings of {shapes} shapes; left out: {checked}")
+        click.echo(f"{said[-1]}\n  without it: {alone}")
+    if not found:
         click.echo(
             f"fit: of {len(every)} timings {len(some)} are of schedules that defaults are chosen "
             f"from, no {LEAST} of one way; time more (`python -m fuzz.bench.sweep`)",
             err=True,
         )
         sys.exit(HARNESS)
-    scales = scales_of(arrays)
-    found = processes(arrays, scales)
-    shapes = len({one.shape for one in some})
-    alone = worth(some, [0.0] * len(some))
-    checked = worth(some, left_out(some, arrays, scales))
-    says = f"{len(some)} timings of {shapes} shapes; shapes that were left out: {checked}"
-    Residuals(device, says, found).save(table)
-    click.echo(f"{says}\nwithout it: {alone}")
+    Residuals(device, "\n".join(said), found).save(table)
     click.echo(f"{len(every) - len(some)} timings are of schedules that none is chosen from today")
 
 

@@ -18,10 +18,10 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from fuser.schedule.products.residual import Process, features, way
+from fuser.schedule.products.residual import Process
 from fuzz.bench.fit.timings import Shape, Timing
 
-POINTS = 512
+POINTS = 1024
 """Points of a process."""
 TURNS, AT_ONCE, RATE = 800, 600, 0.05
 """Steps of the search for scales, timings of one, and how far one goes (in logarithms)."""
@@ -58,14 +58,13 @@ class Told:
 
 
 def told(timings: Iterable[Timing]) -> Told:
-    """Return timings as arrays; points are rounded as a table keeps them."""
+    """Return timings of one family as arrays; points are rounded as a table keeps them."""
     rows, off, ways, groups = [], [], [], []
     numbers: dict[tuple[int, Shape], int] = {}
     for one in timings:
-        choice = one.choice
-        rows.append(features(one.work, choice.kind, choice.fit, choice.count))
-        off.append(log(one.us / choice.takes.modelled_us))
-        ways.append(way(choice.kind, choice.sharing))
+        rows.append(one.features)
+        off.append(log(one.us / one.modelled_us))
+        ways.append(one.way)
         groups.append(numbers.setdefault((one.sweep, one.shape), len(numbers)))
     rounded = np.array(rows, np.float16).astype(np.float64)
     return Told(
@@ -87,8 +86,10 @@ class Scales:
 
     def near(self, some: Tensor, others: Tensor) -> Tensor:
         """Return the covariance of a process at some kernels and at others."""
-        apart = torch.cdist(some / self.features.exp(), others / self.features.exp())
-        return (2 * self.amplitude).exp() * torch.exp(-(apart**2) / 2)
+        here, there = (one / self.features.exp() for one in (some, others))
+        squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T
+        apart = torch.sqrt((3 * squared).clamp(min=1e-12))  # of 0 it has no gradient
+        return (2 * self.amplitude).exp() * (1 + apart) * torch.exp(-apart)
 
     def errors(self, groups: Tensor) -> Tensor:
         """Return the covariance of what timings are off by for other reasons."""
@@ -207,7 +208,7 @@ def worth(timings: Sequence[Timing], means: Sequence[float]) -> Worth:
     by_shape: dict[tuple[int, Shape], list[tuple[float, float]]] = {}
     errors = []
     for one, mean in zip(timings, means, strict=True):
-        predicted = one.choice.takes.modelled_us * exp(mean)
+        predicted = one.modelled_us * exp(mean)
         by_shape.setdefault((one.sweep, one.shape), []).append((predicted, one.us))
         errors.append(log(one.us / predicted) ** 2)
     behind = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ import pandas as pd
 
 from fuser.arch import SM_90A
 from fuser.runtime.call import extents_of, loops_of
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Domain
+from fuser.schedule.matmul import sizes
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import largest_divisor
-from fuser.schedule.products.choose import Choice, scheduled, work_of
-from fuser.schedule.products.cost import Work
-from fuser.schedule.segment import segments
+from fuser.schedule.products import residual, unaligned
+from fuser.schedule.products.choose import scheduled, work_of
+from fuser.schedule.segment import Segment, segments
 from fuzz.bench.products import plain
 from fuzz.bench.sweep import lying
 
@@ -28,7 +31,11 @@ SCHEDULE = (
     *("rows", "columns", "split", "warpgroups", "stages", "part", "staging", "persistent"),
     *("raster", "down", "along", "splits", "meet", "transpose", "resident"),
 )
-"""What a schedule is told by; the rest is the same for all of one kind, or follows from these."""
+"""What a schedule is told by; the rest is the same for all of one kind, or follows from these.
+
+Of those that read operands where they lie `split` is how they see the end of copies, and there are
+warps in place of warpgroups.
+"""
 COLUMNS = ("m", "n", "k", *SCHEDULE, "us", "sweep")
 """Of a table; those of one `sweep` were timed on one card."""
 
@@ -38,13 +45,19 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Microseconds of a kernel, what it computes, and the choice that asks for it."""
+    """Microseconds of a kernel, timed and by the model, and what tells it from others (`residual`).
+
+    `features` are by those of `residual`, or of `unaligned` where it reads operands
+    `where_they_lie`.
+    """
 
     sweep: int
     shape: Shape
-    work: Work
-    choice: Choice
     us: float
+    modelled_us: float
+    way: str
+    features: tuple[float, ...]
+    where_they_lie: bool = False
 
 
 def read(path: Path = KEPT) -> pd.DataFrame:
@@ -56,14 +69,22 @@ def keep(lines: Iterable[str], sweep: int) -> pd.DataFrame:
     """Return the timings of products of `fuzz.bench.sweep`, from its lines of JSON."""
     rows = []
     for line in map(json.loads, lines):
-        if line["shape"][2] % 8:
-            continue  # operands are copied first, or read by threads: other kernels
         for text, us in line["us"].items():
-            if text.startswith(MatmulParams.__name__):
-                told = schedule_of(MatmulParams(**_arguments(text)))
+            params = _params(text)
+            # where K is no multiple of 8 others copy operands first
+            if isinstance(params, AmpereParams if line["shape"][2] % 8 else MatmulParams):
+                told = schedule_of(params)
                 rows.append((*line["shape"], *told, float(f"{us:.4g}"), sweep))
     found = pd.DataFrame(rows, columns=COLUMNS)
     return found.drop_duplicates(["m", "n", "k", *SCHEDULE], ignore_index=True)
+
+
+def _params(text: str) -> AmpereParams | MatmulParams | None:
+    """Return params from how they print; None if it is the name of something else."""
+    for kind in (AmpereParams, MatmulParams):
+        if text.startswith(kind.__name__):
+            return kind(**_arguments(text))
+    return None
 
 
 def _arguments(text: str) -> dict[str, Any]:
@@ -73,9 +94,15 @@ def _arguments(text: str) -> dict[str, Any]:
     return {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
 
 
-def schedule_of(params: MatmulParams) -> Key:
+def schedule_of(params: AmpereParams | MatmulParams) -> Key:
     """Return what params are told by, in the order of `SCHEDULE`."""
     rows, columns, _ = params.tile
+    if isinstance(params, AmpereParams):
+        return (
+            *(rows, columns, params.observe, params.warps, params.stages, params.columns),
+            *(1, int(params.persistent), params.raster, 1, 1, params.splits),
+            *(params.meet if params.splits > 1 else "", 0, 1),
+        )
     parts = columns // params.columns
     return (
         *(rows, columns, params.split, params.warpgroups, params.stages, params.columns),
@@ -88,21 +115,44 @@ def schedule_of(params: MatmulParams) -> Key:
 def matched(table: pd.DataFrame, sms: int = SM_90A.sms) -> Iterator[Timing]:
     """Yield the timings of schedules that a default may be chosen from today; others are not."""
     for _, some in table.groupby(["m", "n", "k"], sort=False):
-        m, n, k = (int(some[name].iloc[0]) for name in "mnk")
-        row = plain("", (m, n, k))
+        m, n, k = shape = _shape(some)
+        row = plain("", shape)
         fusion = row.fusion()
         (segment,) = segments(fusion)
         loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
-        work = work_of(fusion, segment.domain, loops)
-        able = {
-            _walked(schedule_of(params), m, n): choice
-            for choice, params in scheduled(fusion, segment.domain, loops, sms)
-        }
+        every = _directly(segment.domain, loops, sms) if k % 8 else _by_tiles(segment, loops, sms)
+        able = {_walked(schedule_of(told[0]), m, n): told for told in every}
         rest = (some[name].tolist() for name in ("us", "sweep"))
-        for told, us, sweep in zip(some[[*SCHEDULE]].itertuples(index=False), *rest, strict=True):
-            choice = able.get(_walked(tuple(told), m, n))
-            if choice is not None:
-                yield Timing(sweep, (m, n, k), work, choice, us)
+        for key, us, sweep in zip(some[[*SCHEDULE]].itertuples(index=False), *rest, strict=True):
+            told = able.get(_walked(tuple(key), m, n))
+            if told is not None:
+                _, modelled, way, features = told
+                yield Timing(sweep, shape, us, modelled, way, features, k % 8 > 0)
+
+
+def _shape(some: pd.DataFrame) -> Shape:
+    m, n, k = (int(some[name].iloc[0]) for name in "mnk")
+    return m, n, k
+
+
+Told = tuple[AmpereParams | MatmulParams, float, str, tuple[float, ...]]
+
+
+def _by_tiles(segment: Segment, loops: Sequence[int], sms: int) -> Iterator[Told]:
+    """Yield schedules of copies by TMA, microseconds modelled, their ways and features."""
+    work = work_of(segment.fusion, segment.domain, loops)
+    for one, params in scheduled(segment.fusion, segment.domain, loops, sms):
+        told = residual.features(work, one.kind, one.fit, one.count, sms)
+        yield params, one.takes.modelled_us, residual.way(one.kind, one.sharing), told
+
+
+def _directly(domain: Domain, loops: Sequence[int], sms: int) -> Iterator[Told]:
+    """Yield the same of schedules that read operands where they lie, of rows without a gap."""
+    extents, (depth,) = sizes(domain, loops)
+    vectors = (gcd(depth, 8),) * 2
+    for one in unaligned.ranked(domain, loops, vectors, sms):
+        told = unaligned.features(extents, depth, vectors, one.params, sms)
+        yield one.params, one.modelled_us, unaligned.way(one.params), told
 
 
 def _walked(told: Key, m: int, n: int) -> Key:

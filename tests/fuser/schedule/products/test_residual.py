@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp, isfinite, log
+from math import exp, isfinite, log, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,10 @@ def process(*points: tuple[float, float]) -> Process:
 
 
 def test_the_mean_is_that_of_what_is_near() -> None:
-    """At a point its weight, at two scales a seventh of it, and nothing far away."""
+    """At a point its weight, at two scales a seventh of it (Matern of 3/2), nothing far away."""
     known = process((0.0, 0.1), (100.0, -0.2))
     asked = np.array([[0.0], [2.0], [50.0], [100.0]], np.float32)
-    want = [0.1, 0.1 * exp(-2), 0.0, -0.2]
+    want = [0.1, 0.1 * (1 + sqrt(12)) * exp(-sqrt(12)), 0.0, -0.2]
     assert known.mean(asked).tolist() == pytest.approx(want, abs=1e-6)
 
 
@@ -152,8 +152,10 @@ def test_the_table_belongs_to_the_model() -> None:
     assert len(some) > 400
     known = residuals()
     assert "left out" in known.says
-    ways = [way(one.choice.kind, one.choice.sharing) for one in some]
-    told = [features(o.work, o.choice.kind, o.choice.fit, o.choice.count) for o in some]
-    off = np.array([log(one.us / one.choice.takes.modelled_us) for one in some])
-    left = off - np.log(known.factors(ways, told))
-    assert np.sqrt((left**2).mean()) < np.sqrt((off**2).mean()) * 2 / 3
+    off = np.array([log(one.us / one.modelled_us) for one in some])
+    factors = known.factors([one.way for one in some], [one.features for one in some])
+    left = off - np.log(factors)
+    for directly in (False, True):
+        mine = np.array([one.where_they_lie is directly for one in some])
+        assert mine.sum() > 50
+        assert np.sqrt((left[mine] ** 2).mean()) < np.sqrt((off[mine] ** 2).mean()) * 2 / 3

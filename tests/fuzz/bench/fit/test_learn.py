@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fuser.schedule.products.residual import load
+from fuser.schedule.products.residual import FEATURES, load
 from fuzz.bench import sweep as sweeps
 from fuzz.bench.fit import learn, timings
 from fuzz.bench.fit.__main__ import main
@@ -28,8 +28,9 @@ def some(rule: float, noise: float, seed: int = 0) -> list[Timing]:
     rng = random.Random(seed)
     out = []
     for one in timings.matched(table.merge(shapes)):
-        off = rule * (log(one.choice.kind.cols) - 4) + rng.gauss(0, noise)
-        out.append(replace(one, us=one.choice.takes.modelled_us * exp(off)))
+        told = dict(zip(FEATURES, one.features, strict=True))
+        off = rule * (told["log2 columns"] * log(2) - 4) + rng.gauss(0, noise)
+        out.append(replace(one, us=one.modelled_us * exp(off)))
     return out
 
 
@@ -69,7 +70,7 @@ def test_who_is_chosen_wrongly_is_behind() -> None:
     table = timings.read()
     shape = table[["m", "n", "k"]].iloc[[len(table) // 2]]
     first = [*timings.matched(table.merge(shape))]
-    exact = [replace(one, us=one.choice.takes.modelled_us, sweep=1) for one in first]
+    exact = [replace(one, us=one.modelled_us, sweep=1) for one in first]
     assert len(exact) > learn.FEW
     right = learn.worth(exact, [0.0] * len(exact))
     assert (right.shapes, right.behind, right.within, right.error) == (1, 0.0, 1.0, 0.0)
@@ -108,6 +109,6 @@ def test_the_command_keeps_learns_and_says(tmp_path: Path, monkeypatch: pytest.M
         done = CliRunner().invoke(main, asked)
         assert done.exit_code == 0, done.output
         assert len(timings.read(kept)) == len(few) + 1  # kept once
-    assert "shapes that were left out" in done.output
+    assert "shapes; left out: " in done.output
     assert "without it" in done.output
     assert load(made).device == "mine"
