@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from math import gcd
+from dataclasses import replace
+from math import gcd, isfinite, log
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,16 @@ from fuser.runtime.classify import Alternatives, classify
 from fuser.runtime.explain import explain
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.products.unaligned import Lying, ranked, where_they_lie
+from fuser.schedule.products import unaligned
+from fuser.schedule.products.residual import Process, Residuals
+from fuser.schedule.products.unaligned import (
+    FEATURES,
+    Lying,
+    features,
+    ranked,
+    way,
+    where_they_lie,
+)
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import CallClass
 
@@ -133,6 +144,52 @@ def test_every_schedule_that_is_ranked_can_be_built(shape: Shape) -> None:
             continue
         built += len(program.launches)
     assert built > 4
+
+
+@given(EXTENTS, EXTENTS, EXTENTS)
+def test_every_kernel_is_told_by_as_many_numbers(m: int, n: int, k: int) -> None:
+    """Finite ones, whatever the shape; a wave is full in part, and tiles at most."""
+    (segment,) = segments(fusion())
+    vectors = lying((m, n, k)).vectors
+    for one in ranked(segment.domain, (m, n, k), vectors):
+        found = features((1, m, n), k, vectors, one.params)
+        told = dict(zip(FEATURES, found, strict=True))
+        assert all(map(isfinite, found))
+        assert 0 < told["last wave"] <= 1
+        assert 0 < told["rows filled"] <= 1
+        assert 0 < told["columns filled"] <= 1
+        assert 2 ** told["log2 elements of a result's"] == gcd(n, 8)
+
+
+def test_what_kernels_like_them_took_is_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each other, and with copies; batches, empty ones and other devices stay as modelled."""
+    (segment,) = segments(fusion())
+    shape = (60, 1000, 1002)
+    found = lying(shape)
+    monkeypatch.setattr(unaligned, "residuals", lambda: Residuals("", "", {}))
+    plain = ranked(segment.domain, shape, found.vectors)
+    assert all(one.timed == 1 for one in plain)
+    told = features((1, *shape[:2]), shape[2], found.vectors, plain[0].params)
+    near = Process(
+        np.full(len(told), 0.05, np.float32),
+        np.array([told], np.float32),
+        np.array([log(1.5)], np.float32),
+    )
+    known = Residuals("", "", {way(plain[0].params): near})
+    monkeypatch.setattr(unaligned, "residuals", lambda: known)
+    slower = ranked(segment.domain, shape, found.vectors)
+    assert [one.params for one in slower if one.timed != 1] == [plain[0].params]
+    assert slower[0].params == plain[1].params
+    assert [one.us for one in slower] == sorted(one.us for one in slower)
+    (changed,) = (one for one in slower if one.timed != 1)
+    assert changed.us == pytest.approx(1.5 * plain[0].us, rel=1e-3)
+    assert "us predicted (kernels like it took +50 %)" in str(changed)
+    behind = (plain[0].us + plain[1].us) / 2  # of copies and the product, between the two
+    copies = where_they_lie(segment.domain, shape, replace(found, moved=()), behind)
+    assert copies is None
+    assert all(one.timed == 1 for one in ranked(segment.domain, shape, found.vectors, sms=114))
+    for loops in ((0, 1000, 1002), (60, 0, 1002), (60, 1000, 0)):
+        assert all(one.timed == 1 for one in ranked(segment.domain, loops, found.vectors))
 
 
 def test_they_are_explained_and_tuned() -> None:
