@@ -213,6 +213,12 @@ class Rules:
     unit: int
     transposed: int
 
+    def allow(self, kind: TileKind, many: int) -> bool:
+        """Whether tiles of a kind may have the columns of so many products."""
+        if kind.resident > 1 and not self.resident:
+            return False
+        return kind.holds(many) and (kind.transpose or kind.wide(many) % self.unit == 0)
+
 
 def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     computed = not stored and any(product.leaves for product in domain.products)
@@ -236,13 +242,8 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
 def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     """Return what may be chosen, the fastest first as predicted."""
-    every = (
-        one
-        for one in _choices(work, rules, sms)
-        if one.kind.holds(work.many)
-        and (one.kind.transpose or one.kind.wide(work.many) % rules.unit == 0)
-    )
-    return sorted(_as_timed(work, [*every], sms), key=lambda one: one.takes.us)
+    every = _as_timed(work, [*_choices(work, rules, sms)], sms)
+    return sorted(every, key=lambda one: one.takes.us)
 
 
 def _as_timed(work: Work, every: list[Choice], sms: int) -> list[Choice]:
@@ -262,7 +263,7 @@ def _as_timed(work: Work, every: list[Choice], sms: int) -> list[Choice]:
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
     for kind in _whole(work, rules):
-        if kind.resident > 1 and not rules.resident:
+        if not rules.allow(kind, work.many):
             continue
         fit = _fit(work, kind)
         few = work.wide(kind) <= MOST_PARTS * fit.columns or work.result_pitch % 16
@@ -273,6 +274,8 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
     unit = rules.transposed
     shared = fitting(work.m, TRANSPOSED_PARTED, unit) if unit else ()
     for kind in (*PARTED, *shared):
+        if not rules.allow(kind, work.many):
+            continue
         fit, seen = _fit(work, kind), work.seen_by(kind)
         many = tiles(work.around, seen.m, seen.n, kind.rows, work.wide(kind))
         if not fit.stages or many == 0:

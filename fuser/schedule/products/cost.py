@@ -212,13 +212,17 @@ class Prediction:
     def __str__(self) -> str:
         """Say what it consists of."""
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
-        more = 100 * self.timed - 100
-        timed = f"; kernels like it took {more:+.0f} %" if self.timed != 1 else ""
+        timed = f"; {took(self.timed)}" if self.timed != 1 else ""
         return (
             f"{self.us:.1f} us predicted ({waves}, tiles {self.filled:.0%} full; loop "
             f"{self.loop_us:.1f}, behind it {self.behind_us + self.sums_us:.1f}, memory "
             f"{self.memory_us:.1f}, start {self.start_us:.1f}{timed})"
         )
+
+
+def took(timed: float) -> str:
+    """Say that kernels like one took so many times what is predicted of it."""
+    return f"kernels like it took {100 * timed - 100:+.0f} %"
 
 
 @lru_cache(maxsize=1 << 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -292,18 +293,16 @@ def tiles(
     around: int, m: int, n: int, rows: int, cols: int, cluster: tuple[int, int] = (1, 1)
 ) -> int:
     """Return how many tiles of so many rows and columns results have, in whole clusters."""
-    down, across = (
-        ceil(extent / (tile * ctas)) * ctas
-        for extent, tile, ctas in zip((m, n), (rows, cols), cluster, strict=True)
-    )
-    return around * down * across
+    down, along = cluster
+    return around * ceil(m / (rows * down)) * down * ceil(n / (cols * along)) * along
 
 
-def clustered(kind: TileKind) -> Iterator[TileKind]:
-    """Yield a kind of tile in clusters of two, if a role of its own loads."""
-    if kind.split != "pipelined" and kind.resident == 1:
-        for cluster in ((2, 1), (1, 2)):
-            yield replace(kind, cluster=cluster)
+@lru_cache(maxsize=1 << 10)
+def clustered(kind: TileKind) -> tuple[TileKind, ...]:
+    """Return a kind of tile in clusters of two, if a role of its own loads."""
+    if kind.split == "pipelined" or kind.resident > 1:
+        return ()
+    return tuple(replace(kind, cluster=cluster) for cluster in ((2, 1), (1, 2)))
 
 
 def fitting(rows: int, widest: tuple[TileKind, ...], unit: int) -> Iterator[TileKind]:
@@ -316,4 +315,9 @@ def fitting(rows: int, widest: tuple[TileKind, ...], unit: int) -> Iterator[Tile
         least = min(NARROW, units) if kind.warpgroups > 1 else unit
         for wide in sorted(widths, reverse=True):
             if least <= wide <= kind.cols:
-                yield replace(kind, cols=wide, transpose=True)
+                yield _turned(kind, wide)
+
+
+@lru_cache(maxsize=1 << 10)
+def _turned(kind: TileKind, columns: int) -> TileKind:
+    return replace(kind, cols=columns, transpose=True)

@@ -25,6 +25,7 @@ from fuser.schedule.ampere_params import AmpereParams, Observe
 from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import sided, sizes
 from fuser.schedule.params import MAX_SPLITS
+from fuser.schedule.products.cost import took
 from fuser.schedule.products.residual import residuals
 from fuser.schedule.shape_class import ShapeClass
 
@@ -130,8 +131,7 @@ class ReadDirectly:
         by = "threads" if self.params.observe == "threads" else "cp.async"
         shared = f", {self.params.splits} CTAs a tile" if self.params.splits > 1 else ""
         how = f"{high} x {wide}, operands read where they lie by {by}{shared}"
-        more = 100 * self.timed - 100
-        timed = f" (kernels like it took {more:+.0f} %)" if self.timed != 1 else ""
+        timed = f" ({took(self.timed)})" if self.timed != 1 else ""
         return f"{how}: {self.us:.1f} us predicted{timed}"
 
 

@@ -45,10 +45,9 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Microseconds of a kernel, timed and by the model, and what tells it from others (`residual`).
+    """Microseconds of a kernel, timed and by the model, and what tells it from others.
 
-    `features` are by those of `residual`, or of `unaligned` where it reads operands
-    `where_they_lie`.
+    `features` are those of `residual`, or of `unaligned` if it reads operands `where_they_lie`.
     """
 
     sweep: int
@@ -135,19 +134,20 @@ def _shape(some: pd.DataFrame) -> Shape:
     return m, n, k
 
 
-Told = tuple[AmpereParams | MatmulParams, float, str, tuple[float, ...]]
+Modelled = tuple[AmpereParams | MatmulParams, float, str, tuple[float, ...]]
+"""A schedule, its microseconds by the model, its way and features."""
 
 
-def _by_tiles(segment: Segment, loops: Sequence[int], sms: int) -> Iterator[Told]:
-    """Yield schedules of copies by TMA, microseconds modelled, their ways and features."""
+def _by_tiles(segment: Segment, loops: Sequence[int], sms: int) -> Iterator[Modelled]:
+    """Yield schedules of tiles that TMA brings."""
     work = work_of(segment.fusion, segment.domain, loops)
     for one, params in scheduled(segment.fusion, segment.domain, loops, sms):
         told = residual.features(work, one.kind, one.fit, one.count, sms)
         yield params, one.takes.modelled_us, residual.way(one.kind, one.sharing), told
 
 
-def _directly(domain: Domain, loops: Sequence[int], sms: int) -> Iterator[Told]:
-    """Yield the same of schedules that read operands where they lie, of rows without a gap."""
+def _directly(domain: Domain, loops: Sequence[int], sms: int) -> Iterator[Modelled]:
+    """Yield schedules that read operands where they lie, in rows without a gap."""
     extents, (depth,) = sizes(domain, loops)
     vectors = (gcd(depth, 8),) * 2
     for one in unaligned.ranked(domain, loops, vectors, sms):
