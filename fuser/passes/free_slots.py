@@ -81,9 +81,11 @@ class _Handing:
                         out.append(kir.WarpSync())
                     out += [_hand_back(ring, place, _kept(body)) for ring in multiplied]
                 case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0):
-                    for ring, loop in unfinished.items():
-                        if place.loop is not None or ring.spread:
-                            out += _rest(ring, loop)
+                    asked = [r for r in unfinished if place.loop is not None or r.spread]
+                    if any(self._read_late(ring, unfinished[ring].body) for ring in asked):
+                        out.append(kir.WarpSync())
+                    for ring in asked:
+                        out += _rest(ring, unfinished[ring])
                     unfinished = {}
                 case kir.ForLoop(_, _, inner):
                     unfinished |= dict.fromkeys(self._multiplied(inner), stmt)
@@ -107,6 +109,19 @@ class _Handing:
             return {}
         ordinary = ((n, stmt) for n, stmt in enumerate(body) if not by_engine(stmt))
         return {ring: n for n, stmt in ordinary for ring in self.of(reads(stmt))}
+
+    def _read_late(self, ring: Ring, body: Body) -> bool:
+        """Whether a role reads slots itself behind an await, where lanes join for the step before.
+
+        So it is with the second operand of a step that is computed in registers.
+        """
+        awaited = False
+        for stmt in body:
+            if isinstance(stmt, kir.AsyncAwait) and stmt.kind is kir.AsyncKind.WGMMA:
+                awaited = True
+            elif awaited and not by_engine(stmt) and ring in self.of(reads(stmt)):
+                return True
+        return False
 
     def _multiplied(self, body: Body) -> dict[Ring, None]:
         """Rings that wgmmas of this body read, in order."""
