@@ -54,7 +54,7 @@ from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.scan import default_scan_params
 from fuser.schedule.segment import Segment, intermediates, segments
-from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
+from fuser.schedule.shape_class import CallClass, Choices, Params, Registers, ShapeClass
 from fuser.schedule.views import viewed
 
 FARTHEST = 2**31 - 1
@@ -152,7 +152,7 @@ def _found(
     if not isinstance(params, TensorCoreParams):
         choices = replace(choices, few=few_rows(fusion, plain, choices.empty))
     choices = replace(choices, parts=begun_by_products(fusion, choices))
-    choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
+    choices = replace(choices, registers=_registers(fusion, params, choices, plain))
     if not isinstance(params, PointwiseParams) or isinstance(params, NormParams | ScanParams):
         choices = replace(choices, rows=_of_rows(fusion, choices))
         if not isinstance(params, NormParams) or params.tiles_per_cta > 1:
@@ -393,11 +393,11 @@ class _Call:
             tiles = tiled(domain, schedule)
             assert isinstance(tiles, MatmulTiling), "a domain with products"
             for product in domain.products:
-                pairs = zip((product.a, product.b), tensor_args(product.tv), strict=True)
+                pairs = zip(product.arguments, tensor_args(product.tv), strict=True)
                 for access, arg in pairs:
                     operand = tiles.operand(access)
                     assert operand is not None, "an operand of the kernel"
-                    computed = arg is product.tv.args[0] and bool(product.leaves)
+                    computed = access == product.a and bool(product.leaves)
                     if computed and not _computable(tiles, operand, schedule, shapes):
                         copied.add(arg.held)
                     if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
@@ -507,18 +507,20 @@ def _repeated(tiles: Tiling, access: Access, spec: Spec, loops: list[int]) -> in
     return max(1, gcd(16, spec.address, period * spec.dtype.nbytes) // spec.dtype.nbytes)
 
 
-def _in_registers(
+def _registers(
     fusion: Fusion, params: Params | None, choices: Choices, values: Mapping[Symbol, int]
-) -> bool:
-    """Whether first operands that are not in memory are to be computed in registers."""
+) -> Registers:
+    """Return which operands that are not in memory are to be computed in registers."""
     if isinstance(params, TensorCoreParams):
-        return params.prologue == "registers"
-    cut = segments(fusion, replace(choices, registers=True))
-    return all(
+        able: Registers = "either" if params.transpose else "first"
+        return able if params.prologue == "registers" else ""
+    cut = segments(fusion, replace(choices, registers="first"))
+    wanted = all(
         computes_in_registers(segment.fusion, segment.domain, loops_of(segment.domain, values))
         for segment in cut
         if segment.domain.products
     )
+    return "first" if wanted else ""
 
 
 def _kept(fusion: Fusion, cut: Sequence[Segment], few: frozenset[Few]) -> frozenset[str]:

@@ -43,7 +43,8 @@ class Access:
 class Product:
     """An `mma` of a kernel: where its result and its operands lie among the loop axes.
 
-    An operand that lies in no memory is computed from `leaves`, inputs as read.
+    An operand that lies in no memory is computed from `leaves`, inputs as read.  It is `a`: the two
+    are `exchanged` where it is the second one.
     """
 
     tv: TensorView
@@ -51,6 +52,12 @@ class Product:
     a: Access
     b: Access
     leaves: tuple[Access, ...] = ()
+    exchanged: bool = False
+
+    @property
+    def arguments(self) -> tuple[Access, Access]:
+        """Operands in the order of the operation's arguments."""
+        return (self.b, self.a) if self.exchanged else (self.a, self.b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +463,8 @@ def _domain(
             if key not in known:
                 leaves += [known[leaf] for leaf in sources([key])[0]]
         first, second = as_a.get(a) or Access(*a, a[0].name), as_b.get(b) or Access(*b, b[0].name)
-        made.append(Product(tv, coords, first, second, tuple(leaves)))
+        pair = (second, first) if (exchanged := b not in as_b) else (first, second)
+        made.append(Product(tv, coords, *pair, tuple(leaves), exchanged))
     direct = tuple(as_a[key] for key in inputs)
     folds = tuple(
         Reduction(tv, coords, *key, tuple(as_a[leaf] for leaf in leaves_of[key]))

@@ -167,7 +167,7 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     """Lay the tile of `params` over the merged axes of a domain.
 
     ScheduleError if the products of a kernel have no common rows and columns, or axes that are
-    summed over do not lie behind each other, or A is no tile in memory where tiles are transposed.
+    summed over do not lie behind each other.
     """
     loops = _loops(domain)
     rows, cols = sides(domain)

@@ -74,9 +74,10 @@ class MatmulParams(TensorCoreParams):
         CTAs of a cluster along rows and columns of tiles: (1, 1), or 2 or 4 along one of them.
         Those along rows share the columns' operand, and the other way round: one loads it for all.
     prologue : {"memory", "registers"}
-        Where an A that is computed from other tensors comes from: a kernel before stores it, or it
-        is computed from their tiles for every tile of the result, in registers (16-bit types, rows
-        along K, pointwise, small enough; any other is stored).
+        Where an operand that is computed from other tensors comes from: a kernel before stores it,
+        or it is computed from their tiles for every tile of the result, in registers (16-bit types,
+        rows along K, pointwise, small enough; any other is stored).  That is the one which has the
+        rows of tiles: the second one, such as weights of 8 bits, with `transpose`.
     splits : int
         CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
         fewer where K has not so many steps.  Not in ping-pong.

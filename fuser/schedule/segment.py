@@ -1,8 +1,8 @@
 """From a fusion to segments: each is a fusion of its own that one kernel computes.
 
 Outputs with the same axes share a kernel.  Operands of products must lie in memory, as the copy
-engine reads them; what does not, is computed into an intermediate by a segment before, or (first
-operands, where that is asked for) in registers.  Either rounds it to the operand's type, as the
+engine reads them; what does not, is computed into an intermediate by a segment before, or (one of a
+product, where that is asked for) in registers.  Either rounds it to the operand's type, as the
 numeric contract says of operands.  Reductions that a kernel would have to repeat for its tiles are
 computed into an intermediate too, unrounded.  One of a product is begun where the product is: every
 tile leaves what it has of each row, and a kernel behind puts these parts together; so are those of
@@ -32,7 +32,7 @@ from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, s
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.begun import begins, frame, parts_of, reduction_of, under
 from fuser.schedule.domain import Domain, domains, groups, scans, sources, whole_rows
-from fuser.schedule.shape_class import Choices
+from fuser.schedule.shape_class import Choices, Registers
 from fuser.schedule.views import Viewed, viewed
 
 
@@ -108,6 +108,8 @@ Wanted = tuple[TensorView, str]
 """What a kernel reads that another has to store, and why it does not compute it itself."""
 
 
+SIDES: dict[Registers, tuple[int, ...]] = {"": (), "first": (0,), "either": (0, 1)}
+"""Operands that may be computed in registers."""
 OPERAND = "_operand"
 """Ends the name of what is stored for a product that multiplies it."""
 
@@ -216,8 +218,12 @@ class _Cutting:
                 given[product] = self._stored(product, held, "_sum", _place(product, 1), why)
         known = {**given, **ended}
         for product in _products(outputs, self.choices.empty, known):
+            able = SIDES[self.choices.registers]
             for side, arg in enumerate(tensor_args(product)):
-                if arg in given or (side == 0 and self._in_registers(arg)):
+                if arg in given:
+                    continue
+                if side in able and self._in_registers(arg):
+                    able = ()  # the other one is a tile in shared memory
                     continue
                 if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.held in self.choices.copied)
@@ -362,7 +368,7 @@ class _Cutting:
 
     def _in_registers(self, operand: TensorView) -> bool:
         """Whether an operand is computed where it is multiplied, from what lies in memory."""
-        if not self.choices.registers or operand.held in self.choices.copied:
+        if operand.held in self.choices.copied:
             return False
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False

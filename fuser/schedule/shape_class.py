@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.cut.few_rows import Few
@@ -11,6 +12,8 @@ from fuser.schedule.params import PointwiseParams
 
 Params = PointwiseParams | MatmulParams | AmpereParams
 """How a kernel is computed; each kernel of a fusion takes those of its own kind."""
+Registers = Literal["", "first", "either"]
+"""Which operands of products may be computed in registers: none, first ones, or one of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,10 @@ class Choices:
     suit no common tile, or that none has room for, get a kernel `apart`; the results of products
     and reductions of no elements (`empty`) are known.  Reductions that the kernel of their products
     begins, tile by tile, or one of whole rows, another one ends (`parts`); what others reduce is
-    stored first.  With `registers`
-    first operands that are not in memory are computed there, where they can be, and not by a kernel
-    before.  Reductions in `rows` may stay in the kernel of results that they are broadcast back to,
-    which has whole rows of what they reduce at a time; but not in that of results that are `spread`
+    stored first.  Operands that are not in memory are computed in `registers`, where they can be,
+    and not by a kernel before: first ones, or either one of a product.  Reductions in `rows` may
+    stay in the kernel of results that they are broadcast back to, which has whole rows of what they
+    reduce at a time; but not in that of results that are `spread`
     along them.  What is `kept` is stored by the kernel that multiplies, and read by all others.
     Products of `few` rows are sums.
     """
@@ -62,7 +65,7 @@ class Choices:
     apart: frozenset[str] = NONE
     empty: frozenset[str] = NONE
     parts: frozenset[str] = NONE
-    registers: bool = False
+    registers: Registers = ""
     rows: frozenset[str] = NONE
     spread: frozenset[str] = NONE
     kept: frozenset[str] = NONE

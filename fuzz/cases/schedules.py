@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ from fuser.schedule.matmul_params import (
 )
 from fuser.schedule.params import MAX_STAGES, PARTIAL, RESIDENCY, Meet, Prologue
 from fuser.schedule.segment import segments
-from fuser.schedule.shape_class import Choices
+from fuser.schedule.shape_class import Choices, Registers
 from fuzz.cases.case import Case, specs
 from fuzz.cases.draft import rarely
 from fuzz.cases.extents import SMALL_TILE, word
@@ -160,8 +160,8 @@ class Footprint:
 
 def footprint(fusion: Fusion) -> Footprint:
     """Return what the tiles of the kernels of a fusion are made of, at most."""
-    both = (Choices(), Choices(registers=True))
-    domains = [segment.domain for choices in both for segment in segments(fusion, choices)]
+    every = [Choices(registers=which) for which in get_args(Registers)]
+    domains = [segment.domain for choices in every for segment in segments(fusion, choices)]
     products = [product for domain in domains for product in domain.products]
     types = {arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args}
     whole = DType.I8 in types

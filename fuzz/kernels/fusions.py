@@ -96,6 +96,22 @@ def normalised() -> Fusion:
     return fd.fusion()
 
 
+def weights() -> Fusion:
+    """`x @ bf16(w)`: weights of 8 bits, computed where they are multiplied."""
+    fd, (x,) = begin(2)
+    w = fd.define_tensor([-1, -1], "i8")
+    fd.add_output(fd.ops.linear(x, fd.ops.cast(w, "bf16")))
+    return fd.fusion()
+
+
+def gated_weights() -> Fusion:
+    """`relu(x @ silu(g)) * (x @ silu(u))`: a step has two operands that are computed."""
+    fd, (x, g, u) = begin(2, 2, 2)
+    one, other = (fd.ops.linear(x, fd.ops.silu(w)) for w in (g, u))
+    fd.add_output(fd.ops.mul(fd.ops.relu(one), other))
+    return fd.fusion()
+
+
 # --- reductions ---------------------------------------------------------------------------------
 
 

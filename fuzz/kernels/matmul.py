@@ -22,11 +22,13 @@ from fuzz.kernels.fusions import (
     computed,
     dense,
     gated,
+    gated_weights,
     linear,
     normalised,
     residual,
     statistics,
     two_sums,
+    weights,
 )
 from fuzz.kernels.reduction import REDUCTIONS, Reduced
 from fuzz.kernels.tile import Start, Template, strides
@@ -213,6 +215,10 @@ MATMULS: dict[str, Schedule] = {
         computed, "cooperative", 3, 1, persistent=True, prologue="registers"
     ),
     "computed_ping_pong": wgmma(normalised, "ping_pong", 2, 0, columns=8, prologue="registers"),
+    "computed_weights": wgmma(weights, "pipelined", 3, 1, prologue="registers", transpose=True),
+    "computed_two_weights": wgmma(
+        gated_weights, "cooperative", 3, 1, persistent=True, prologue="registers", transpose=True
+    ),
     "computed_ampere": mma(computed, "mbarriers", 2, 0, prologue="registers"),
     "inputs_pipelined": wgmma(
         residual, "pipelined", 2, 1, persistent=True, columns=8, inputs="tma"

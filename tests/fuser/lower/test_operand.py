@@ -35,6 +35,8 @@ PARAMS: dict[str, MatmulParams | AmpereParams] = {
     "threads": AmpereParams((32, 16, 16), 2, "threads", 1, 0, persistent=True, columns=16),
 }
 
+HOPPER = [name for name, params in PARAMS.items() if isinstance(params, MatmulParams)]
+
 Define = Callable[[FusionDefinition, TensorView], TensorView]
 
 
@@ -71,30 +73,51 @@ DEFINES: dict[str, Define] = {
 
 
 def case(
-    define: Define, params: MatmulParams | AmpereParams = COOPERATIVE, dtype: str = "bf16"
+    define: Define,
+    params: MatmulParams | AmpereParams = COOPERATIVE,
+    dtype: str = "bf16",
+    *,
+    second: bool = False,
 ) -> Case:
-    """`relu(define(x) @ w)` with an odd number of rows, and a tail of K."""
+    """`relu(define(x) @ w)` with an odd number of rows, and a tail of K; or w, and x, by `second`.
+
+    What is computed has the rows of tiles, which are transposed for a second operand.
+    """
     fd = FusionDefinition()
     x, w = fd.define_tensor(["m", "k"], dtype), fd.define_tensor(["n", "k"], "bf16")
-    fd.add_output(fd.ops.relu(fd.ops.linear(define(fd, x), w)))
+    made = define(fd, x)
+    fd.add_output(fd.ops.relu(fd.ops.linear(w, made) if second else fd.ops.linear(made, w)))
     params = replace(params, prologue="registers")
+    if isinstance(params, MatmulParams):
+        params = replace(params, transpose=second, store="tma" if second else params.store)
     return Case(fd.fusion(), params, {"m": 37, "k": 40, "n": 24}, "reals", 0)
 
 
 @pytest.mark.parametrize(("name", "schedule"), covering(1, DEFINES, PARAMS))
 def test_one_kernel_computes_and_multiplies(name: str, schedule: str) -> None:
     """Every judge agrees, at a tail of K too, where 1 / x would be infinite."""
-    of = case(DEFINES[name], PARAMS[schedule])
+    check_one_kernel(case(DEFINES[name], PARAMS[schedule]))
+
+
+@pytest.mark.parametrize(("name", "schedule"), covering(1, DEFINES, HOPPER))
+def test_second_operands_are_computed_by_transposed_tiles(name: str, schedule: str) -> None:
+    """Such as weights of 8 bits, which are read once."""
+    check_one_kernel(case(DEFINES[name], PARAMS[schedule], second=True))
+
+
+def check_one_kernel(of: Case) -> None:
+    """All that is asked of one kernel, whose results every judge agrees on."""
     assert len(compiled(of).launches) == 1
     records = judged.records(of)
     assert {"prover", "simulator", "differential", "assembler"} <= {r.oracle for r in records}
     assert not [r for r in records if r.status != "pass"]
 
 
+@pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("dtype", ["i8", "f32"])
-def test_other_types_are_copied_as_they_are(dtype: str) -> None:
+def test_other_types_are_copied_as_they_are(dtype: str, second: bool) -> None:
     """And become the operand's in registers."""
-    of = case(lambda fd, x: fd.ops.cast(x, "bf16"), dtype=dtype)
+    of = case(lambda fd, x: fd.ops.cast(x, "bf16"), dtype=dtype, second=second)
     of = replace(of, extents=of.extents | {"k": 48})
     (launch,) = compiled(of).launches
     assert next(b for b in launch.kernel.buffers if b.name == "S_T0").dtype.name == dtype
@@ -172,6 +195,21 @@ def test_what_registers_cannot_hold_is_stored_first(
     assert len(program.launches) == 2
     assert not [p for launch in program.launches for p in launch.tiling.domain.products if p.leaves]
     assert not complaints(of)
+
+
+def test_of_two_that_are_computed_one_is_in_registers() -> None:
+    """That which has the rows of tiles; the other one is stored first."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    fd.add_output(fd.ops.linear(fd.ops.silu(x), fd.ops.relu(w)))
+    for transpose, leaf in ((False, "T0"), (True, "T1")):
+        params = replace(COOPERATIVE, transpose=transpose, store="tma")
+        of = Case(fd.fusion(), params, {"m": 24, "k": 40, "n": 72}, "reals", 0)
+        _, last = compiled(of).launches
+        (product,) = last.tiling.domain.products
+        assert [access.name for access in product.leaves] == [leaf]
+        assert product.exchanged == transpose
+        assert not complaints(of)
 
 
 def test_a_step_waits_for_the_one_before_as_late_as_it_can() -> None:

@@ -17,6 +17,7 @@ from product_kernels import (
 from fuser.kernel import ir as kir
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
+from fuzz.kernels.matmul import MATMULS
 from oracles.prover.prove import prove
 from oracles.verdict import Status
 
@@ -62,6 +63,25 @@ def test_lanes_join_before_they_hand_back_what_they_read() -> None:
     at = names.index("WarpSync")
     assert names[at - 1] == "Load"
     assert names[at + 1] == "Elect"
+
+
+def test_lanes_join_behind_the_flush_if_they_have_read_late() -> None:
+    """Of two operands that a step computes the second one is read behind the join of the step."""
+    tiles = {
+        name: loops(roles(MATMULS[name].template().kernel)["compute"].body)[0]
+        for name in ("computed_cooperative", "computed_two_weights")
+    }
+    joins = {
+        name: [stmt for stmt in loop.body if isinstance(stmt, kir.WarpSync)]
+        for name, loop in tiles.items()
+    }
+    assert not joins["computed_cooperative"]
+    (join,) = joins["computed_two_weights"]
+    made = MATMULS["computed_two_weights"].template().kernel
+    assert prove(made).status is Status.PASS
+    bad = without(made, join)
+    assert bad != made
+    assert prove(bad).status is Status.FAIL
 
 
 @pytest.mark.parametrize("params", [COOPERATIVE, PING_PONG, MBARRIERS])
