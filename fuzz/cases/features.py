@@ -2,7 +2,8 @@
 
 A cell is a tuple of words: an operation and the type of its first tensor, the forms of two
 operations one behind the other, an operation and how its results are reduced, a schedule and the
-depth of its ring, a schedule and how its CTAs share tiles, or how long an axis is beside its tile.
+depth of its ring, a schedule and how its CTAs share tiles, a schedule and which operands it
+computes in registers, or how long an axis is beside its tile.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fuser.pipeline import tiled
 from fuser.runtime.call import extents_of, kernel_extents, loops_of, with_parts
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, sizes
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import (
@@ -136,12 +138,16 @@ def _is(tv: TensorView, form: Form) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel of a case: its schedule, how long its axes are, the CTAs that share a tile."""
+    """One kernel of a case: its schedule, how long its axes are, the CTAs that share a tile.
+
+    And which operands of products are `computed` in registers, if any.
+    """
 
     kind: str
     params: Params
     lengths: tuple[str, ...]
     sharing: int
+    computed: str = ""
 
     @property
     def way(self) -> str:
@@ -185,8 +191,17 @@ def plan(case: Case) -> Plan:
             sharing = min(sharing, prod(steps))
         else:
             kind = "pointwise"
-        kernels.append(Kernel(kind, schedule, lengths, sharing if 0 not in extents else 0))
+        sharing = sharing if 0 not in extents else 0
+        kernels.append(Kernel(kind, schedule, lengths, sharing, _computed(segment.domain)))
     return Plan(call, tuple(kernels))
+
+
+def _computed(domain: Domain) -> str:
+    """Say which operands of a kernel's products are computed in registers."""
+    made = {product.a: product for product in domain.products if product.leaves}
+    if len(made) > 1:
+        return "several"
+    return "".join("second" if one.exchanged else "first" for one in made.values())
 
 
 def asks(case: Case) -> bool:
@@ -231,7 +246,9 @@ def scheduled(found: Plan) -> set[Cell]:
     """Return the cells of the schedules of kernels."""
     depths = {(k.params.family, DEPTHS[k.params.stages]) for k in found.kernels}
     ways = {(k.params.family, k.way) for k in found.kernels}
-    return {("schedule", *one) for one in depths} | {("sharing", *one) for one in ways}
+    which = {(k.params.family, k.computed) for k in found.kernels if k.computed}
+    named = (("schedule", depths), ("sharing", ways), ("computed", which))
+    return {(name, *one) for name, some in named for one in some}
 
 
 def operations(fusion: Fusion) -> set[Cell]:
@@ -280,6 +297,9 @@ def legal() -> frozenset[Cell]:
         made |= {("schedule", family, depth) for depth in depths}
         ways = _ways(family)
         made |= {("sharing", family, way) for way in ways if len(ways) > 1}
+    for family in MATMUL_FAMILIES:
+        which = ["first", "several"] if family in OBSERVES else ["first", "second", "several"]
+        made |= {("computed", family, one) for one in which}
     kinds = ("pointwise", "reduction", "rows", "scan", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}
     return frozenset(made)

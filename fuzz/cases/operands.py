@@ -93,10 +93,20 @@ def new_axis(draw: st.DrawFn, products: Products, letter: str) -> str:
 
 
 def operand(
-    draw: st.DrawFn, products: Products, names: Names, *, stretched: Names = ()
+    draw: st.DrawFn,
+    products: Products,
+    names: Names,
+    *,
+    stretched: Names = (),
+    computed: bool | None = None,
 ) -> TensorView:
-    """Make an operand with these axes; `stretched` ones may be those of a smaller input."""
-    if stretched and products.allows("stretched operands") and rarely(draw):
+    """Make an operand with these axes; `stretched` ones may be those of a smaller input.
+
+    It may be `computed` from inputs, if that is not said.
+    """
+    if computed is not None:
+        made = (_prologue if computed else _plain)(draw, products, names)
+    elif stretched and products.allows("stretched operands") and rarely(draw):
         made = _stretched(draw, products, names, stretched)
     elif products.allows("prologues") and products.dtype.nbytes > 1 and rarely(draw):
         made = _prologue(draw, products, names)

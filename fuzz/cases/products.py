@@ -45,6 +45,11 @@ MATMUL_FEATURES = (
     "other types",
 )
 """Switches of the generator of products."""
+BY_ROWS = frozenset(
+    {"transposed operands", "permuted strides", "gaps", "reductions", "compositions", "scans"}
+    | {"factories", "f64"}
+)
+"""Features of operands that registers cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,34 @@ def product_fusions(
                 result, kept = _product(draw, products, more, shared=choice == "gated")
                 _enter(products, draft, names, result, kept)
                 _join(draw, draft)
+    on.add_outputs(draw, draft)
+    return products.fd.fusion()
+
+
+@st.composite
+def computed_fusions(
+    draw: st.DrawFn, which: str, *, exact: bool = False, wanted: Wanted = ()
+) -> Fusion:
+    """Layers of an operand that is computed from inputs by rows, as registers can hold it.
+
+    `which`: the "first", the "second", or "several", one of each of two products of a loop.
+    """
+    products = Products(
+        FusionDefinition(), BY_ROWS, exact, draw(st.sampled_from(OPERANDS)), wanted=wanted
+    )
+    m, n, k = (new_axis(draw, products, letter) for letter in "mnk")
+    second = which == "second" or (which == "several" and draw(st.booleans()))
+    plain = operand(draw, products, (m, k) if second else (n, k), computed=False)
+    draft = products.frame((m, n))
+    for _ in range(2 if which == "several" else 1):
+        made = operand(draw, products, (n, k) if second else (m, k), computed=True)
+        x, w = bounded(products, *((plain, made) if second else (made, plain)))
+        result = _sized(products, products.fd.ops.linear(x, w), x, w)
+        _enter(products, draft, (m, n), result, (m, n))
+    if which == "several":
+        _join(draw, draft)
+    for _ in range(draw(st.integers(0, 2))):
+        grow(draw, draft, draw(st.sampled_from(BLOCKS)))
     on.add_outputs(draw, draft)
     return products.fd.fusion()
 

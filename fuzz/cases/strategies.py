@@ -11,6 +11,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion
 from fuser.fusion.ops import Form
+from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
 from fuzz.campaign.record import Cell
@@ -50,8 +51,8 @@ from fuzz.cases.params import (
     scan_params,
     trimmed,
 )
-from fuzz.cases.products import product_fusions
-from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
+from fuzz.cases.products import computed_fusions, product_fusions
+from fuzz.cases.schedules import MATMUL_FAMILIES, footprint, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
@@ -157,6 +158,12 @@ def _wished(
                 if wish in _schedules(case):
                     break
             return case
+        case ("computed", family, which):
+            for _ in range(TRIES):
+                case = draw(_computing(family, which, kind=kind, wanted=wanted))
+                if wish in _schedules(case):
+                    break
+            return case
         case ("extents", "scan", _):
             return draw(scan_cases(kinds=(kind,), wanted=wanted))
         case _:
@@ -199,6 +206,25 @@ def _scheduled(
             families=(family,), kinds=kinds, of=of_them, depths=depths, way=way, wanted=wanted
         )
     )
+
+
+@st.composite
+def _computing(draw: st.DrawFn, family: str, which: str, *, kind: Kind, wanted: Wanted) -> Case:
+    """Cases whose products compute operands in registers: of transposed tiles the second ones."""
+    of = computed_fusions(which, exact=kind == "integers", wanted=wanted)
+    case = draw(product_cases(families=(family,), kinds=(kind,), of=of))
+    params = case.params
+    try:
+        if isinstance(params, AmpereParams):
+            return _fitted(suited, replace(case, params=replace(params, prologue="registers")))
+        assert isinstance(params, MatmulParams), "a case with products"
+        turned = which == "second" or (which == "several" and draw(st.booleans()))
+        how = replace(params, prologue="registers", transpose=False)
+        if turned and footprint(case.fusion).halves:
+            how = replace(how, transpose=True, store="tma", inputs="direct")
+        return _fitted(suited, replace(case, params=how))
+    except ScheduleError:  # what was drawn beside it excludes it
+        return case
 
 
 def _leading(wishes: tuple[Cell, ...]) -> list[Cell]:

@@ -11,7 +11,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
 from fuzz.campaign.record import ENOUGH, Cell
 from fuzz.cases.__main__ import draw
-from fuzz.cases.case import Case, compiled
+from fuzz.cases.case import Case, compiled, symbols
 from fuzz.cases.features import (
     Coverage,
     cells,
@@ -19,12 +19,15 @@ from fuzz.cases.features import (
     has_norm,
     legal,
     plan,
+    scheduled,
 )
 from fuzz.cases.strategies import cases
+from fuzz.kernels.matmul import MATMULS
 
 WISHES = [
     ("reduced", "exp", "sum"), ("reduced", "where", "mean"), ("reduced", "eq", "prod"),
     ("pair", "reduction", "mma"), ("operation", "tan", "bf16"),
+    *sorted(cell for cell in legal() if cell[0] == "computed"),
 ]  # fmt: skip
 SHARED = ReductionParams((2, 64), 4, 2, None, "direct", "direct", splits=4, meet="tma")
 
@@ -41,6 +44,26 @@ def test_ctas_share_a_tile_only_where_there_are_steps_for_several() -> None:
     (alone,), (shared,) = plan(total(64)).kernels, plan(total(300)).kernels
     assert (alone.way, alone.sharing) == ("alone", 1)
     assert (shared.way, shared.sharing, shared.lengths) == ("tma", 4, ("tail", "tail"))
+
+
+@pytest.mark.parametrize(
+    ("name", "computed"),
+    [
+        ("computed_cooperative", "first"),
+        ("computed_weights", "second"),
+        ("computed_two_weights", "several"),
+        ("cooperative_1_in_flight", ""),
+    ],
+)
+def test_operands_in_registers_are_a_cell(name: str, computed: str) -> None:
+    """By which of a product they are, or that a step has several."""
+    made = MATMULS[name]
+    fusion = made.fusion()
+    extents = dict.fromkeys(symbols(fusion), 32)
+    found = plan(Case(fusion, made.params, extents, "integers", 0))
+    assert found.kernels[-1].computed == computed
+    cell = ("computed", made.params.family, computed)
+    assert (cell in scheduled(found)) == bool(computed)
 
 
 def test_diamonds_and_norms_are_told_from_chains() -> None:
