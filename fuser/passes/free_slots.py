@@ -28,7 +28,8 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
     join first.  After reads by wgmma the await of the group stands in their place: where it leaves
     `n` iterations unfinished, the slot of `n` iterations ago is handed back, and the last `n` slots
     of a run after the flush (only where somebody still asks for them: the ring goes on, or another
-    CTA of the cluster fills it).
+    CTA of the cluster fills it).  There lanes join again where they have read slots behind the join
+    of the last step.
     """
     filler, reader = _roles(kernel, writes), _roles(kernel, reads)
     handed: list[Ring] = []
