@@ -75,13 +75,15 @@ def product_fusions(
 ) -> Fusion:
     """Fusions of one to three products with up to `max_ops` blocks behind; see `fusions`.
 
-    With `asked` CTAs are asked to share the tiles of the first; features are `banned`, and more
-    that are drawn; `dtype` is that of operands; operations that are `wanted` are drawn more often.
+    With `asked` CTAs are asked to share the tiles of the first; features are `banned`, "f8" among
+    them where sm_80's instructions are to multiply, and more that are drawn; `dtype` is that of
+    operands; operations that are `wanted` are drawn more often.
     Shrinks towards a `matmul` of two bf16 matrices.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8))) | {*banned}
     types: tuple[DType, ...] = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8
-    types = types if "other types" in banned else (*types, *OTHERS)
+    others = (one for one in OTHERS if not (one.is_f8 and "f8" in banned))
+    types = types if "other types" in banned else (*types, *others)
     dtype = draw(st.sampled_from((dtype,) if dtype else types))
     products = Products(FusionDefinition(), banned, exact, dtype, wanted=wanted)
     if dtype is DType.F16 and not exact and products.allows("other types") and rarely(draw):

@@ -52,7 +52,7 @@ from fuzz.cases.params import (
     trimmed,
 )
 from fuzz.cases.products import computed_fusions, product_fusions
-from fuzz.cases.schedules import MATMUL_FAMILIES, footprint, matmul_params, suited
+from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, footprint, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
 """Features with which CTAs cannot share tiles in every way."""
@@ -184,7 +184,7 @@ def _scheduled(
     way = next((cell[2] for cell in beside if cell[0] == "sharing"), "alone")
     depths = [n for n, name in DEPTHS.items() if depth in (None, name)]
     if family in MATMUL_FAMILIES:
-        banned = HINDERING if plain else ()
+        banned = (*(HINDERING if plain else ()), *(["f8"] if family in OBSERVES else []))
         exact = kind == "integers"
         products = product_fusions(max_ops=2, exact=exact, banned=banned, wanted=wanted)
         return draw(
