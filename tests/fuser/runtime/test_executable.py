@@ -113,17 +113,16 @@ def test_one_kernel_serves_every_shape_of_its_class() -> None:
 
 
 @pytest.mark.gpu
-def test_a_call_costs_little_more_than_two_bare_launches() -> None:
+def test_a_call_costs_at_most_4_us_beyond_the_launch() -> None:
     """Host time of a repeated call against a bare launch of the same kernel; the least of nine.
 
-    Other processes on the machine only add to it.  Hosts differ, both alike: 6.17 and 3.19 us, 11.3
-    and 5.7, 11.3 and 5.4 were seen (1.93 to 2.10).
+    Other processes on the machine only add to it.
     """
     run = Executable(added())
     given = (torch.rand(1024, device="cuda"), torch.rand(1024, device="cuda"))
     costs = [run.host_cost(*given) for _ in range(9)]
     called, bare = map(min, zip(*costs, strict=True))
-    assert called <= 2.25 * bare, costs
+    assert called - bare <= 4, costs
 
 
 @pytest.mark.gpu
