@@ -83,7 +83,7 @@ class _Handing:
                     out += [_hand_back(ring, place, _kept(body)) for ring in multiplied]
                 case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0):
                     asked = [r for r in unfinished if place.loop is not None or r.spread]
-                    if any(self._read_late(ring, unfinished[ring].body) for ring in asked):
+                    if any(self._read_late(ring, unfinished[ring].body, place) for ring in asked):
                         out.append(kir.WarpSync())
                     for ring in asked:
                         out += _rest(ring, unfinished[ring])
@@ -111,18 +111,14 @@ class _Handing:
         ordinary = ((n, stmt) for n, stmt in enumerate(body) if not by_engine(stmt))
         return {ring: n for n, stmt in ordinary for ring in self.of(reads(stmt))}
 
-    def _read_late(self, ring: Ring, body: Body) -> bool:
+    def _read_late(self, ring: Ring, body: Body, place: Context) -> bool:
         """Whether a role reads slots itself behind an await, where lanes join for the step before.
 
         So it is with the second operand of a step that is computed in registers.
         """
-        awaited = False
-        for stmt in body:
-            if isinstance(stmt, kir.AsyncAwait) and stmt.kind is kir.AsyncKind.WGMMA:
-                awaited = True
-            elif awaited and not by_engine(stmt) and ring in self.of(reads(stmt)):
-                return True
-        return False
+        before = body[: self._last(body, place).get(ring, 0)]
+        awaits = (stmt for stmt in before if isinstance(stmt, kir.AsyncAwait))
+        return any(stmt.kind is kir.AsyncKind.WGMMA for stmt in awaits)
 
     def _multiplied(self, body: Body) -> dict[Ring, None]:
         """Rings that wgmmas of this body read, in order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion
 from fuser.fusion.ops import Form
-from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import MAX_STAGES, NormParams, PointwiseParams, ReductionParams
 from fuzz.campaign.record import Cell
@@ -152,15 +152,12 @@ def _wished(
             others = [(cell[1], cell[2]) for cell in wishes if cell[0] == "reduced"]
             reduced = reduced_fusions(draw(_beside((op, reduction), others)))
             return draw(pointwise_cases(kinds=kinds[-1:], of=reduced))
-        case ("schedule" | "sharing", *_):
+        case ("schedule" | "sharing" | "computed" as part, family, which):
+            having = _scheduled(wish, wishes, kind=kind, plain=True)
+            if part == "computed":
+                having = _computing(family, which, kind=kind, wanted=wanted)
             for _ in range(TRIES):
-                case = draw(_scheduled(wish, wishes, kind=kind, plain=True))
-                if wish in _schedules(case):
-                    break
-            return case
-        case ("computed", family, which):
-            for _ in range(TRIES):
-                case = draw(_computing(family, which, kind=kind, wanted=wanted))
+                case = draw(having)
                 if wish in _schedules(case):
                     break
             return case
@@ -184,7 +181,8 @@ def _scheduled(
     way = next((cell[2] for cell in beside if cell[0] == "sharing"), "alone")
     depths = [n for n, name in DEPTHS.items() if depth in (None, name)]
     if family in MATMUL_FAMILIES:
-        banned = (*(HINDERING if plain else ()), *(["f8"] if family in OBSERVES else []))
+        banned = [*HINDERING] if plain else []
+        banned += ["f8"] if family in OBSERVES else []
         exact = kind == "integers"
         products = product_fusions(max_ops=2, exact=exact, banned=banned, wanted=wanted)
         return draw(
@@ -213,16 +211,13 @@ def _computing(draw: st.DrawFn, family: str, which: str, *, kind: Kind, wanted: 
     """Cases whose products compute operands in registers: of transposed tiles the second ones."""
     of = computed_fusions(which, exact=kind == "integers", wanted=wanted)
     case = draw(product_cases(families=(family,), kinds=(kind,), of=of))
-    params = case.params
-    try:
-        if isinstance(params, AmpereParams):
-            return _fitted(suited, replace(case, params=replace(params, prologue="registers")))
-        assert isinstance(params, MatmulParams), "a case with products"
+    how: dict[str, Any] = {"prologue": "registers"}
+    if isinstance(case.params, MatmulParams):
         turned = which == "second" or (which == "several" and draw(st.booleans()))
-        how = replace(params, prologue="registers", transpose=False)
-        if turned and footprint(case.fusion).halves:
-            how = replace(how, transpose=True, store="tma", inputs="direct")
-        return _fitted(suited, replace(case, params=how))
+        how["transpose"] = turned and footprint(case.fusion).halves
+        how |= {"store": "tma", "inputs": "direct"} if how["transpose"] else {}
+    try:
+        return _fitted(suited, replace(case, params=replace(case.params, **how)))
     except ScheduleError:  # what was drawn beside it excludes it
         return case
 

@@ -43,6 +43,8 @@ def main(*, timings: Path, table: Path, device: str, sweeps: tuple[IO[str], ...]
         family = [one for one in some if one.where_they_lie is directly]
         arrays = told(family)
         if max(map(len, arrays.by_way().values()), default=0) < LEAST:
+            few = f"{len(family)} timings, no {LEAST} of one way: predictions stay as they are"
+            click.echo(f"{name}: {few}")
             continue
         scales = scales_of(arrays)
         found |= processes(arrays, scales)
