@@ -514,13 +514,16 @@ def _registers(
     if isinstance(params, TensorCoreParams):
         able: Registers = "either" if params.transpose else "first"
         return able if params.prologue == "registers" else ""
-    cut = segments(fusion, replace(choices, registers="first"))
-    wanted = all(
-        computes_in_registers(segment.fusion, segment.domain, loops_of(segment.domain, values))
-        for segment in cut
-        if segment.domain.products
-    )
-    return "first" if wanted else ""
+    ways: tuple[Registers, ...] = ("either", "first")
+    for able in ways:
+        cut = segments(fusion, replace(choices, registers=able))
+        if all(
+            computes_in_registers(segment.fusion, segment.domain, loops_of(segment.domain, values))
+            for segment in cut
+            if segment.domain.products
+        ):
+            return able
+    return ""
 
 
 def _kept(fusion: Fusion, cut: Sequence[Segment], few: frozenset[Few]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from fuser.arch import SM_90A
 from fuser.fusion.definition import FusionDefinition
-from fuser.fusion.ir import Fusion
+from fuser.fusion.ir import Fusion, TensorView
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
 from fuser.schedule.products.choose import STACKED, columns_of_share
@@ -37,7 +37,8 @@ class Product(Row):
     """A row: out = f(x [M, K], weights [N, K], ...), bf16; `shape` is (M, N, K), of each product.
 
     `extra` is what else goes in: "bias", "residual" or nothing.  x has a `dtype`, and goes through
-    the operation `prologue` first, if any.  What is `alone` has torch beside it, nobody else.
+    the operation `prologue` first, if any; or the `weights` have and do.  What is `alone` has torch
+    beside it, nobody else.
     """
 
     shape: tuple[int, int, int]
@@ -45,6 +46,7 @@ class Product(Row):
     extra: str = ""
     dtype: torch.dtype = torch.bfloat16
     prologue: str = ""
+    weights: bool = False
     alone: bool = False
     tolerance = 0.01
 
@@ -64,14 +66,14 @@ class Product(Row):
         """Bytes of all tensors, each once."""
         m, n, k = self.shape
         wide = 2 if self.extra == "residual" else 1
-        return m * k * self.dtype.itemsize + 2 * (self.products * n * k + wide * m * n)
+        sizes = (2, self.dtype.itemsize) if self.weights else (self.dtype.itemsize, 2)
+        return sizes[0] * m * k + sizes[1] * self.products * n * k + 2 * wide * m * n
 
     def inputs(self) -> Tensors:
         """Return random tensors in [-1, 1]; weights of several products are parts of one."""
         m, n, k = self.shape
-        x = torch.rand(m, k, device="cuda") * 2 - 1
-        x = (x * 100 if self.dtype is torch.int8 else x).to(self.dtype)
-        found = [x, *random_bf16(self.products * n, k).split(n)]
+        kinds = (torch.bfloat16, self.dtype) if self.weights else (self.dtype, torch.bfloat16)
+        found = [_random(kinds[0], m, k), *_random(kinds[1], self.products * n, k).split(n)]
         if self.extra:
             found.append(random_bf16(n) if self.extra == "bias" else random_bf16(m, n))
         return tuple(found)
@@ -126,6 +128,12 @@ class Product(Row):
         add((128, 128 // self.products, 64), 2, "ping_pong", 5)
         add((128, 128 // self.products, 64), 2, "cooperative", 6)
         add((64, 128, 64), 2, "ping_pong", 4)
+        if self.weights:
+            rows = min(-(-self.shape[0] // 8) * 8, 256)
+            for height, groups in ((64, 1), (128, 2)):
+                add((height, rows, 64), groups, "cooperative", 4)
+            whole = {n: replace(p, transpose=True, prologue="registers") for n, p in out.items()}
+            return out | {f"{name}, computed": params for name, params in whole.items()}
         if self.prologue:
             stored = {f"{name}, stored first": params for name, params in out.items()}
             return stored | {n: replace(p, prologue="registers") for n, p in out.items()}
@@ -192,6 +200,14 @@ class Product(Row):
         return found
 
 
+def _random(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Return random numbers in [-1, 1], integers in [-100, 100]."""
+    if dtype is torch.bfloat16:
+        return random_bf16(*shape)
+    x = torch.rand(shape, device="cuda") * 2 - 1
+    return (x * 100 if dtype is torch.int8 else x).to(dtype)
+
+
 _NAMES = {torch.bfloat16: "bf16", torch.float32: "f32", torch.int8: "i8"}
 PROLOGUES = {
     "P1": ((8192, 512, 4096), "relu", torch.bfloat16),
@@ -201,6 +217,14 @@ PROLOGUES = {
     "P5": ((8192, 1024, 4096), "relu", torch.bfloat16),
 }
 """Products of a tensor that goes through an operation, or from another type, first."""
+WEIGHTS = {
+    "W1": ((16, 4096, 4096), "cast", torch.int8),
+    "W2": ((64, 28672, 8192), "cast", torch.int8),
+    "W3": ((256, 4096, 14336), "cast", torch.int8),
+    "W4": ((1, 8192, 8192), "cast", torch.int8),
+    "W5": ((32, 8192, 8192), "relu", torch.bfloat16),
+}
+"""The same of weights."""
 
 
 def plain(name: str, shape: tuple[int, int, int]) -> Product:
@@ -208,8 +232,19 @@ def plain(name: str, shape: tuple[int, int, int]) -> Product:
     return Product(name, _plain, functional.linear, shape)
 
 
+def computed(
+    name: str, shape: tuple[int, int, int], op: str, dtype: torch.dtype, *, weights: bool = False
+) -> Product:
+    """Return the row of a product whose first operand, or weights, go through an operation."""
+    fusion, torchs = partial(_computed, op, dtype), _torch_computed
+    if weights:
+        fusion, torchs = partial(_computed_weights, op, dtype), _torch_computed_weights
+    form = partial(torchs, ACTIVATIONS[op])
+    return Product(name, fusion, form, shape, dtype=dtype, prologue=op, weights=weights)
+
+
 def rows() -> list[Row]:
-    """Return the rows G, L, S, V (few rows), E, M and P."""
+    """Return the rows G, L, S, V (few rows), E, M, P and W."""
     shapes = {
         "G1": (1024, 1024, 1024), "G2": (2048, 2048, 2048), "G3": (4096, 4096, 4096),
         "G4": (8192, 8192, 8192), "G5": (16384, 16384, 1024), "G6": (2048, 2048, 8192),
@@ -235,9 +270,8 @@ def rows() -> list[Row]:
     out.insert(-1, Product("E4", residual, _torch_residual, shape, extra="residual"))
     gated = {"M1": (8192, 14336, 4096), "M2": (2048, 18944, 3584), "M3": (128, 14336, 4096)}
     out += [Product(name, _gated, _torch_gated, shape, products=2) for name, shape in gated.items()]
-    for name, (shape, op, dtype) in PROLOGUES.items():
-        fusion, form = partial(_computed, op, dtype), partial(_torch_computed, ACTIVATIONS[op])
-        out.append(Product(name, fusion, form, shape, dtype=dtype, prologue=op))
+    out += [computed(name, *told) for name, told in PROLOGUES.items()]
+    out += [computed(name, *told, weights=True) for name, told in WEIGHTS.items()]
     return out
 
 
@@ -308,10 +342,25 @@ def _computed(op: str, dtype: torch.dtype) -> Fusion:
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1, -1], dtype=_NAMES[dtype])
     w = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-    a = fd.ops.cast(x, "bf16") if op == "cast" else getattr(fd.ops, op)(x)
-    fd.add_output(fd.ops.linear(a, w))
+    fd.add_output(fd.ops.linear(_through(fd, op, x), w))
     return fd.fusion()
+
+
+def _computed_weights(op: str, dtype: torch.dtype) -> Fusion:
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1, -1], dtype="bf16")
+    w = fd.define_tensor(shape=[-1, -1], dtype=_NAMES[dtype])
+    fd.add_output(fd.ops.linear(x, _through(fd, op, w)))
+    return fd.fusion()
+
+
+def _through(fd: FusionDefinition, op: str, x: TensorView) -> TensorView:
+    return fd.ops.cast(x, "bf16") if op == "cast" else getattr(fd.ops, op)(x)
 
 
 def _torch_computed(act: Activation, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return functional.linear(act(x).to(w.dtype), w)
+
+
+def _torch_computed_weights(act: Activation, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return functional.linear(x, act(w).to(x.dtype))

@@ -23,6 +23,8 @@ ROWS, COLS = (16, 200_000), (16, 130_000)
 """Least and most rows and columns; both are drawn with all sizes alike likely, on a log scale."""
 HEIGHTS, DEPTHS = (1, 16_384), (64, 32_768)
 """Least and most rows of a product's first operand; and of its second, or elements to sum."""
+FEW, LAYERS = (1, 2048), (512, 16_384)
+"""Least and most rows of a layer whose weights are computed; and columns, or elements to sum."""
 ODD = 1 / 3
 """Share of odd rows; the others are multiples of 8.  Of products a third are no multiples of 64,
 and two thirds of these none of 8."""
@@ -95,6 +97,14 @@ def _product(name: str, rng: random.Random) -> Row:
     return replace(products.plain(name, (_extent(rng, *HEIGHTS), n, k)), alone=True)
 
 
+def _weights(name: str, rng: random.Random) -> Row:
+    """Return a layer of few rows, of weights of 8 bits or behind a relu."""
+    told = rng.choice((("cast", torch.int8), ("relu", torch.bfloat16)))
+    n, k = (_extent(rng, *LAYERS) // 64 * 64 for _ in range(2))
+    row = products.computed(name, (_extent(rng, *FEW), n, k), *told, weights=True)
+    return replace(row, alone=True)
+
+
 def _broadcast(name: str, rng: random.Random) -> Row:
     shape = _shape(rng)
     says = f"silu(x + bias) + r, {shape[0]} x {shape[1]}"
@@ -122,5 +132,6 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "softmax": partial(_normal, "softmax"),
     "layernorm": partial(_normal, "layer_norm"),
     "product": _product,
+    "weights": _weights,
 }
 """Kinds of rows that are drawn, by name."""

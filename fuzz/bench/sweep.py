@@ -15,7 +15,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from math import ceil, gcd
 from multiprocessing import get_context
@@ -41,7 +41,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.products.choose import candidates
 from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
-from fuser.schedule.shape_class import Params
+from fuser.schedule.shape_class import Choices, Params
 from fuzz.bench.products import Product, plain
 from fuzz.bench.row import L2_BYTES, SHORT_US, Row, fastest_us, side_by_side, together
 from fuzz.bench.shapes import KINDS, rows, summary
@@ -73,6 +73,15 @@ def schedules(
     if k % 8:
         yield from (one.params for one in ranked(segment.domain, loops, (gcd(k, 8),) * 2, sms))
     yield from candidates(fusion, segment.domain, loops, sms)
+
+
+def in_registers(row: Product) -> Iterator[MatmulParams]:
+    """Yield schedules by which weights are computed where they are multiplied."""
+    fusion = row.fusion()
+    (segment,) = segments(fusion, Choices(registers="either"))
+    loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
+    for params in candidates(fusion, segment.domain, loops):
+        yield replace(params, prologue="registers")
 
 
 def worthwhile(m: int, n: int, k: int) -> list[MatmulParams | AmpereParams]:
@@ -174,6 +183,10 @@ def chosen(lines: Sequence[Line]) -> str:
 
 def promising(row: Row, most: int | None) -> list[Params]:
     """Return the schedules of a shape that are timed."""
+    if isinstance(row, Product) and row.weights:
+        stored, computed = schedules(*row.shape), in_registers(row)
+        each = most or SAMPLES
+        return [*islice(stored, each // 4), *islice(computed, each - each // 4)]
     if isinstance(row, Product):
         return [*worthwhile(*row.shape)[:most]]
     found = Alternatives(row.fusion(), lying(row))
@@ -216,7 +229,7 @@ def _program(row: Row, params: Params | None) -> object:
     """Return what rows have alike that run the same program under a schedule."""
     if isinstance(row, Product) and params is not None:  # a default is of one shape
         _, n, k = row.shape
-        return params, n % 8 == 0, k % 8 == 0
+        return params, n % 8 == 0, k % 8 == 0, row.weights and (row.prologue, row.dtype)
     return params, row.name
 
 

@@ -176,7 +176,7 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         len(domain.products),
         sum(_is_costly(tv) for tv in fusion.tensors if tv.name not in computed),
         sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs),
-        (_pitch(first.a, loops), _pitch(first.b, loops)),
+        (_pitch(first.arguments[0], loops), _pitch(first.arguments[1], loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
         sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in first.leaves)
@@ -205,7 +205,7 @@ class Rules:
     """What a domain asks of tiles.
 
     Whether CTAs may share one, and an SM may have several; columns of each product are multiples of
-    a `unit`, and those of transposed ones of another, 0 where there are to be none.
+    a `unit`, and those of transposed ones of another.  Either is 0 where there are to be none.
     """
 
     shared: bool
@@ -217,17 +217,21 @@ class Rules:
         """Whether tiles of a kind may have the columns of so many products."""
         if kind.resident > 1 and not self.resident:
             return False
-        return kind.holds(many) and (kind.transpose or kind.wide(many) % self.unit == 0)
+        if kind.transpose:  # made in its unit
+            return kind.holds(many)
+        return self.unit > 0 and kind.holds(many) and kind.wide(many) % self.unit == 0
 
 
 def _rules(domain: Domain, *, stored: bool = False) -> Rules:
-    computed = not stored and any(product.leaves for product in domain.products)
+    computed = [] if stored else [one for one in domain.products if one.leaves]
+    turned = [one for one in computed if one.exchanged]
     parts = any(access.tv.parts for access in domain.writes)
-    alone = len(domain.products) > 1 or computed or parts
+    alone = len(domain.products) > 1 or len(computed) > len(turned) or parts
     alone = alone or accumulator(domain.products[0].tv) is DType.F16
     # Epilogues read tensors as results lie, which transposed tiles do not.
     whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
     plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
+    suited = len(turned) == len(computed) if turned else plain
     pairs = [*sided(domain)]
     coarse = (
         any(one.transposed or one.access.tv.dtype is DType.I8 for one in side)
@@ -236,7 +240,8 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     down, across = (UNIT[one] for one in coarse)
     _, cols = sides(domain)
     halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
-    return Rules(not alone, not computed, across, down if plain and halves else 0)
+    down = down if suited and halves and not parts else 0
+    return Rules(not alone, not computed, 0 if turned else across, down)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
@@ -356,7 +361,7 @@ def _shared(
 def computes_in_registers(
     fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
 ) -> bool:
-    """Whether to compute A in registers, in a kernel that is cut so; else a kernel before does."""
+    """Whether to compute operands in registers, in a kernel cut so; else a kernel before does."""
     computed = [product for product in domain.products if product.leaves]
     if not all(map(_whole_leaves, computed)):
         return False
@@ -367,7 +372,8 @@ def computes_in_registers(
     there = ranked(work.stored(), _rules(domain, stored=True), sms)
     if here is None or not there:
         return here is not None
-    nbytes = work.around * work.m * work.steps * (work.brought + SPAN)
+    rows = work.n if computed[0].exchanged else work.m
+    nbytes = work.around * rows * work.steps * (work.brought + SPAN)
     return here.takes.us <= STORED_US + nbytes / PASSED + there[0].takes.us
 
 
@@ -391,7 +397,7 @@ def _params(
     depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
     pairs = [*sided(domain)]
     firsts = {one.access for a, _ in pairs for one in a.leaves or (a,)}
-    seconds = {b.access for _, b in pairs}
+    seconds = {one.access for _, b in pairs for one in b.leaves or (b,)}
     if kind.transpose:
         firsts, seconds = seconds, firsts
     per_stage = sum(
