@@ -82,6 +82,8 @@ def tile_line(
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
         case kir.Draw(dst, counter, atomic):
             return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
+        case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8) as arg,)) if dst in packed:
+            return f"tile::widen<{dst.dtype.cuda}>({names[dst]}, {names[arg]});"
         case kir.Compute(dst, op, args):
             words = ", ".join(_operand(arg, registers, dst.layout) for arg in args)
             verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
@@ -366,7 +368,8 @@ def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     """`promote` goes to the register's type, `cast` rounds to the type in memory on the way.
 
     What the fusion has in 16 bits may be off by a few units in the last place of f32.  A packed
-    fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
+    fragment is rounded as it is packed, once: from f32 no other rounding is wanted, and of integers
+    of 8 bits none, which 16-bit floats hold.
     """
     dst, packed = stmt.dst, registers.packed
     if op == "div" and dst.layout.deal is kir.Deal.ROWS:
@@ -379,6 +382,11 @@ def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)
-    if op == "cast" and (dst.dtype in HALVES or dst.dtype.is_f8) and not (dst in packed and narrow):
+    held = dst.dtype in HALVES and all(arg.dtype is DType.I8 for arg in stmt.args)
+    if (
+        op == "cast"
+        and (dst.dtype in HALVES or dst.dtype.is_f8)
+        and not (held or (dst in packed and narrow))
+    ):
         return f"math::round_to_{dst.dtype.name}"
     return f"math::to<{REGISTER[dst.dtype]}>"

@@ -67,7 +67,12 @@ template <class T, int ROWS, int BYTES> struct Swizzled {
   template <class L> static constexpr bool kSteps = L::kBits && kXors;
   typedef uint32 Place;
   __device__ __forceinline__ Place place(int r, int c) const { return offset(r, c); }
-  __device__ __forceinline__ T* from(Place place, int down, int across) const { return base + (place ^ offset(down, across)); }
+  // What changes no chunk is added, not flipped: an access has it as an immediate.
+  __device__ __forceinline__ T* from(Place place, int down, int across) const {
+    constexpr uint32 kChunks = kRow - kChunk;
+    const uint32 beside = offset(down, across);
+    return base + (place ^ (beside & kChunks)) + (beside & ~kChunks);
+  }
 };
 
 }  // namespace tile

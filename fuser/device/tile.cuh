@@ -129,6 +129,15 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, C
   __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
 };
 
+template <int ROWS, int COLS, int THREADS, int VEC> struct Beside<Strips<ROWS, COLS, THREADS, VEC>> {
+  typedef Strips<ROWS, COLS, THREADS, VEC> L;
+  static constexpr bool kAffine = false, kBelow = false, kExact = false;
+  static constexpr bool kBits = !(L::kWarps & (L::kWarps - 1)) && !(COLS & (COLS - 1));
+  static constexpr int kTall = ROWS, kWide = COLS;
+  __device__ static __forceinline__ constexpr int down(int v) { return v / L::kPerStrip * L::kWarps * 16 + 8 * (v % 2); }
+  __device__ static __forceinline__ constexpr int across(int v) { return 4 * VEC * (v % L::kPerStrip / 2); }
+};
+
 template <int ROWS, int COLS, int VEC, int THREADS, int ACROSS, int ALIKE>
 struct Beside<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>> {
   typedef Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE> L;
@@ -828,6 +837,13 @@ template <class R, int N, class F> __device__ __forceinline__ void map(R (&dst)[
 template <class T, int N, class F> __device__ __forceinline__ void map_packed(uint32 (&dst)[N], F op) {
 #pragma unroll
   for (int i = 0; i < N; ++i) dst[i] = types::Packs<T>::pack(op(2 * i), op(2 * i + 1));
+}
+
+// Small integers as 16-bit floats, a pair by four instructions, or three: exact, as these hold them.
+template <class T, int N> __device__ __forceinline__ void widen(uint32 (&dst)[N], const int8 (&src)[2 * N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    dst[i] = math::pair_of<T>(uint32(static_cast<unsigned char>(src[2 * i])) | uint32(static_cast<unsigned char>(src[2 * i + 1])) << 8);
 }
 
 // Columns COLUMN, COLUMN + 1, ... of a tile in strips.

@@ -170,10 +170,10 @@ class Arithmetic:
         names: tuple[str, str, str],
     ) -> kir.Fragment:
         """Replace by `nothing` what lies beyond the end of an axis, of which `-left` is left."""
-        index, inside = self.fragment(names[0], DType.I64), self.fragment(names[1], DType.BOOL)
+        index, inside = self.fragment(names[0], DType.I32), self.fragment(names[1], DType.BOOL)
         out = self.fragment(names[2], value.dtype)
         if not any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in self.math):
-            zero = kir.Literal(0, DType.I64)
+            zero = kir.Literal(0, DType.I32)
             self.math.append(kir.Coordinate(index, axis, left))
             self.math.append(kir.Compute(inside, "lt", (index, zero)))
         self.math.append(kir.Compute(out, "where", (inside, value, nothing)))

@@ -13,7 +13,8 @@ from typing import TypeVar
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.fusion.ir import TensorView
-from fuser.fusion.ops import accumulator
+from fuser.fusion.ops import OPS, Rule, accumulator
+from fuser.fusion.promotion import arithmetic
 from fuser.fusion.zeros import is_zero_of_zeros
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
@@ -43,6 +44,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         self.tiles = kir.CircularBuffer(1, 0)
         self.operands: dict[Access, kir.Buffer] = {}
         self.tiles_of: dict[str, list[Operand]] = {}
+        self.ahead: list[kir.Stmt] = []
         self.staging: dict[Access, kir.Buffer] = {}
         self.cluster = self.params.cluster
         self.split_k = split_k(self.params, self._count(), self.buffer)
@@ -163,20 +165,33 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                 box = self.box(access, at, self.tiling.shape(access))
                 near = self.tiling.unit(access, operand.summed)
                 width = min(VECTOR, self.tensors[access.name].aligned) if near else 1
-                math.math.append(kir.Load(frag, box, width))
+                same = not self.tiling.varies(access, operand.summed)  # for all steps
+                (self.ahead if same else math.math).append(kir.Load(frag, box, width))
             math.done[(access.tv, access.coords)] = frag
         made = math.value(operand.access.tv, operand.access.coords)
+        last = math.math.pop()
+        assert isinstance(last, kir.Compute), "an operation computes it"
+        assert last.dst == made, "the last one"
+        packs = kir.Compute(made, "set", (made,))
+        if OPS[last.op].rule is Rule.FLOAT:  # many instructions: beside the step before
+            math.math.append(last)
+            last = packs
         if not is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
+            if last.op not in ("cast", "set") or arithmetic(last.args[0].dtype) is not DType.F32:
+                math.math.append(last)
+                last = packs
             left = at[operand.summed] - self.extents[operand.summed]
             names = ("a_left", "a_inside", f"{made.name}_within")
+            (source,) = last.args
+            assert isinstance(source, kir.Fragment), "a tensor"
             zero = kir.Literal(0.0, DType.F32)
-            made = math.bounded(made, zero, len(shape) - 1, left, names)
+            last = replace(last, args=(math.bounded(source, zero, len(shape) - 1, left, names),))
         # In registers of its own, which are all that waits for the products of the step before.
         name = f"f_{operand.access.name}"
         self.tiles_of.setdefault(name, []).append(operand)
         number = len(self.tiles_of[name])  # what is walked two ways is computed twice
         tile = math.fragment(f"{name}_{number}" if number > 1 else name, operand.access.tv.dtype)
-        math.math.append(kir.Compute(tile, "set", (made,)))
+        math.math.append(replace(last, dst=tile))
         return math.math, tile
 
     def copied(self, access: Access, first: Expr) -> kir.Slot | None:
@@ -199,6 +214,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             out += self.first(copies, step)
+            out += self.ahead
+            self.ahead = []
             body = (*copies, *products)
             stop = self.split_k.steps(self.tiles_along(axis))
             out.append(kir.ForLoop(step, stop, body, self.request()))

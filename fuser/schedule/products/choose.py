@@ -439,9 +439,10 @@ def _params(
         transpose=kind.transpose,
         cluster=kind.cluster,
     )
-    if not all(params.computes(many, len(p.leaves)) for p in domain.products if p.leaves):
-        return None
-    return _among(params, choice) if choice.count > 1 else params
+    if choice.count > 1:
+        params = _among(params, choice)
+    computed = [len(product.leaves) for product in domain.products if product.leaves]
+    return params if all(params.computes(many, tensors) for tensors in computed) else None
 
 
 def _among(alone: MatmulParams, choice: Choice) -> MatmulParams:
