@@ -79,6 +79,7 @@ def plan(kernel: kir.Kernel) -> Registers:
     packed = frozenset(
         f for f in every if f in sums or _packs(f, statements) or _are_words(f, statements)
     )
+    packed |= {f for f in every if _widens(f, statements, packed)}
     products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
     pinned = frozenset(f for stmt in products for f in _touched(stmt))
     rough = frozenset(f for f in every if _is_rough(f, statements))
@@ -237,6 +238,30 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
             case _:
                 return False
     return True
+
+
+def _widens(
+    frag: kir.Fragment, statements: list[kir.Stmt], packed: frozenset[kir.Fragment]
+) -> bool:
+    """Tell whether bytes of a slot, by pairs in strips, are only cast to what is held packed."""
+    layout, many = frag.layout, count(frag.layout)
+    if frag.dtype is not DType.I8 or layout.deal is not kir.Deal.STRIPS or layout.vector != 2:
+        return False
+    for stmt in statements:
+        if frag in made(stmt):
+            match stmt:
+                case kir.Load(_, kir.Slot() as src) if _lies_as(frag, src) and not stmt.transposed:
+                    pass
+                case _:
+                    return False
+        if frag in used(stmt):
+            match stmt:
+                case kir.Compute(dst, "cast") if dst in packed and dst.layout == layout:
+                    pass
+                case _:
+                    return False
+    strips = layout.shape[-2] // 16
+    return many % 4 == 0 and strips % (layout.threads // kir.WARP) == 0
 
 
 def _is_rounded(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:

@@ -45,6 +45,9 @@ def tile_line(
         case kir.Load(dst, kir.Box() as src) if dst.layout.slides:
             verb = f"load_sliding<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>"
             return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, tid);"
+        case kir.Load(dst, kir.Slot() as src) if dst in packed and dst.dtype is DType.I8:
+            where = f"({names[dst]}, {_at(stmt, src, kernel)}, tid);"
+            return f"tile::load_bytes<{layout(stmt, dst.layout)}>{where}"
         case kir.Load(dst, src, width, fill):
             which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
             verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"
@@ -82,7 +85,7 @@ def tile_line(
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
         case kir.Draw(dst, counter, atomic):
             return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
-        case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8) as arg,)) if dst in packed:
+        case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8) as arg,)) if arg in packed:
             return f"tile::widen<{dst.dtype.cuda}>({names[dst]}, {names[arg]});"
         case kir.Compute(dst, op, args):
             words = ", ".join(_operand(arg, registers, dst.layout) for arg in args)

@@ -21,18 +21,17 @@ template <> __device__ __forceinline__ bool to<bool, float>(float x) { return x 
 template <> __device__ __forceinline__ bool to<bool, double>(double x) { return x != 0.0; }
 // Small integers in the mantissa of 1.5 * 2^23: I2F of 8 bits takes 8 cycles of a warp, these two one each.
 template <> __device__ __forceinline__ float to<float, int8>(int8 x) { return __int_as_float(0x4b400000 + x) - 12582912.0f; }
-// The same of two, to 16 bits each: in the mantissa of 1024, or, as 8 bits are one too many for bf16, 7 of them in that
-// of 128, less 128 or 256.  Source: PTX ISA, "sub" (.f16x2, .bf16x2).
-template <class T> __device__ __forceinline__ uint32 pair_of(uint32 two);
-template <> __device__ __forceinline__ uint32 pair_of<f16>(uint32 two) {
+// The same of two bytes of four, to 16 bits each: in the mantissa of 1024, or, as 8 bits are one too many for bf16, 7 of
+// them in that of 128, less 128 or 256.  Source: PTX ISA, "prmt", "sub" (.f16x2, .bf16x2).
+template <class T, int SELECT> __device__ __forceinline__ uint32 pair_of(uint32 four) {
   uint32 y;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(__byte_perm(two ^ 0x8080u, 0x64646464u, 0x4140)), "r"(0x64806480u));
-  return y;
-}
-template <> __device__ __forceinline__ uint32 pair_of<bf16>(uint32 two) {
-  const uint32 apart = __byte_perm(two, 0x43434343u, 0x4140);
-  uint32 y;
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(apart & 0xff7fff7fu), "r"(apart & 0xff80ff80u));
+  if constexpr (types::Same<T, f16>::value) {
+    const uint32 apart = __byte_perm(four ^ 0x80808080u, 0x64646464u, SELECT);
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(apart), "r"(0x64806480u));
+  } else {
+    const uint32 apart = __byte_perm(four, 0x43434343u, SELECT);
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(apart & 0xff7fff7fu), "r"(apart & 0xff80ff80u));
+  }
   return y;
 }
 // Floats of 8 bits, each of which f16 holds.  Source: PTX ISA, "cvt" (.f16x2.e4m3x2 and .e5m2x2).

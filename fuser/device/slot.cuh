@@ -64,7 +64,7 @@ template <class T, int ROWS, int BYTES> struct Swizzled {
   __device__ __forceinline__ T* at(int r, int c) const { return base + offset(r, c); }
   template <int N> static constexpr bool kFlips = ROWS % N == 0;
   static constexpr bool kXors = (ROWS & (ROWS - 1)) == 0;
-  template <class L> static constexpr bool kSteps = L::kBits && kXors;
+  template <class L> static constexpr bool kSteps = L::kBits && (kXors || L::kWide <= kRow);
   typedef uint32 Place;
   __device__ __forceinline__ Place place(int r, int c) const { return offset(r, c); }
   // What changes no chunk is added, not flipped: an access has it as an immediate.

@@ -132,7 +132,7 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Beside<Layout<ROWS, C
 template <int ROWS, int COLS, int THREADS, int VEC> struct Beside<Strips<ROWS, COLS, THREADS, VEC>> {
   typedef Strips<ROWS, COLS, THREADS, VEC> L;
   static constexpr bool kAffine = false, kBelow = false, kExact = false;
-  static constexpr bool kBits = !(L::kWarps & (L::kWarps - 1)) && !(COLS & (COLS - 1));
+  static constexpr bool kBits = (L::kStrips == 1 || !(L::kWarps & (L::kWarps - 1))) && !(COLS & (COLS - 1));
   static constexpr int kTall = ROWS, kWide = COLS;
   __device__ static __forceinline__ constexpr int down(int v) { return v / L::kPerStrip * L::kWarps * 16 + 8 * (v % 2); }
   __device__ static __forceinline__ constexpr int across(int v) { return 4 * VEC * (v % L::kPerStrip / 2); }
@@ -839,11 +839,22 @@ template <class T, int N, class F> __device__ __forceinline__ void map_packed(ui
   for (int i = 0; i < N; ++i) dst[i] = types::Packs<T>::pack(op(2 * i), op(2 * i + 1));
 }
 
-// Small integers as 16-bit floats, a pair by four instructions, or three: exact, as these hold them.
-template <class T, int N> __device__ __forceinline__ void widen(uint32 (&dst)[N], const int8 (&src)[2 * N]) {
+// Bytes of a slot, two vectors of two in a register: the compiler makes single ones of all others.
+template <class L, class S> __device__ __forceinline__ void load_bytes(uint32 (&dst)[L::kRegisters / 4], const S src, int tid) {
+  static_assert(L::kVec == 2 && L::kExact, "whole tiles, by pairs");
+  const Walk<L, true, S> walk(src, tid);
+  const auto pair = [&](int v) { return uint32(*reinterpret_cast<const unsigned short*>(walk.at(v, 0))); };
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    dst[i] = math::pair_of<T>(uint32(static_cast<unsigned char>(src[2 * i])) | uint32(static_cast<unsigned char>(src[2 * i + 1])) << 8);
+  for (int i = 0; i < L::kRegisters / 4; ++i) dst[i] = __byte_perm(pair(2 * i), pair(2 * i + 1), 0x5410);
+}
+
+// Four of them as 16-bit floats, which hold small integers.
+template <class T, int N> __device__ __forceinline__ void widen(uint32 (&dst)[2 * N], const uint32 (&src)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    dst[2 * i] = math::pair_of<T, 0x4140>(src[i]);
+    dst[2 * i + 1] = math::pair_of<T, 0x4342>(src[i]);
+  }
 }
 
 // Columns COLUMN, COLUMN + 1, ... of a tile in strips.
