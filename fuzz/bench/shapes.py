@@ -24,7 +24,15 @@ ROWS, COLS = (16, 200_000), (16, 130_000)
 HEIGHTS, DEPTHS = (1, 16_384), (64, 32_768)
 """Least and most rows of a product's first operand; and of its second, or elements to sum."""
 FEW, LAYERS = (1, 2048), (512, 16_384)
-"""Least and most rows of a layer whose weights are computed; and columns, or elements to sum."""
+"""Rows of the other operand, least and most, where one is computed; and its own, or elements to
+sum."""
+COMPUTED = (
+    ("cast", torch.int8),
+    ("cast", torch.float32),
+    ("relu", torch.bfloat16),
+    ("silu", torch.bfloat16),
+)
+"""What an operand goes through, and from what type."""
 ODD = 1 / 3
 """Share of odd rows; the others are multiples of 8.  Of products a third are no multiples of 64,
 and two thirds of these none of 8."""
@@ -97,12 +105,13 @@ def _product(name: str, rng: random.Random) -> Row:
     return replace(products.plain(name, (_extent(rng, *HEIGHTS), n, k)), alone=True)
 
 
-def _weights(name: str, rng: random.Random) -> Row:
-    """Return a layer of few rows, of weights of 8 bits or behind a relu."""
-    told = rng.choice((("cast", torch.int8), ("relu", torch.bfloat16)))
-    n, k = (_extent(rng, *LAYERS) // 64 * 64 for _ in range(2))
-    row = products.computed(name, (_extent(rng, *FEW), n, k), *told, weights=True)
-    return replace(row, alone=True)
+def _computed(name: str, rng: random.Random) -> Row:
+    """Return a product of which one operand is computed, and the other one has few rows."""
+    told = rng.choice(COMPUTED)
+    few, rest = _extent(rng, *FEW), [_extent(rng, *LAYERS) // 64 * 64 for _ in range(2)]
+    weights = rng.random() < 1 / 2
+    m, n = (few, rest[0]) if weights else (rest[0], -(-few // 8) * 8)
+    return replace(products.computed(name, (m, n, rest[1]), *told, weights=weights), alone=True)
 
 
 def _broadcast(name: str, rng: random.Random) -> Row:
@@ -132,6 +141,6 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "softmax": partial(_normal, "softmax"),
     "layernorm": partial(_normal, "layer_norm"),
     "product": _product,
-    "weights": _weights,
+    "computed": _computed,
 }
 """Kinds of rows that are drawn, by name."""

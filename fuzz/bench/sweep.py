@@ -76,7 +76,7 @@ def schedules(
 
 
 def in_registers(row: Product) -> Iterator[MatmulParams]:
-    """Yield schedules by which weights are computed where they are multiplied."""
+    """Yield schedules by which an operand is computed where it is multiplied."""
     fusion = row.fusion()
     (segment,) = segments(fusion, Choices(registers="either"))
     loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
@@ -183,7 +183,7 @@ def chosen(lines: Sequence[Line]) -> str:
 
 def promising(row: Row, most: int | None) -> list[Params]:
     """Return the schedules of a shape that are timed."""
-    if isinstance(row, Product) and row.weights:
+    if isinstance(row, Product) and row.prologue:
         stored, computed = schedules(*row.shape), in_registers(row)
         each = most or SAMPLES
         return [*islice(stored, each // 4), *islice(computed, each - each // 4)]
@@ -229,7 +229,7 @@ def _program(row: Row, params: Params | None) -> object:
     """Return what rows have alike that run the same program under a schedule."""
     if isinstance(row, Product) and params is not None:  # a default is of one shape
         _, n, k = row.shape
-        return params, n % 8 == 0, k % 8 == 0, row.weights and (row.prologue, row.dtype)
+        return params, n % 8 == 0, k % 8 == 0, row.prologue, row.dtype, row.weights
     return params, row.name
 
 

@@ -5,7 +5,7 @@ Of all kinds of tiles, computed alone or shared, the one whose predicted time is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -32,17 +32,17 @@ from fuser.schedule.products.cost import (
     whole,
 )
 from fuser.schedule.products.tiles import (
+    LEAST_DEEP,
     LINE,
     MOST_AT_ONCE,
     NO_FIT,
-    PARTED,
     SPAN,
-    TRANSPOSED_PARTED,
     Fit,
     TileKind,
     clustered,
     counts,
-    fitting,
+    deeper,
+    parted,
     tiles,
 )
 
@@ -106,6 +106,7 @@ class Choice:
         says += ", transposed" if kind.transpose else ""
         says += f", {kind.resident} CTAs an SM" if kind.resident > 1 else ""
         says += f", clusters of {kind.cluster}" if kind.cluster != (1, 1) else ""
+        says += f", steps of {kind.deep * SPAN} bytes" if kind.deep > 1 else ""
         says += f", {self.count} CTAs a tile ({self.sharing})" if self.count > 1 else ""
         return f"{says}: {self.takes}"
 
@@ -215,7 +216,7 @@ class Rules:
 
     def allow(self, kind: TileKind, many: int) -> bool:
         """Whether tiles of a kind may have the columns of so many products."""
-        if kind.resident > 1 and not self.resident:
+        if kind.resident > 1 and kind.split == "pipelined" and not self.resident:
             return False
         if kind.transpose:  # made in its unit
             return kind.holds(many)
@@ -226,7 +227,7 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     computed = [] if stored else [one for one in domain.products if one.leaves]
     turned = [one for one in computed if one.exchanged]
     parts = any(access.tv.parts for access in domain.writes)
-    alone = len(domain.products) > 1 or len(computed) > len(turned) or parts
+    alone = len(domain.products) > 1 or parts
     alone = alone or accumulator(domain.products[0].tv) is DType.F16
     # Epilogues read tensors as results lie, which transposed tiles do not.
     whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
@@ -267,31 +268,44 @@ def _as_timed(work: Work, every: list[Choice], sms: int) -> list[Choice]:
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
-    for kind in _whole(work, rules):
-        if not rules.allow(kind, work.many):
-            continue
-        fit = _fit(work, kind)
+    for kind, fit in _fitted(work, rules, _whole(work, rules)):
         few = work.wide(kind) <= MOST_PARTS * fit.columns or work.result_pitch % 16
-        if fit.stages and few:
+        if few:
             yield Choice(predicted(work, kind, fit.stages, fit.columns, sms=sms), kind, fit)
     if not rules.shared:
         return
     unit = rules.transposed
-    shared = fitting(work.m, TRANSPOSED_PARTED, unit) if unit else ()
-    for kind in (*PARTED, *shared):
-        if not rules.allow(kind, work.many):
-            continue
-        fit, seen = _fit(work, kind), work.seen_by(kind)
+    for kind, fit in _fitted(work, rules, parted(work.m, unit, computed=work.computed_us > 0)):
+        seen = work.seen_by(kind)
         many = tiles(work.around, seen.m, seen.n, kind.rows, work.wide(kind))
-        if not fit.stages or many == 0:
+        if many == 0:
             continue
-        for count in counts(many, work.steps, sms):
+        for count in counts(many, ceil(work.steps / kind.deep), sms):
             ways: tuple[Sharing, ...] = ("last",)
             if many * count <= sms and count <= MOST_AT_ONCE:
                 ways = ("scatter", "last")
             for way in ways:
                 takes = predicted(work, kind, fit.stages, fit.columns, count, way, sms)
                 yield Choice(takes, kind, fit, count, way)
+
+
+def _fitted(work: Work, rules: Rules, kinds: Iterable[TileKind]) -> Iterator[tuple[TileKind, Fit]]:
+    """Yield the kinds of tiles that rules allow, as stages fit; by longer steps, too, if worth it.
+
+    Stages are about as many as fit, of one result of 16 bits.
+    """
+    for kind in kinds:
+        if not rules.allow(kind, work.many) or (work.computed_us and kind.deep > 1):
+            continue
+        wide = work.wide(kind)
+        step, pitch = int(work.step_nbytes(kind.rows, wide * work.many)), work.result_pitch % LINE
+        fit = _stages(kind, wide, step, pitch)
+        if fit.stages:
+            yield kind, fit
+        for longer in deeper(kind) if work.computed_us else ():
+            fit = _stages(longer, wide, step, pitch)
+            if fit.stages >= LEAST_DEEP:
+                yield longer, fit
 
 
 def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
@@ -301,13 +315,6 @@ def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
         yield kind
         if badly:
             yield from clustered(kind)
-
-
-def _fit(work: Work, kind: TileKind) -> Fit:
-    """Return about how many stages fit, of one result of 16 bits, and what the epilogue takes."""
-    wide = work.wide(kind)
-    step = int(work.step_nbytes(kind.rows, wide * work.many))
-    return _stages(kind, wide, step, work.result_pitch % LINE)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -394,14 +401,14 @@ def _params(
     """Return the params of a choice with as many stages as fit, if enough do."""
     kind, many = choice.kind, len(domain.products)
     wide = kind.wide(many)
-    depth = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
+    span = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
     pairs = [*sided(domain)]
     firsts = {one.access for a, _ in pairs for one in a.leaves or (a,)}
     seconds = {one.access for _, b in pairs for one in b.leaves or (b,)}
     if kind.transpose:
         firsts, seconds = seconds, firsts
     per_stage = sum(
-        depth * rows * a.tv.dtype.nbytes
+        span * rows * a.tv.dtype.nbytes
         for some, rows in ((firsts, kind.rows), (seconds, wide))
         for a in some
     )
@@ -420,7 +427,7 @@ def _params(
         m, n = n, m
     group, lines, _ = walked(around, m, n, kind, wide, sms)
     params = MatmulParams(
-        tile=(kind.rows, wide, depth),
+        tile=(kind.rows, wide, span * kind.deep),
         warpgroups=kind.warpgroups,
         split=kind.split,
         stages=stages,

@@ -55,6 +55,8 @@ FAR, MOST_ROWS = 4.0, 256
 neighbours, and the most rows of tiles of a group."""
 STEP_US = 0.987e-3
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
+COMPUTED_STEP_US = 0.1
+"""The same where threads compute an operand: they load it, compute, multiply and wait for that."""
 OFF_SECTOR, OFF_LINE = 0.175, 0.296
 """What rows of operands cost a CTA more that lie at odd multiples of 16 bytes, across the sectors
 of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
@@ -305,7 +307,7 @@ def predicted(
     ctas = many * count
     if ctas == 0:
         return Prediction(manner.start_us)
-    steps = ceil(work.steps / count)
+    steps = ceil(ceil(work.steps / count) / kind.deep) * kind.deep
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
     down, along = kind.cluster
@@ -317,14 +319,16 @@ def predicted(
     per_row, per_column = _asked(work, kind, order)
     step = 128e-6 * kind.rows * cols / manner.rate + bring
     step += (per_row * row + per_column * column) * NEAR_US * min(ctas / sms, 1.0)
-    step += STEP_US / min(kind.resident, on_sm) + work.computed_us * kind.rows / WARPGROUP_ROWS
+    waits = STEP_US + (COMPUTED_STEP_US if work.computed_us else 0.0)
+    step += waits / (min(kind.resident, on_sm) * kind.deep)
+    step += work.computed_us * kind.rows / WARPGROUP_ROWS
     if kind.split == "ping_pong":
         by_threads = work.parts or work.result_pitch % 16 != 0
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if by_threads else 1.0)
         step *= LONE if many <= sms else 1.0
         step *= TURNED if kind.transpose and work.costly else 1.0
     clustered = kind.cluster != (1, 1)
-    late = waves * steps * (LATENCY_US + CLUSTER_US * clustered) / stages
+    late = waves * steps * (LATENCY_US + CLUSTER_US * clustered) / (stages * kind.deep)
     crossing = sum(one for one, pitch in zip(sides, work.pitches, strict=True) if pitch % SECTOR)
     all_of_them = ctas * steps * crossing * CROSSING_US / sms
     times = (on_sm * steps * step, late, all_of_them)

@@ -46,7 +46,8 @@ def applies(work: Work, sms: int) -> bool:
 
 def way(kind: TileKind, sharing: Sharing) -> str:
     """Name what kernels have in common of which one process knows."""
-    words = [kind.split, str(kind.warpgroups), "transposed" if kind.transpose else "", sharing]
+    turned, deep = "transposed" if kind.transpose else "", "deep" if kind.deep > 1 else ""
+    words = [kind.split, str(kind.warpgroups), turned, deep, sharing]
     return " ".join(word for word in words if word)
 
 

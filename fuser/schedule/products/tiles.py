@@ -79,7 +79,7 @@ class TileKind:
 
     Where `transpose`, its rows lie along the columns of the result.  CTAs of a `cluster`, along
     rows or columns of tiles, bring what they share once.  The epilogue of a `broad` one takes all
-    columns at a time.
+    columns at a time.  A step is so many spans `deep`.
     """
 
     rows: int
@@ -90,6 +90,7 @@ class TileKind:
     transpose: bool = False
     cluster: tuple[int, int] = (1, 1)
     broad: bool = False
+    deep: int = 1
 
     @property
     def manner(self) -> Manner:
@@ -129,11 +130,12 @@ class TileKind:
     ) -> Fit:
         """Return how many stages fit, and what the epilogue takes at a time.
 
-        `wide` are the columns of one product, `step_nbytes` those of the operands of a step, and
+        `wide` are the columns of one product, `step_nbytes` those of the operands of a span, and
         `result_nbytes` of an element of all results, whose rows are so many bytes apart (`pitch`):
         across lines of the L2, or such that threads store them, from registers that hold some
         columns beside the sums.
         """
+        step_nbytes *= self.deep
         every = [*self._divisors(wide)]
         if pitch % LINE and not self.transpose:
             every = [columns for columns in every if columns != NO_SWIZZLE]
@@ -224,8 +226,10 @@ WHOLE = (
         "cooperative", 1, 64,
         (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 16),
     ),
+    *(replace(kind, deep=2) for kind in _kinds("cooperative", 1, 64, (64, 48, 32, 16))),
 )  # fmt: skip
-"""Tiles that a CTA of an SM computes alone."""
+"""Tiles that a CTA of an SM computes alone.  Measured on an H200, us, by steps of one span and of
+two: 16 x 4096 x 4096 by 64 x 16 11.6 and 10.4, 16 x 4096 x 14336 34.9 and 29.7."""
 BROAD = tuple(
     replace(kind, broad=True)
     for kind in (
@@ -260,6 +264,7 @@ TRANSPOSED = (
     TileKind(128, 192, "ping_pong", 2),
     TileKind(64, 256, "ping_pong", 2),
     TileKind(64, 256, "cooperative", 1),
+    TileKind(64, 64, "cooperative", 1, deep=2),
     TileKind(128, 128, "pipelined", 2, 2),
     TileKind(64, 128, "pipelined", 1, 2),
     TileKind(64, 64, "pipelined", 1, 3),
@@ -272,6 +277,14 @@ TRANSPOSED_PARTED = (
     TileKind(64, 256, "cooperative", 1),
 )
 """The same of those that CTAs share."""
+COMPUTED_PARTED = TileKind(64, 128, "cooperative", 1, 2)
+"""Of either where threads compute an operand: one CTA does while another waits for its products."""
+DEPTHS, LEAST_DEEP = (2, 4), 4
+"""Spans of a step, more than one, where threads compute an operand, and stages that fit of it at
+least; of four spans 64 rows for each warpgroup.  A step waits for all that it does, one behind the
+other: H200, us, i8 by steps of one, two and four spans, 8 x 8192 x 8192 by 64 x 8 31.9, 25.4 and
+22.5, 64 x 4096 x 14336 by 64 x 32 52.3, 44.6 and 38.7; with three stages of two spans 400 x 2304 x
+9472 by 128 x 136 44.8 and 51.0."""
 NARROW, FITS = 64, 3
 """Columns that tiles of several warpgroups have at least, unless that is more than the rows of a
 result; and how many widths are tried, each the least for so many tiles along these rows."""
@@ -303,6 +316,26 @@ def clustered(kind: TileKind) -> tuple[TileKind, ...]:
     if kind.split == "pipelined" or kind.resident > 1:
         return ()
     return tuple(replace(kind, cluster=cluster) for cluster in ((2, 1), (1, 2)))
+
+
+def parted(rows: int, unit: int, *, computed: bool) -> Iterator[TileKind]:
+    """Yield the kinds of tiles that CTAs share; transposed ones of so many rows and a unit, if any.
+
+    Some are for operands that threads compute.
+    """
+    more = (COMPUTED_PARTED,) if computed else ()
+    yield from (*PARTED, *more)
+    if unit:
+        yield from fitting(rows, (*TRANSPOSED_PARTED, *more), unit)
+
+
+@lru_cache(maxsize=1 << 10)
+def deeper(kind: TileKind) -> tuple[TileKind, ...]:
+    """Return a kind of tile by longer steps, for operands that threads compute."""
+    if kind.deep > 1:
+        return ()
+    most = DEPTHS[-1] if kind.rows == 64 else DEPTHS[0]
+    return tuple(replace(kind, deep=deep) for deep in DEPTHS if deep <= most)
 
 
 def fitting(rows: int, widest: tuple[TileKind, ...], unit: int) -> Iterator[TileKind]:

@@ -21,6 +21,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products import residual, unaligned
 from fuser.schedule.products.choose import scheduled, work_of
+from fuser.schedule.products.tiles import SPAN
 from fuser.schedule.segment import Segment, segments
 from fuzz.bench.products import plain
 from fuzz.bench.sweep import lying
@@ -29,7 +30,7 @@ KEPT = Path(__file__).with_name("nvidia_h200.csv.xz")
 """Timings on an H200."""
 SCHEDULE = (
     *("rows", "columns", "split", "warpgroups", "stages", "part", "staging", "persistent"),
-    *("raster", "down", "along", "splits", "meet", "transpose", "resident"),
+    *("raster", "down", "along", "splits", "meet", "transpose", "resident", "deep"),
 )
 """What a schedule is told by; the rest is the same for all of one kind, or follows from these.
 
@@ -95,12 +96,12 @@ def _arguments(text: str) -> dict[str, Any]:
 
 def schedule_of(params: AmpereParams | MatmulParams) -> Key:
     """Return what params are told by, in the order of `SCHEDULE`."""
-    rows, columns, _ = params.tile
+    rows, columns, depth = params.tile
     if isinstance(params, AmpereParams):
         return (
             *(rows, columns, params.observe, params.warps, params.stages, params.columns),
             *(1, int(params.persistent), params.raster, 1, 1, params.splits),
-            *(params.meet if params.splits > 1 else "", 0, 1),
+            *(params.meet if params.splits > 1 else "", 0, 1, 1),
         )
     parts = columns // params.columns
     return (
@@ -108,6 +109,7 @@ def schedule_of(params: AmpereParams | MatmulParams) -> Key:
         *(min(params.staging, parts) if params.splits == 1 else 1, int(params.persistent)),
         *(params.raster, *params.cluster, params.splits),
         *(params.meet if params.splits > 1 else "", int(params.transpose), params.resident),
+        depth * 2 // SPAN,
     )
 
 
