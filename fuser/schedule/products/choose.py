@@ -51,7 +51,7 @@ STEP_US = 0.56
 TURN_US = 1.0
 """A CTA's turn, for every `TURN_NBYTES` of its sums.  Measured on an H200."""
 TURN_NBYTES = 16384
-COMPUTED_US, COSTLY_A_US = {1: 0.142, 2: 0.05, 4: 0.075}, 0.254
+COMPUTED_US, COSTLY_A_US = {1: 0.0745, 2: 0.0527, 4: 0.0624}, 0.247
 """What 64 rows of A take of a step to compute, by the bytes of an element that they are from, and
 more for each operation that takes many instructions."""
 STORED_US, PASSED = 0.5, 4.0e6
@@ -69,7 +69,7 @@ STACKED = 128
 """Columns of a product from which its wgmmas are fast by themselves.  Measured on an H200, gated
 layers: one wgmma for both is 3 to 11 % faster with 64 columns each, 0.5 % faster to 1.5 % slower
 with 128, but 1 to 3 % faster in ping-pong."""
-FEW_SLOTS = 3
+FEW_SLOTS, FEW_COLUMNS = 3, 32
 """Slots of a ring, at most, of which all but one are loaded ahead where A is computed in registers,
 so that none waits for later products.  Measured on an H200, geometric means: 17 schedules with
 three slots take 5.8 % less so (11 % less to 1 % more), 27 with four 2.8 % more, 52 with more 2.1 %
@@ -421,7 +421,8 @@ def _params(
     if any(product.leaves for product in domain.products):
         if kind.split == "cooperative" and stages % 2 and stages > FEW_SLOTS:
             stages -= 1
-        ahead = stages - (1 if stages <= FEW_SLOTS else 2)
+        wide_types = any(leaf.tv.dtype.nbytes == 4 for p in domain.products for leaf in p.leaves)
+        ahead = stages - (1 if stages <= FEW_SLOTS or _waits_in_step(kind, wide_types) else 2)
     around, m, n = extents
     if kind.transpose:
         m, n = n, m
@@ -446,19 +447,28 @@ def _params(
         transpose=kind.transpose,
         cluster=kind.cluster,
     )
-    if choice.count > 1:
-        params = _among(params, choice)
     computed = [len(product.leaves) for product in domain.products if product.leaves]
+    if choice.count > 1:
+        params = _among(params, choice, computed=bool(computed))
     return params if all(params.computes(many, tensors) for tensors in computed) else None
 
 
-def _among(alone: MatmulParams, choice: Choice) -> MatmulParams:
+def _waits_in_step(kind: TileKind, words: bool) -> bool:
+    """Whether steps had better wait for their own products, where threads compute an operand.
+
+    `words`: from elements of four bytes.
+    """
+    few = kind.cols <= FEW_COLUMNS or kind.rows == 256 or kind.warpgroups == 3
+    return few or (words and kind.split == "cooperative" and kind.warpgroups > 1)
+
+
+def _among(alone: MatmulParams, choice: Choice, *, computed: bool) -> MatmulParams:
     """Return params by which so many CTAs share each tile, without turns."""
     scatter = choice.sharing == "scatter"
     wide = alone.tile[1]
     return replace(
         alone,
-        prefetch=alone.stages - 1,
+        prefetch=alone.prefetch if computed else alone.stages - 1,
         persistent=False,
         registers=None,
         columns=columns_of_share(wide, choice.count) if scatter else alone.columns,

@@ -55,8 +55,9 @@ FAR, MOST_ROWS = 4.0, 256
 neighbours, and the most rows of tiles of a group."""
 STEP_US = 0.987e-3
 """Of a step, whatever it has: barriers and issue.  CTAs that share an SM hide each other's."""
-COMPUTED_STEP_US = 0.1
-"""The same where threads compute an operand: they load it, compute, multiply and wait for that."""
+COMPUTED_STEP_US, COMPUTED_ALONE = 0.0372, 1.17
+"""Of a step where threads compute an operand, load it, compute, multiply and wait for that, more
+than in others; and times as long as by all warps of an SM it takes by one of each scheduler."""
 OFF_SECTOR, OFF_LINE = 0.175, 0.296
 """What rows of operands cost a CTA more that lie at odd multiples of 16 bytes, across the sectors
 of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
@@ -319,9 +320,10 @@ def predicted(
     per_row, per_column = _asked(work, kind, order)
     step = 128e-6 * kind.rows * cols / manner.rate + bring
     step += (per_row * row + per_column * column) * NEAR_US * min(ctas / sms, 1.0)
-    waits = STEP_US + (COMPUTED_STEP_US if work.computed_us else 0.0)
-    step += waits / (min(kind.resident, on_sm) * kind.deep)
-    step += work.computed_us * kind.rows / WARPGROUP_ROWS
+    at_once = min(kind.resident, on_sm)
+    step += STEP_US / (at_once * kind.deep)
+    if work.computed_us:
+        step += _computed(work.computed_us, kind, at_once)
     if kind.split == "ping_pong":
         by_threads = work.parts or work.result_pitch % 16 != 0
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if by_threads else 1.0)
@@ -353,6 +355,17 @@ def predicted(
         start -= IN_TURN_US
     start += CLUSTERED_US * clustered
     return Prediction(start, loop, behind, sums, memory, waves, filled)
+
+
+def _computed(each_us: float, kind: TileKind, at_once: int) -> float:
+    """Return what computing an operand takes of a span, so many CTAs of an SM `at_once`.
+
+    Each warpgroup waits for itself, and all for the SM's schedulers.
+    """
+    strips = kind.rows / WARPGROUP_ROWS
+    alone = COMPUTED_STEP_US / kind.deep + COMPUTED_ALONE * each_us * strips / kind.sharers
+    alone /= at_once * (kind.warpgroups if kind.split == "ping_pong" else 1)
+    return float((alone**HIDDEN + (each_us * strips) ** HIDDEN) ** (1 / HIDDEN))
 
 
 def _read(work: Work, kind: TileKind, many: int, order: tuple[int, int, int], sms: int) -> float:
