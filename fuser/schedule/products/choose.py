@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from heapq import merge
+from itertools import islice, takewhile
 from math import ceil, gcd
 
 from fuser.arch import SM_90A
@@ -51,15 +52,14 @@ STEP_US = 0.56
 TURN_US = 1.0
 """A CTA's turn, for every `TURN_NBYTES` of its sums.  Measured on an H200."""
 TURN_NBYTES = 16384
-COMPUTED_US, COSTLY_A_US = {1: 0.0745, 2: 0.0527, 4: 0.0624}, 0.247
-"""What 64 rows of A take of a step to compute, by the bytes of an element that they are from, and
-more for each operation that takes many instructions."""
+COMPUTED_US, COSTLY_A_US, FACTOR_US = {1: 0.0745, 2: 0.0527, 4: 0.0624}, 0.247, 0.0975
+"""What 64 rows of A take of a span to compute, by the bytes of an element that they are from, more
+for each operation that takes many instructions, and more for a number of each row that they are
+multiplied by, which may be infinite.  With `cost.COMPUTED_STEP_US` the first four are fitted to 804
+timings of 98 products of either operand (H200; i8, f32, a relu, a silu): off by 11 % (deviation),
+what is predicted to be the fastest takes 2.5 % more than the fastest one."""
 STORED_US, PASSED = 0.5, 4.0e6
-"""What a kernel that stores A takes beside its bytes, and of those in a microsecond.  With these
-five, 41 products of drawn shapes (H200; a relu, a silu, i8 and f32) took 3.2 % more than by the
-fastest of some ten schedules, computed in registers or stored; by a number of columns 18 %.  That
-of 16 bits, 0.03 then, was raised with the constants of `cost`: a relu, 8192 x 512 x 4096, takes
-46.2 us."""
+"""What a kernel that stores A takes beside its bytes, and of those in a microsecond."""
 MOST_PARTS = 16
 """Parts of an epilogue that is staged, at most.  Measured on an H200 at its power limit, ping-pong:
 8192 x 8192 x 8192 by 128 x 184 in 23 parts of 8 took 5 % more than by 128 x 192 in three of 64."""
@@ -165,6 +165,7 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
     (around, m, n), depths = sizes(domain, loops)
     rows, cols = ({*axes} for axes in sides(domain))
     first = domain.products[0]
+    whole = _whole_leaves(first)
     operands = [product.a.tv for product in domain.products if product.leaves]
     computed = {tv.name: tv for operand in operands for tv in ancestry(operand)}
     depth = ceil(sum(depths) / len(domain.products)) * first.a.tv.dtype.nbytes
@@ -180,9 +181,10 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         (_pitch(first.arguments[0], loops), _pitch(first.arguments[1], loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
-        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in first.leaves)
+        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in whole)
+        + FACTOR_US * (len(first.leaves) - len(whole))
         + COSTLY_A_US * sum(map(_is_costly, computed.values())),
-        sum(leaf.tv.dtype.nbytes for leaf in first.leaves or (first.a,))
+        sum(leaf.tv.dtype.nbytes for leaf in whole or (first.a,))
         * (SPAN // first.a.tv.dtype.nbytes),
         _is_bare(domain),
     )
@@ -248,23 +250,22 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
 def ranked(work: Work, rules: Rules, sms: int = SM_90A.sms) -> list[Choice]:
     """Return what may be chosen, the fastest first as predicted."""
-    every = _as_timed(work, [*_choices(work, rules, sms)], sms)
-    return sorted(every, key=lambda one: one.takes.us)
-
-
-def _as_timed(work: Work, every: list[Choice], sms: int) -> list[Choice]:
-    """Return choices with what kernels like them took, of those that are near the fastest."""
+    every = sorted(_choices(work, rules, sms), key=lambda one: one.takes.us)
     if not (every and residual.applies(work, sms)):
         return every
-    most = NEAR * min(one.takes.us for one in every)
-    near = [place for place, one in enumerate(every) if one.takes.us <= most]
-    some = [every[place] for place in near]
+    most = NEAR * every[0].takes.us
+    near = [*takewhile(lambda one: one.takes.us <= most, every)]
+    timed = sorted(_as_timed(work, near, sms), key=lambda one: one.takes.us)
+    return [*merge(timed, every[len(near) :], key=lambda one: one.takes.us)]
+
+
+def _as_timed(work: Work, some: Sequence[Choice], sms: int) -> Iterator[Choice]:
+    """Yield choices with what kernels like them took."""
     told = [residual.features(work, one.kind, one.fit, one.count, sms) for one in some]
     factors = residual.residuals().factors([residual.way(o.kind, o.sharing) for o in some], told)
-    for place, factor in zip(near, factors, strict=True):
-        one = every[place]
-        every[place] = replace(one, takes=replace(one.takes, timed=factor))
-    return every
+    for one, factor in zip(some, factors, strict=True):
+        takes = one.takes.corrected(factor)
+        yield Choice(takes, one.kind, one.fit, one.count, one.sharing)
 
 
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
@@ -370,7 +371,7 @@ def computes_in_registers(
 ) -> bool:
     """Whether to compute operands in registers, in a kernel cut so; else a kernel before does."""
     computed = [product for product in domain.products if product.leaves]
-    if not all(map(_whole_leaves, computed)):
+    if not all(map(_brings_leaves, computed)):
         return False
     if not computed:
         return True
@@ -384,10 +385,21 @@ def computes_in_registers(
     return here.takes.us <= STORED_US + nbytes / PASSED + there[0].takes.us
 
 
-def _whole_leaves(product: Product) -> bool:
-    """Whether all that A is computed from has its rows and columns; others every thread loads."""
+def _whole_leaves(product: Product) -> list[Access]:
+    """Return what an operand is computed from that has its rows and columns, and so is copied."""
     walked = {loop for loop in product.a.coords if loop is not None}
-    return all({*leaf.coords} - {None} == walked for leaf in product.leaves)
+    return [leaf for leaf in product.leaves if {*leaf.coords} - {None} == walked]
+
+
+def _brings_leaves(product: Product) -> bool:
+    """Whether tiles have all that an operand is computed from, but for one number of each row.
+
+    Others every thread loads in each step.
+    """
+    walked = {loop for loop in product.a.coords if loop is not None}
+    rows = walked & {*product.coords}
+    others = [leaf for leaf in product.leaves if {*leaf.coords} - {None} not in (walked, rows)]
+    return bool(_whole_leaves(product)) and not others
 
 
 def _is_costly(tv: TensorView) -> bool:
@@ -447,7 +459,7 @@ def _params(
         transpose=kind.transpose,
         cluster=kind.cluster,
     )
-    computed = [len(product.leaves) for product in domain.products if product.leaves]
+    computed = [len(_whole_leaves(product)) for product in domain.products if product.leaves]
     if choice.count > 1:
         params = _among(params, choice, computed=bool(computed))
     return params if all(params.computes(many, tensors) for tensors in computed) else None

@@ -176,9 +176,12 @@ class Work:
 
     def seen_by(self, kind: TileKind) -> Work:
         """Return it with the rows and columns that tiles of a kind have."""
-        if not kind.transpose:
-            return self
-        return replace(self, m=self.n, n=self.m, pitches=(self.pitches[1], self.pitches[0]))
+        return _turned(self) if kind.transpose else self
+
+
+@lru_cache(maxsize=16)
+def _turned(work: Work) -> Work:
+    return replace(work, m=work.n, n=work.m, pitches=(work.pitches[1], work.pitches[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,12 @@ class Prediction:
         busy = self.loop_us + self.behind_us
         beside = (busy**OVERLAP + self.memory_us**OVERLAP) ** (1 / OVERLAP)
         return float(self.start_us + beside + self.sums_us)
+
+    def corrected(self, timed: float) -> Prediction:
+        """Return it with what kernels like it took, in times that it comes to."""
+        loop, behind, sums = self.loop_us, self.behind_us, self.sums_us
+        memory, waves, filled = self.memory_us, self.waves, self.filled
+        return Prediction(self.start_us, loop, behind, sums, memory, waves, filled, timed)
 
     def __str__(self) -> str:
         """Say what it consists of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from kernel_parts import ACC, FRAG_A, FRAG_B, SA, SB, SY, kernel, loop, role, zero
 
 from fuser.codegen.registers import count, plan
@@ -92,3 +93,23 @@ def test_a_strip_for_some_warps_takes_room_in_all() -> None:
     assert count(kir.Layout((32, 8), 2, 128, kir.Deal.STRIPS)) == 4
     assert count(kir.Layout((128, 64), 2, 128, kir.Deal.STRIPS)) == 64
     assert count(kir.Layout((8, 16), 2, 128, kir.Deal.EACH_WARP)) == 4
+
+
+@pytest.mark.parametrize(
+    ("vector", "op", "held"), [(2, "cast", True), (2, "promote", False), (4, "cast", False)]
+)
+def test_bytes_are_words_where_they_are_only_cast_to_pairs(
+    vector: int, op: str, *, held: bool
+) -> None:
+    """By pairs in strips, as an operand lies; others are single numbers."""
+    layout = kir.Layout((64, 64), vector, 128, kir.Deal.STRIPS)
+    source = kir.Buffer("S_W", DType.I8, (64, 64), 1, 0)
+    narrow = kir.Fragment("w", DType.I8, layout)
+    wide = kir.Fragment("f", DType.BF16 if op == "cast" else DType.F32, layout)
+    body = (
+        kir.Load(narrow, kir.Slot(source, 0), vector),
+        kir.Compute(wide, op, (narrow,)),
+    )
+    assert (narrow in plan(kernel(*body)).packed) == held
+    used = kir.Compute(kir.Fragment("x", DType.F32, layout), "promote", (narrow,))
+    assert narrow not in plan(kernel(*body, used)).packed

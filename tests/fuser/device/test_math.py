@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from norms import launches
@@ -16,6 +17,8 @@ from fuser.fusion.promotion import as_float
 from fuser.runtime import nvrtc
 from fuser.runtime.executable import Executable
 from oracles.differential import compare
+from oracles.ptx.judge import run
+from oracles.ptx.launch import Buffer, Launch, Pointer
 from oracles.reference.estimate import TORCH
 from oracles.reference.evaluate import evaluate
 from oracles.verdict import Status
@@ -72,6 +75,29 @@ def test_every_device_function_compiles() -> None:
     source = f'#include "math.cuh"\nextern "C" __global__ void k(double* out) {{\n{body}\n}}\n'
     assert len(lines) > 200
     assert nvrtc.compile_cubin(source).image
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_bytes_become_pairs_of_16_bit_floats(dtype: torch.dtype) -> None:
+    """All 256 numbers, exactly, at each of the four places of a word."""
+    name = {torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
+    pairs = " ".join(
+        f"out[2 * threadIdx.x + {half}] = math::pair_of<{name}, {select:#x}>(four);"
+        for half, select in ((0, 0x4140), (1, 0x4342))
+    )
+    source = '#include "math.cuh"\nextern "C" __global__ void k(uint32* out, const uint32* in) {\n'
+    source += f"  const uint32 four = in[threadIdx.x];\n  {pairs}\n}}\n"
+    every = torch.arange(256).to(torch.int8).repeat(4).reshape(4, 256)
+    given = torch.stack([row.roll(place) for place, row in enumerate(every)], dim=1).contiguous()
+    buffers = {
+        "out": Buffer("out", np.zeros(2048, np.uint8)),
+        "in": Buffer("in", given.view(torch.uint8).numpy().reshape(-1)),
+    }
+    arguments = (Pointer("out"), Pointer("in"))
+    launch = Launch((1, 1, 1), (256, 1, 1), arguments, buffers)
+    assert run(nvrtc.compile_ptx(source), launch).verdict.status is Status.PASS
+    made = torch.from_numpy(buffers["out"].data).view(dtype).reshape(256, 4)
+    assert (made == given.to(dtype)).all()
 
 
 @pytest.mark.gpu

@@ -224,6 +224,52 @@ def test_a_step_waits_for_the_one_before_as_late_as_it_can() -> None:
     ]  # fmt: skip
 
 
+def by_rows(fd: FusionDefinition, x: TensorView) -> TensorView:
+    """Bytes, by a factor a row."""
+    rows = fd.ops.broadcast(fd.define_tensor(["m"], "bf16"), [False, True])
+    return fd.ops.cast(fd.ops.mul(fd.ops.cast(x, "bf16"), rows), "bf16")
+
+
+@pytest.mark.parametrize("params", ["cooperative", "ping_pong", "pipelined"])
+@pytest.mark.parametrize("second", [False, True])
+def test_what_rows_are_multiplied_by_is_loaded_before_the_loop(params: str, second: bool) -> None:
+    """It is the same in each step."""
+    of = case(by_rows, PARAMS[params], "i8", second=second)
+    of = replace(of, extents=of.extents | {"k": 48})
+    (launch,) = compiled(of).launches
+    loops = [s for s in launch.kernel.walk() if isinstance(s, kir.ForLoop) and s.index.name == "k"]
+    inside = {s.dst.name for loop in loops for s in kir.walk(loop.body) if isinstance(s, kir.Load)}
+    every = {s.dst.name for s in launch.kernel.walk() if isinstance(s, kir.Load)}
+    assert "a_T2" in every - inside
+    assert "a_T0" in inside
+    assert not complaints(of)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "define", "op"),
+    [
+        ("i8", lambda fd, x: fd.ops.cast(x, "bf16"), "cast"),
+        ("bf16", unary("relu"), "relu"),
+        ("bf16", unary("silu"), "set"),  # computed while the step before is multiplied
+        ("bf16", unary("reciprocal"), "where"),
+    ],
+)
+def test_the_last_operation_fills_the_registers_that_are_multiplied(
+    dtype: str, define: Define, op: str
+) -> None:
+    """Rounded once, by the instruction that makes a pair."""
+    of = case(define, dtype=dtype)
+    (launch,) = compiled(replace(of, extents=of.extents | {"k": 48})).launches
+    (made,) = (
+        s for s in launch.kernel.walk() if isinstance(s, kir.Compute) and s.dst.name[:2] == "f_"
+    )
+    assert made.op == ("set" if op == "where" else op)
+    assert made.dst.dtype.name == "bf16"
+    (before,) = made.args
+    assert isinstance(before, kir.Fragment)
+    assert before.name.endswith("_within") == (op == "where")
+
+
 @pytest.mark.parametrize("kind", [kir.AsyncAwait, kir.WgmmaFence])
 def test_registers_are_not_written_while_they_are_multiplied(kind: type[kir.Stmt]) -> None:
     """Without the wait for the step before, or without the fence, both judges object."""

@@ -18,7 +18,7 @@ from fuser.schedule.params import PointwiseParams
 from fuser.schedule.products import choose
 from fuser.schedule.products.choose import best, candidates
 from fuser.schedule.segment import segments
-from fuser.schedule.shape_class import CallClass, Params
+from fuser.schedule.shape_class import CallClass, Choices, Params
 
 Shape = tuple[int, int, int]
 TYPES = {dtype.name: dtype for dtype in DType}
@@ -184,6 +184,47 @@ def test_rings_of_what_is_computed_in_registers(
     (params,) = classify(fd.fusion(), None, specs).schedules
     assert isinstance(params, MatmulParams)
     assert (params.stages, params.prefetch) == (slots, ahead)
+
+
+def weights(dtype: str, op: str) -> Fusion:
+    """A layer of weights that go through an operation, from their type."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([-1, -1], "bf16"), fd.define_tensor([-1, -1], dtype)
+    made = fd.ops.cast(w, "bf16") if op == "cast" else getattr(fd.ops, op)(w)
+    fd.add_output(fd.ops.linear(x, made))
+    return fd.fusion()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "shape", "kernels"),
+    [
+        ("i8", "cast", (16, 4096, 4096), 1),  # 8.7 us, 22 with the weights stored (H200)
+        ("i8", "cast", (64, 28672, 8192), 1),
+        ("i8", "cast", (256, 14336, 4096), 1),
+        ("i8", "cast", (1392, 1600, 3648), 2),  # each of eight rows of tiles would compute them
+        ("bf16", "relu", (32, 8192, 8192), 1),
+    ],
+)
+def test_weights_are_computed_where_they_are_multiplied_by_few_rows(
+    dtype: str, op: str, shape: Shape, kernels: int
+) -> None:
+    """By transposed tiles, of which they have the rows; of many rows a kernel stores them first."""
+    found = classified(weights(dtype, op), shape).schedules
+    assert len(found) == kernels
+    assert isinstance(found[-1], MatmulParams)
+    assert kernels > 1 or found[-1].transpose
+
+
+def test_what_is_computed_is_so_in_longer_steps_by_ctas_that_share_tiles() -> None:
+    """A step waits for all that it does; there are registers for what CTAs do that share a tile."""
+    of = weights("i8", "cast")
+    params = chosen(of, (8, 8192, 8192))
+    assert params.tile[2] > 64
+    assert params.splits > 1
+    (segment,) = segments(of, Choices(registers="either"))
+    every = [*candidates(of, segment.domain, (256, 4096, 14336))]
+    assert all(one.transpose and one.computes(1, 1) for one in every)
+    assert {one.tile[2] for one in every} == {64, 128}
 
 
 @pytest.mark.parametrize(

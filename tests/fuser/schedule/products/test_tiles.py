@@ -22,7 +22,9 @@ from fuser.schedule.products.tiles import (
     Fit,
     TileKind,
     counts,
+    deeper,
     fitting,
+    parted,
     tiles,
 )
 
@@ -33,8 +35,9 @@ EVERY = (*WHOLE, *RESIDENT, *PARTED, *BROAD)
 def test_every_kind_is_timed_and_fits(kind: TileKind) -> None:
     """With two stages or more, and staging whose columns divide the tile."""
     assert kind.manner in MANNERS.values()
-    step = SPAN * (kind.rows + kind.cols)
-    stages, columns, staging = kind.stages(kind.cols, step, 2)
+    span = SPAN * (kind.rows + kind.cols)
+    step = span * kind.deep
+    stages, columns, staging = kind.stages(kind.cols, span, 2)
     assert stages >= 2
     assert kind.cols % columns == 0
     if kind.resident == 1:
@@ -85,6 +88,25 @@ def test_transposed_tiles_fit_the_rows_of_a_result(rows: int, unit: int) -> None
         assert stages >= 2
         assert kind.cols % columns == 0
     assert any(kind.warpgroups == 2 for kind in fitting(rows, TRANSPOSED, unit))
+
+
+def test_longer_steps_have_fewer_slots() -> None:
+    """Of four spans only 64 rows; a kind that has them already has no others."""
+    short, tall = (TileKind(rows, 64, "cooperative", rows // 64) for rows in (64, 128))
+    assert [kind.deep for kind in deeper(short)] == [2, 4]
+    assert [kind.deep for kind in deeper(tall)] == [2]
+    assert deeper(deeper(tall)[0]) == ()
+    stages = [kind.stages(64, SPAN * 128, 2).stages for kind in (short, *deeper(short))]
+    assert stages == [8, 6, 3]
+
+
+def test_ctas_that_compute_an_operand_share_an_sm() -> None:
+    """While one waits for its products; transposed tiles are those of so many rows."""
+    plain, computed = ([*parted(48, unit, computed=True)] for unit in (0, 8))
+    more = [kind for kind in computed if kind.resident > 1]
+    assert {kind.transpose for kind in more} == {False, True}
+    assert not any(kind.transpose for kind in plain)
+    assert not any(kind.resident > 1 for kind in parted(48, 8, computed=False))
 
 
 def test_threads_that_store_results_hold_few_columns() -> None:
