@@ -234,7 +234,7 @@ def _hopper(
         (m, n, k)
         for m in range(step, 257, step)
         for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
-        for k in (16, 32, 64, 128, 48)
+        for k in (16, 32, 64, 128, 48, 256)
         if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
         if need.held((m, n, k), threads=threads) <= room and n <= widest(launched)
     ]
