@@ -371,7 +371,8 @@ def computes_in_registers(
 ) -> bool:
     """Whether to compute operands in registers, in a kernel cut so; else a kernel before does."""
     computed = [product for product in domain.products if product.leaves]
-    if not all(map(_brings_leaves, computed)):
+    in_turns = any(one.tv.meet is not None for one in domain.products if one.exchanged)
+    if in_turns or not all(map(_brings_leaves, computed)):
         return False
     if not computed:
         return True
@@ -478,11 +479,11 @@ def _among(alone: MatmulParams, choice: Choice, *, computed: bool) -> MatmulPara
     """Return params by which so many CTAs share each tile, without turns."""
     scatter = choice.sharing == "scatter"
     wide = alone.tile[1]
+    if not computed:  # else sums, and what is computed, need the registers of the load role
+        alone = replace(alone, prefetch=alone.stages - 1, registers=None)
     return replace(
         alone,
-        prefetch=alone.prefetch if computed else alone.stages - 1,
         persistent=False,
-        registers=None,
         columns=columns_of_share(wide, choice.count) if scatter else alone.columns,
         splits=choice.count,
         meet="scatter" if scatter else "last",
