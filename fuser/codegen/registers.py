@@ -244,24 +244,29 @@ def _widens(
     frag: kir.Fragment, statements: list[kir.Stmt], packed: frozenset[kir.Fragment]
 ) -> bool:
     """Tell whether bytes of a slot, by pairs in strips, are only cast to what is held packed."""
-    layout, many = frag.layout, count(frag.layout)
+    layout = frag.layout
     if frag.dtype is not DType.I8 or layout.deal is not kir.Deal.STRIPS or layout.vector != 2:
         return False
     for stmt in statements:
-        if frag in made(stmt):
-            match stmt:
-                case kir.Load(_, kir.Slot() as src) if _lies_as(frag, src) and not stmt.transposed:
-                    pass
-                case _:
-                    return False
-        if frag in used(stmt):
-            match stmt:
-                case kir.Compute(dst, "cast") if dst in packed and dst.layout == layout:
-                    pass
-                case _:
-                    return False
+        if frag in made(stmt) and not (isinstance(stmt, kir.Load) and _is_whole(stmt)):
+            return False
+        if frag not in used(stmt):
+            continue
+        match stmt:
+            case kir.Compute(dst, "cast") if dst in packed and dst.layout == layout:
+                pass
+            case _:
+                return False
     strips = layout.shape[-2] // 16
-    return many % 4 == 0 and strips % (layout.threads // kir.WARP) == 0
+    return count(layout) % 4 == 0 and strips % (layout.threads // kir.WARP) == 0
+
+
+def _is_whole(load: kir.Load) -> bool:
+    """Tell whether a load takes a slot of its type as it lies, element by element."""
+    if not isinstance(load.src, kir.Slot) or load.transposed or load.matrix or load.limit:
+        return False
+    tile = load.dst.layout.shape
+    return _lies_as(load.dst, load.src) and load.src.buffer.shape[-2:] == tile[-2:]
 
 
 def _is_rounded(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:

@@ -69,12 +69,14 @@ STACKED = 128
 """Columns of a product from which its wgmmas are fast by themselves.  Measured on an H200, gated
 layers: one wgmma for both is 3 to 11 % faster with 64 columns each, 0.5 % faster to 1.5 % slower
 with 128, but 1 to 3 % faster in ping-pong."""
-FEW_SLOTS, FEW_COLUMNS = 3, 32
+FEW_SLOTS = 3
 """Slots of a ring, at most, of which all but one are loaded ahead where A is computed in registers,
 so that none waits for later products.  Measured on an H200, geometric means: 17 schedules with
 three slots take 5.8 % less so (11 % less to 1 % more), 27 with four 2.8 % more, 52 with more 2.1 %
 more.  One slot less than five or seven takes 4.4 % less in cooperative tiles (14 schedules, 0.1 to
 13 % less), one less than four, six or eight 6.2 % more (54); the cause is not known."""
+FEW_COLUMNS = 32
+"""Columns of tiles, at most, of which it is so in rings of any length (`_waits_in_step`)."""
 UNIT = 8, 16
 """Columns of tiles are multiples of: 8 where K lies along rows of that operand, 16 where they do
 themselves, of which the narrowest swizzle is (of 16 bits; others are copied first), and where they
@@ -234,7 +236,7 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     # Epilogues read tensors as results lie, which transposed tiles do not.
     whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
     plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
-    suited = len(turned) == len(computed) if turned else plain
+    suited = len(turned) == len(computed) and not parts if turned else plain
     pairs = [*sided(domain)]
     coarse = (
         any(one.transposed or one.access.tv.dtype is DType.I8 for one in side)
@@ -243,8 +245,7 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     down, across = (UNIT[one] for one in coarse)
     _, cols = sides(domain)
     halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
-    down = down if suited and halves and not parts else 0
-    return Rules(not alone, not computed, 0 if turned else across, down)
+    return Rules(not alone, not computed, 0 if turned else across, down if suited and halves else 0)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
@@ -271,7 +272,7 @@ def _as_timed(work: Work, some: Sequence[Choice], sms: int) -> Iterator[Choice]:
 def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
     for kind, fit in _fitted(work, rules, _whole(work, rules)):
         few = work.wide(kind) <= MOST_PARTS * fit.columns or work.result_pitch % 16
-        if few:
+        if few and (kind.deep == 1 or work.computed_us or _at_once(work, kind, sms)):
             yield Choice(predicted(work, kind, fit.stages, fit.columns, sms=sms), kind, fit)
     if not rules.shared:
         return
@@ -288,6 +289,15 @@ def _choices(work: Work, rules: Rules, sms: int) -> Iterator[Choice]:
             for way in ways:
                 takes = predicted(work, kind, fit.stages, fit.columns, count, way, sms)
                 yield Choice(takes, kind, fit, count, way)
+
+
+def _at_once(work: Work, kind: TileKind, sms: int) -> bool:
+    """Whether all tiles run at once; else longer steps of what TMA brings win nothing.
+
+    Measured on an H200: of 63 shapes with more tiles 2 % in one, of 143 others 2 to 16 % in 39.
+    """
+    seen = work.seen_by(kind)
+    return tiles(work.around, seen.m, seen.n, kind.rows, work.wide(kind)) <= sms
 
 
 def _fitted(work: Work, rules: Rules, kinds: Iterable[TileKind]) -> Iterator[tuple[TileKind, Fit]]:
@@ -431,11 +441,12 @@ def _params(
     if not stages:
         return None
     ahead = stages - 2
-    if any(product.leaves for product in domain.products):
+    computed = [product for product in domain.products if product.leaves]
+    if computed:
         if kind.split == "cooperative" and stages % 2 and stages > FEW_SLOTS:
             stages -= 1
-        wide_types = any(leaf.tv.dtype.nbytes == 4 for p in domain.products for leaf in p.leaves)
-        ahead = stages - (1 if stages <= FEW_SLOTS or _waits_in_step(kind, wide_types) else 2)
+        nbytes = max(leaf.tv.dtype.nbytes for one in computed for leaf in one.leaves)
+        ahead = stages - (1 if stages <= FEW_SLOTS or _waits_in_step(kind, nbytes) else 2)
     around, m, n = extents
     if kind.transpose:
         m, n = n, m
@@ -460,19 +471,24 @@ def _params(
         transpose=kind.transpose,
         cluster=kind.cluster,
     )
-    computed = [len(_whole_leaves(product)) for product in domain.products if product.leaves]
     if choice.count > 1:
         params = _among(params, choice, computed=bool(computed))
-    return params if all(params.computes(many, tensors) for tensors in computed) else None
+    fits = all(params.computes(many, len(_whole_leaves(product))) for product in computed)
+    return params if fits else None
 
 
-def _waits_in_step(kind: TileKind, words: bool) -> bool:
+def _waits_in_step(kind: TileKind, nbytes: int) -> bool:
     """Whether steps had better wait for their own products, where threads compute an operand.
 
-    `words`: from elements of four bytes.
+    Its elements are made of some of so many bytes.  Measured on an H200, times of others that it
+    then takes (geometric means, 80 products): up to 32 columns 0.96 to 1.01, more of one warpgroup
+    1.04 to 1.22, in ping-pong 1.1 to 1.2; of three warpgroups from f32 0.82, of 256 rows from i8
+    0.89, from 16 bits 1.02 to 1.19; of two from f32 0.90 to 0.99, from others 0.99 to 1.07.
     """
-    few = kind.cols <= FEW_COLUMNS or kind.rows == 256 or kind.warpgroups == 3
-    return few or (words and kind.split == "cooperative" and kind.warpgroups > 1)
+    if kind.cols <= FEW_COLUMNS or nbytes == 2:
+        return kind.cols <= FEW_COLUMNS
+    several = nbytes == 4 and kind.split == "cooperative" and kind.warpgroups > 1
+    return several or kind.rows == 256 or kind.warpgroups == 3
 
 
 def _among(alone: MatmulParams, choice: Choice, *, computed: bool) -> MatmulParams:
