@@ -149,7 +149,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
         Beyond the end of an axis that is summed over, tiles hold zeros: of the other operand, and
         of what this one is computed from.  What is computed from zeros need not be finite, and
-        times 0 it need not be 0, so it is replaced by 0 there, unless it is 0 anyway.
+        times 0 it need not be 0, so it is replaced by 0 there, unless it is 0 anyway.  What is the
+        same in all steps is loaded `ahead` of the loop.
         """
         shape, at = self.tiling.shape(operand.access), self.at_step(operand.summed, step)
         layout = kir.Layout(shape, VECTOR, self.threads, kir.Deal.STRIPS)

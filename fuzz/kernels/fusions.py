@@ -104,6 +104,15 @@ def weights() -> Fusion:
     return fd.fusion()
 
 
+def scaled_weights() -> Fusion:
+    """`x @ bf16(w * s)`: a number of each row, which is loaded once for all steps."""
+    fd, (x, s) = begin(2, 1)
+    w = fd.ops.cast(fd.define_tensor([-1, -1], "i8"), "bf16")
+    made = fd.ops.cast(fd.ops.mul(w, fd.ops.broadcast(s, [False, True])), "bf16")
+    fd.add_output(fd.ops.linear(x, made))
+    return fd.fusion()
+
+
 def gated_weights() -> Fusion:
     """`relu(x @ silu(g)) * (x @ silu(u))`: a step has two operands that are computed."""
     fd, (x, g, u) = begin(2, 2, 2)

@@ -26,6 +26,7 @@ from fuzz.kernels.fusions import (
     linear,
     normalised,
     residual,
+    scaled_weights,
     statistics,
     two_sums,
     weights,
@@ -218,6 +219,12 @@ MATMULS: dict[str, Schedule] = {
     "computed_weights": wgmma(weights, "pipelined", 3, 1, prologue="registers", transpose=True),
     "computed_two_weights": wgmma(
         gated_weights, "cooperative", 3, 1, persistent=True, prologue="registers", transpose=True
+    ),
+    "computed_scaled": wgmma(
+        scaled_weights, "ping_pong", 2, 0, prologue="registers", transpose=True
+    ),
+    "computed_shared": wgmma(
+        weights, "cooperative", 3, 1, splits=2, meet="last", prologue="registers", transpose=True
     ),
     "computed_ampere": mma(computed, "mbarriers", 2, 0, prologue="registers"),
     "inputs_pipelined": wgmma(

@@ -12,10 +12,11 @@ Constants are fitted to 19,289 timings on an H200, bf16, some 14 schedules of ea
 (M, N and K drawn on a log scale, a third no multiples of 64, and rows of the benchmark, of which
 the large ones run under the power limit and count several times): the logarithm's least squares,
 and what the schedule that is predicted to be the fastest takes more than the fastest one.  That is
-2.3 % (geometric mean; within 3 % for 73 % of the shapes).  Those of what is computed and of what
-epilogues read are from earlier timings.  They are those of a whole: what a step takes is split
-between its products and its bytes in one way of several that fit.  A prediction is off by 5 %
-(median); what of that timings of kernels like it know, `residual` says.
+2.3 % (geometric mean; within 3 % for 73 % of the shapes).  Those of what epilogues read are from
+earlier timings, those of what is computed from later ones (`choose.COMPUTED_US`).  They are those
+of a whole: what a step takes is split between its products and its bytes in one way of several that
+fit.  A prediction is off by 5 % (median); what of that timings of kernels like it know, `residual`
+says.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_a_right_target_is_green(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("chain")
 def test_a_crash_is_a_failure_and_the_search_goes_on(tmp_path: Path) -> None:
     """It is made small like any other; the other case passes."""
-    done = searched(tmp_path, "crashes", "--cases", "2", "--seconds", "60")
+    done = searched(tmp_path, "crashes", "--cases", "2", "--seconds", "180")
     assert done.exit_code == FAILED, done.output
     assert (
         "differential crash wrong_backends:crashes killed by signal 11 (SIGSEGV): 1 cases"
