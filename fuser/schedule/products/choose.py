@@ -167,7 +167,7 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
     (around, m, n), depths = sizes(domain, loops)
     rows, cols = ({*axes} for axes in sides(domain))
     first = domain.products[0]
-    whole = _whole_leaves(first)
+    leaves = _whole_leaves(first)
     operands = [product.a.tv for product in domain.products if product.leaves]
     computed = {tv.name: tv for operand in operands for tv in ancestry(operand)}
     depth = ceil(sum(depths) / len(domain.products)) * first.a.tv.dtype.nbytes
@@ -183,10 +183,10 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         (_pitch(first.arguments[0], loops), _pitch(first.arguments[1], loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
-        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in whole)
-        + FACTOR_US * (len(first.leaves) - len(whole))
+        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in leaves)
+        + FACTOR_US * (len(first.leaves) - len(leaves))
         + COSTLY_A_US * sum(map(_is_costly, computed.values())),
-        sum(leaf.tv.dtype.nbytes for leaf in whole or (first.a,))
+        sum(leaf.tv.dtype.nbytes for leaf in leaves or (first.a,))
         * (SPAN // first.a.tv.dtype.nbytes),
         _is_bare(domain),
     )
@@ -209,8 +209,9 @@ def _pitch(access: Access, loops: Sequence[int]) -> int:
 class Rules:
     """What a domain asks of tiles.
 
-    Whether CTAs may share one, and an SM may have several; columns of each product are multiples of
-    a `unit`, and those of transposed ones of another.  Either is 0 where there are to be none.
+    Whether CTAs may share one, and an SM may have several whose threads all load; columns of each
+    product are multiples of a `unit`, and those of transposed ones of another.  Either is 0 where
+    there are to be none.
     """
 
     shared: bool
