@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from math import gcd
 from operator import index
 from threading import Lock
 from typing import cast
@@ -217,6 +218,14 @@ def _is_condition(expr: Expr) -> bool:
 def ceildiv(a: Expr, b: Expr) -> Expr:
     """Smallest integer not below `a / b`."""
     return fold(Kind.FLOORDIV, fold(Kind.ADD, a, fold(Kind.SUB, b, 1)), b)
+
+
+def quotient(a: Expr, b: int) -> Expr:
+    """Return `a // b`; of a multiple of a number without what that has in common with b."""
+    if isinstance(a, Op) and a.kind is Kind.MUL and isinstance(a.b, int):
+        common = gcd(a.b, b)
+        return a.a * (a.b // common) // (b // common)
+    return a // b
 
 
 def minimum(a: Expr, b: Expr) -> Expr:

@@ -486,8 +486,8 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
       const int r = ROWS ? src.row + L::row(v, tid) : 0;
-      const bool ok = src.inside(r, 0) && (!ROWS || L::holds(v, tid));
-      const R x = ok ? R(types::to_register(*src.at(r, 0))) : fill;
+      const bool ok = src.inside(r, src.col) && (!ROWS || L::holds(v, tid));
+      const R x = ok ? R(types::to_register(*src.at(r, src.col))) : fill;
 #pragma unroll
       for (int e = 0; e < L::kVec; ++e) dst[v * L::kVec + e] = x;
     }

@@ -164,7 +164,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                 math.math.append(kir.Load(frag, src, VECTOR, matrix=matrix))
             else:
                 box = self.box(access, at, self.tiling.shape(access))
-                near = self.tiling.unit(access, operand.summed)
+                near = box.shape[-1] > 1 and self.tiling.unit(access, operand.summed)
                 width = min(VECTOR, self.tensors[access.name].aligned) if near else 1
                 same = not self.tiling.varies(access, operand.summed)  # for all steps
                 (self.ahead if same else math.math).append(kir.Load(frag, box, width))

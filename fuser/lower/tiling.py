@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv, eq, minimum
+from fuser.expr import Expr, Var, ceildiv, eq, minimum, quotient
 from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.declarations import TMA_SHARED
@@ -99,7 +99,7 @@ class Lowering(Generic[Axes, P]):
         strides: list[Expr] = []
         for axis in tiling.axes(access):
             varies = tiling.varies(access, axis)
-            own.append(self.extents[axis] if varies else 1)
+            own.append(self.extents[axis] // tiling.alike(access, axis) if varies else 1)
             if varies and not tiling.unit(access, axis):
                 strides.append(Var(f"{access.name}_s{axis}"))
             else:
@@ -162,12 +162,15 @@ class Lowering(Generic[Axes, P]):
 
     def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
         """Return a part of a tensor: at the tile's origin, but for some axes of the kernel."""
-        axes = self.tiling.axes(access)
-        varies = [self.tiling.varies(access, axis) for axis in axes]
-        pairs = list(zip(axes, varies, strict=True))
-        origin = tuple(origins.get(axis, self.origin(axis)) if v else 0 for axis, v in pairs)
-        limit = tuple(self.extents[axis] if v else 1 for axis, v in pairs)
-        return kir.Box(self.tensors[access.name], origin, shape, limit)
+        tiling = self.tiling
+        origin: list[Expr] = []
+        limit: list[Expr] = []
+        for axis in tiling.axes(access):
+            varies, many = tiling.varies(access, axis), tiling.alike(access, axis)
+            at = origins.get(axis, self.origin(axis))
+            origin.append(quotient(at, many) if varies else 0)
+            limit.append(self.extents[axis] // many if varies else 1)
+        return kir.Box(self.tensors[access.name], tuple(origin), shape, tuple(limit))
 
     def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
         """Return a new buffer behind the others, as ordinary accesses and TMA take it."""

@@ -17,6 +17,7 @@ from fuser.fusion.ir import Fusion, Symbol, TensorView, number_of
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
+from fuser.schedule.matmul import last_walked
 from fuser.schedule.norm import norm_tiling
 from fuser.schedule.params import NormParams, ReductionParams, ScanParams
 from fuser.schedule.pointwise import Tiling
@@ -253,7 +254,7 @@ def strides_of(
     out = []
     for axis in tiles.axes(access):
         group = tiles.groups[axis]
-        walked = access.axis_of(group[-1]) if group else None
+        walked = last_walked(access, group)
         if not tiles.varies(access, axis):
             out.append(0)
         elif tiles.unit(access, axis):

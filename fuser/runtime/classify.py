@@ -35,7 +35,7 @@ from fuser.schedule.cut.begun import begun_by_products, begun_by_rows, reduction
 from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
-from fuser.schedule.domain import Access, by_rows, unit_stride
+from fuser.schedule.domain import Access, Product, by_rows, unit_stride
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
@@ -398,7 +398,7 @@ class _Call:
                     operand = tiles.operand(access)
                     assert operand is not None, "an operand of the kernel"
                     computed = access == product.a and bool(product.leaves)
-                    if computed and not _computable(tiles, operand, schedule, shapes):
+                    if computed and not _computable(tiles, product, operand, schedule, shapes):
                         copied.add(arg.held)
                     if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
                         copied.add(arg.held)
@@ -441,6 +441,10 @@ class _Call:
                 aligned[access.name] = 1
                 continue
             spec = self.specs[access.tv.name]
+            operand = isinstance(tiles, MatmulTiling) and tiles.operand(access) is not None
+            if not operand and any(tiles.alike(access, axis) > 1 for axis in tiles.axes(access)):
+                aligned[access.name] = 1  # one element for all columns of a tile
+                continue
             if isinstance(tiles, Tiling) and tiles.cycles(access):
                 aligned[access.name] = _repeated(tiles, access, spec, loops_of(domain, self.values))
                 continue
@@ -459,7 +463,8 @@ class _Call:
             loads = common == 16
             whole = common
             if tiles.varies(access, axes[-1]):
-                whole = gcd(common, extents[axes[-1]] * nbytes)
+                many = tiles.alike(access, axes[-1])
+                whole = gcd(common, extents[axes[-1]] // many * nbytes)
             if outer and (whole == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             alone = not domain.products and not domain.rows and domain.scanned is None
@@ -583,9 +588,24 @@ def _refusal(
 
 
 def _computable(
-    tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
+    tiles: MatmulTiling,
+    product: Product,
+    operand: Operand,
+    schedule: Params,
+    shapes: ShapeClass,
 ) -> bool:
-    """Whether tiles of an operand can be computed in registers: those of A, by rows along K."""
+    """Whether tiles of an operand can be computed in registers: those of A, by rows along K.
+
+    A step has one element of what many neighbours along K share.
+    """
+    whole = {leaf.access for leaf in operand.leaves}
+    shared = (
+        tiles.alike(leaf, operand.summed)
+        for leaf in product.leaves
+        if leaf not in whole and tiles.walks(leaf, operand.summed)
+    )
+    if any(many > 1 and many % tiles.tile[operand.summed] for many in shared):
+        return False
     fits = not isinstance(schedule, MatmulParams) or schedule.computes(
         len(tiles.operands), len(operand.leaves)
     )

@@ -441,6 +441,7 @@ def _domain(
     scanned = scans(extents, writes)
     assert not scanned.apart, "the cut has computed these before"
     inputs, products, reductions = sources(results)
+    outer = len(extents)
     operands, extents = _operands(products, extents)
     reduced, extents = _reduced(reductions, extents)
     firsts, seconds = (sources([pair[side] for pair in operands])[0] for side in (0, 1))
@@ -455,7 +456,13 @@ def _domain(
     pinned |= {scanned.axis} if scanned.axis is not None else set()
     gathers = _gathers([*results, *reduced])
     indexed = [access for _, access in gathers]
-    merged = _merge(range(len(extents)), [*reads, *indexed], writes, pinned)
+    whole = {*inputs, *(key for pair in operands for key in pair)}
+    computed = {*firsts, *seconds} - whole
+    shared = _Shared(
+        frozenset(a for a in reads if (a.tv, a.coords) in computed),
+        frozenset(n for n in range(outer, len(extents)) if isinstance(extents[n], int)),
+    )
+    merged = _merge(range(len(extents)), [*reads, *indexed], writes, pinned, shared=shared)
     made = []
     for (tv, coords), (a, b) in zip(products, operands, strict=True):
         leaves: list[Access] = []
@@ -470,10 +477,9 @@ def _domain(
         Reduction(tv, coords, *key, tuple(as_a[leaf] for leaf in leaves_of[key]))
         for (tv, coords), key in zip(reductions, reduced, strict=True)
     )
-    whole = extents or (1,)
     memory = tuple(reads), tuple(writes)
     scan = scanned.axis
-    return Domain(whole, *memory, merged, tuple(made), direct, folds, (), gathers, scan)
+    return Domain(extents or (1,), *memory, merged, tuple(made), direct, folds, (), gathers, scan)
 
 
 def _reduced(
@@ -707,20 +713,42 @@ def _is_fast(access: Access, loop_axis: int) -> bool:
     return walked is not None and unit_stride(access.tv, walked)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Tensors whose elements neighbours along an axis may share, and the axes where they may.
+
+    Operands of products are computed from the first.  Of the axes, which are summed over, extents
+    are numbers.
+    """
+
+    some: frozenset[Access] = frozenset()
+    along: frozenset[int] = frozenset()
+
+    def alike(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor has one element for all of an axis that others walk."""
+        return access in self.some and axis in self.along and access.axis_of(axis) is None
+
+
 def _merge(
     order: Sequence[int],
     reads: list[Access],
     writes: list[Access],
     pinned: set[int],
     rows: tuple[int, ...] = (),
+    shared: _Shared = _Shared(),
 ) -> tuple[tuple[int, ...], ...]:
+    """Return groups of axes.
+
+    A group walks `shared` tensors by its first axes, or all of them.
+    """
     if not order:
         return ((0,),)
     groups = [[order[0]]]
     for axis in order[1:]:
         slow = groups[-1][-1]
         legal = axis not in pinned and slow not in pinned and (slow in rows) == (axis in rows)
-        if legal and all(_mergeable(a, slow, axis) for a in (*reads, *writes)):
+        every = (a for a in (*reads, *writes) if not shared.alike(a, axis))
+        if legal and all(_mergeable(a, slow, axis) for a in every):
             groups[-1].append(axis)
         else:
             groups.append([axis])

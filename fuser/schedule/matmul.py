@@ -14,6 +14,8 @@ from fuser.schedule.params import COUNTED, TensorCoreParams
 from fuser.schedule.pointwise import MAX_TMA_RANK
 
 Group = tuple[int, ...]
+PACKED = 2
+"""Elements of 4 bits in a byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Operand:
     `along` is the axis of the kernel that its rows lie along: rows of the tile for A, columns for
     B; `summed` the one that is summed over.  Where `transposed`, neighbours in memory are
     neighbours along `along`.  `leaves` is what it is computed from, where it lies in no memory:
-    inputs with tiles as large as its own.
+    inputs with tiles as large as its own, or of bytes that `alike` elements along `summed` share.
     """
 
     access: Access
@@ -31,6 +33,7 @@ class Operand:
     summed: int
     transposed: bool
     leaves: tuple[Operand, ...] = ()
+    alike: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,10 @@ class MatmulTiling:
         """Tell whether an axis of a tensor is one of those behind a kernel axis."""
         return _walks(access, self.groups[axis])
 
+    def alike(self, access: Access, axis: int) -> int:
+        """Return how many neighbours along a kernel axis share an element of a tensor."""
+        return alike(self.domain, access, self.groups[axis]) if self.walks(access, axis) else 1
+
     def unit(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's stride along a kernel axis is known to be 1."""
         if not self.walks(access, axis):  # an axis of one element: as good as any
@@ -110,7 +117,8 @@ class MatmulTiling:
     def shape(self, access: Access) -> tuple[int, ...]:
         """Tile of a tensor: 1 along the axes that it does not vary along."""
         return tuple(
-            self.tile[axis] if self.varies(access, axis) else 1 for axis in self.axes(access)
+            max(self.tile[axis] // self.alike(access, axis), 1) if self.varies(access, axis) else 1
+            for axis in self.axes(access)
         )
 
     def tma_refusal(self, access: Access) -> str | None:
@@ -191,7 +199,7 @@ def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
         if groups[0] not in sums:
             sums.append(groups[0])
         at = len(outer) + 2 + sums.index(groups[0])
-        pairs.append(_pair(product, (rows, cols), len(outer), at, groups[0]))
+        pairs.append(_pair(domain, product, (rows, cols), len(outer), at, groups[0]))
     m, n, k = params.tile
     tile = (1,) * len(outer) + (m, n) + (k,) * len(sums)
     every = (*outer, rows, cols, *sums)
@@ -203,13 +211,31 @@ def sided(domain: Domain) -> Iterator[tuple[Operand, Operand]]:
     tile = sides(domain)
     for product in domain.products:
         *_, group = ((), *summed(domain, product))
-        yield _pair(product, tile, 0, 0, group)
+        yield _pair(domain, product, tile, 0, 0, group)
 
 
 def along(access: Access, group: Group) -> bool:
-    """Tell whether a tensor's stride along the last axis of a group is known to be 1."""
-    walked = access.axis_of(group[-1]) if group else None
+    """Tell whether a tensor's stride along the axes of a group is known to be 1."""
+    walked = last_walked(access, group)
     return walked is not None and unit_stride(access.tv, walked)
+
+
+def last_walked(access: Access, group: Group) -> int | None:
+    """Return the axis of a tensor that the last axis of a group walks, of those that walk one."""
+    walked = (access.axis_of(axis) for axis in reversed(group))
+    return next((axis for axis in walked if axis is not None), None)
+
+
+def alike(domain: Domain, access: Access, group: Group) -> int:
+    """Return how many neighbours along a group share an element of a tensor that walks it."""
+    many = 1
+    for axis in reversed(group):
+        if access.axis_of(axis) is not None:
+            break
+        extent = domain.extents[axis]
+        assert isinstance(extent, int), "as axes are merged"
+        many *= extent
+    return many
 
 
 def summed(domain: Domain, product: Product) -> list[Group]:
@@ -241,7 +267,7 @@ def _first_summed(domain: Domain) -> int:
 
 
 def _walks(access: Access, group: Group) -> bool:
-    return bool(group) and access.axis_of(group[-1]) is not None
+    return bool(group) and access.axis_of(group[0]) is not None
 
 
 def sides(domain: Domain) -> tuple[Group, Group]:
@@ -257,18 +283,31 @@ def sides(domain: Domain) -> tuple[Group, Group]:
     return others[-1] if others else (), cols
 
 
+def of_one(domain: Domain, product: Product, leaf: Access) -> int:
+    """Return how many elements along what is summed over are computed from one; 0: all are."""
+    groups = [group for group in summed(domain, product) if _walks(leaf, group)]
+    return max((alike(domain, leaf, group) for group in groups), default=0)
+
+
 def _pair(
-    product: Product, tile: tuple[Group, Group], rows_axis: int, at: int, summed: Group
+    domain: Domain,
+    product: Product,
+    tile: tuple[Group, Group],
+    rows_axis: int,
+    at: int,
+    summed: Group,
 ) -> tuple[Operand, Operand]:
     """Return A and B of a product; its operands are exchanged where `a` has the columns."""
     rows, cols = tile
     turned = _walks(product.a, cols) if cols else not _walks(product.a, rows)
-    own = tuple(
-        _operand(leaf, rows_axis + turned, at, summed)
-        for leaf in product.leaves
-        if all(_walks(leaf, g) for g in (cols if turned else rows, summed) if g)
-    )
-    first = replace(_operand(product.a, rows_axis + turned, at, summed), leaves=own)
+    own = []
+    for leaf in product.leaves:
+        if all(_walks(leaf, g) for g in (cols if turned else rows, summed) if g):
+            many = alike(domain, leaf, summed)
+            if many <= PACKED:
+                operand = _operand(leaf, rows_axis + turned, at, summed)
+                own.append(replace(operand, alike=many))
+    first = replace(_operand(product.a, rows_axis + turned, at, summed), leaves=tuple(own))
     if product.leaves:  # in registers, by rows along K, whatever order a tensor of it would have
         first = replace(first, transposed=False)
     second = _operand(product.b, rows_axis + (not turned), at, summed)
@@ -276,7 +315,7 @@ def _pair(
 
 
 def _operand(access: Access, along: int, at: int, summed: Group) -> Operand:
-    walked = access.axis_of(summed[-1]) if summed else None
+    walked = last_walked(access, summed)
     inner = walked is None or unit_stride(access.tv, walked)
     other = [
         axis

@@ -65,6 +65,11 @@ class Tiling:
         """Axes of the kernel whose tiles make up the result: all of them."""
         return tuple(range(self.rank))
 
+    def alike(self, access: Access, axis: int) -> int:
+        """Return how many neighbours along a kernel axis share an element: of these none do."""
+        del access, axis
+        return 1
+
     def axes(self, access: Access) -> tuple[int, ...]:
         """Axes of the kernel along which a tensor is seen, in its own order: all of them."""
         own = tuple(range(self.rank))

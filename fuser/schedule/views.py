@@ -196,12 +196,12 @@ def viewed(fusion: Fusion, choices: Choices) -> Viewed:
 
     What is kept, by name, is stored where it is computed and read by what cannot follow it there.
     """
-    return _viewed(fusion, choices.kept, choices.few)
+    return _viewed(fusion, choices.kept, choices.few, sums=bool(choices.registers))
 
 
 @lru_cache(maxsize=256)
-def _viewed(fusion: Fusion, kept: frozenset[str], few: frozenset[Few]) -> Viewed:
-    fusion = rearranged(as_sums(fusion, few))
+def _viewed(fusion: Fusion, kept: frozenset[str], few: frozenset[Few], *, sums: bool) -> Viewed:
+    fusion = rearranged(as_sums(fusion, few), sums=sums)
     kept |= stored_first(fusion, few)
     if not kept and not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
         return Viewed(fusion, {}, {}, (), {})

@@ -1,16 +1,18 @@
 """Views moved to where they cost nothing: to inputs, to outputs; and equal operations made one.
 
 A view of what is computed element by element is computed from views of what that is computed from.
-What is computed element by element from a `cat`, `flatten` or `unflatten`, and ends in results, is
-computed before it, part by part, so that the results are stored where they lie.  Values stay what
-they are: views round nothing.
+What a product sums over is several axes where an operand is computed by them, from bytes of two
+elements, or with a number for some neighbours each.  What is computed element by element from a
+`cat`, `flatten` or `unflatten`, and ends in results, is computed before it, part by part, so that
+the results are stored where they lie.  Values stay what they are: views round nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from math import prod
 from typing import TypeVar
 
 from fuser.fusion.ir import (
@@ -26,6 +28,7 @@ from fuser.fusion.ir import (
     row_major,
     tensor_args,
 )
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, producer_axes
 from fuser.fusion.recorder import axis_of
 
@@ -60,10 +63,13 @@ class _Move:
 
 
 @lru_cache(maxsize=256)
-def rearranged(fusion: Fusion) -> Fusion:
-    """Return a fusion that computes the same from views of inputs into views of outputs."""
+def rearranged(fusion: Fusion, *, sums: bool = False) -> Fusion:
+    """Return a fusion that computes the same from views of inputs into views of outputs.
+
+    With `sums` products sum over the axes that their operands are computed by.
+    """
     if any(_is_view(tv) for tv in fusion.tensors):
-        fusion = _Rearranging(fusion).run()
+        fusion = _Rearranging(fusion, sums).run()
     return _shared(fusion)
 
 
@@ -92,8 +98,9 @@ def _shared(fusion: Fusion) -> Fusion:
 
 
 class _Rearranging:
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, sums: bool) -> None:
         self.fusion = fusion
+        self.sums = sums
         self.new: dict[TensorView, TensorView] = {}
         self.tensors: list[TensorView] = []
         self.counts: dict[str, int] = {}
@@ -117,6 +124,8 @@ class _Rearranging:
 
     def _moved(self, old: TensorView, tv: TensorView) -> TensorView:
         """Return what stands for an operation whose arguments have been moved."""
+        if tv.op == "mma" and self.sums:
+            return self._told_apart(tv)
         if tv.op in ("slice", "flatten", "unflatten"):
             (source,) = tensor_args(tv)
             made = None if _is_free(source) else self.seen(_move(tv), source)
@@ -132,6 +141,32 @@ class _Rearranging:
                     if made is not None:
                         return made
         return tv
+
+    def _told_apart(self, tv: TensorView) -> TensorView:
+        """Return a product, as one over several axes if an operand is computed by such."""
+        summed = [axis for axis in roles(tv) if axis.role is AxisRole.K]
+        if len(summed) != 1 or not isinstance(whole := summed[0].extent, int):
+            return tv
+        args, axes = tensor_args(tv), (summed[0].a, summed[0].b)
+        pairs = [(arg, axis) for arg, axis in zip(args, axes, strict=True) if axis is not None]
+        found = {n for arg, axis in pairs for n in _divisors(arg, axis)} - {1, whole}
+        sizes = _chained([whole, *sorted(found, reverse=True), 1])
+        if len(pairs) < 2 or not found or sizes is None:
+            return tv
+        made = [self.seen(_unflattened(axis, sizes), arg) for arg, axis in pairs]
+        known = tuple(one for one in made if one is not None)
+        if len(known) < 2:
+            return tv
+        more, at = len(sizes) - 1, roles(tv).index(summed[0])
+        attrs = {key: tuple(map(int, value)) for key, value in tv.attrs}
+        for key, axis in (("a_axes", summed[0].a), ("b_axes", summed[0].b)):
+            assert axis is not None, "both have what is summed over"
+            later = [n + more * (n > axis) for n in attrs[key]]
+            attrs[key] = (*later[:at], *range(axis, axis + more + 1), *later[at + 1 :])
+        kept = (n + more * (n > at) for n in attrs["reduced"] if n != at)
+        attrs["reduced"] = tuple(sorted((*kept, *range(at, at + more + 1))))
+        self.tensors.append(replace(tv, args=known, attrs=tuple(attrs.items())))
+        return self.tensors[-1]
 
     def _ends_in_results(self, tv: TensorView) -> bool:
         """Tell whether only results are computed from a tensor, element by element."""
@@ -194,7 +229,9 @@ class _Rearranging:
         if tv.op in ("flatten", "unflatten") and _undone(tv) == [move]:
             (source,) = tensor_args(tv)
             return source
-        if _is_free(tv):
+        if tv.op == "flatten" and not _is_free(tv) and move.op == "unflatten":
+            made = self._split_anew(move, tv)
+        elif _is_free(tv):
             if move.op != "flatten" or (tv.op == "input" and tv.is_row_major):
                 made = self._named(tv, logical, (tv,), move.op, move.attrs)
         elif tv.op == "cat":
@@ -211,13 +248,47 @@ class _Rearranging:
             self.tensors.append(made)
         return made
 
+    def _split_anew(self, move: _Move, tv: TensorView) -> TensorView | None:
+        """Return an axis that was several as several others, by the finest of both."""
+        (axis,), (source,) = map(int, dict(tv.attrs)["start_dim"]), tensor_args(tv)
+        if move.first != axis:
+            other = move.first + (source.rank - tv.rank) * (move.first > axis)
+            taken = self.seen(move.at(other), source)
+            last = int(dict(tv.attrs)["end_dim"][0])
+            more = (len(move.made) - 1) * (move.first < axis)
+            attrs = (("start_dim", (axis + more,)), ("end_dim", (last + more,)))
+            logical = move.spliced(tv.logical, tuple(map(axis_of, move.made)))
+            return None if taken is None else self._named(tv, logical, (taken,), attrs=attrs)
+        old, new = source.shape[axis : axis + source.rank - tv.rank + 1], move.made
+        if not all(isinstance(n, int) and n > 1 for n in (*old, *new)):
+            return None
+        behind = [{prod(_numbers(some[at:])) for at in range(len(some) + 1)} for some in (old, new)]
+        sizes = _chained(sorted(behind[0] | behind[1], reverse=True))
+        if sizes is None:
+            return None
+        made: TensorView | None = source
+        for at, many in reversed([*enumerate(_parts(sizes, old), axis)]):
+            if len(many) > 1 and made is not None:
+                made = self.seen(_unflattened(at, many), made)
+        for at, many in enumerate(_parts(sizes, new), axis):
+            if len(many) > 1 and made is not None:
+                made = self._joined(made, at, at + len(many) - 1)
+        return made
+
+    def _joined(self, tv: TensorView, first: int, last: int) -> TensorView:
+        many = prod(_numbers(tv.shape[first : last + 1]))
+        logical = (*tv.logical[:first], axis_of(many), *tv.logical[last + 1 :])
+        attrs = (("start_dim", (first,)), ("end_dim", (last,)))
+        self.tensors.append(self._named(tv, logical, (tv,), "flatten", attrs))
+        return self.tensors[-1]
+
     def _through(
         self, move: _Move, tv: TensorView, logical: tuple[IterDomain, ...]
     ) -> TensorView | None:
         """Return a view of what an operation that moves axes gives, as that of a view."""
         axes = producer_axes(tv, 0)[move.first : move.first + move.many]
         (source,) = tensor_args(tv)
-        attrs = tv.attrs
+        attrs: tuple[tuple[str, AttrValue], ...] = tv.attrs
         if tv.op == "broadcast":
             flags = tuple(map(bool, dict(tv.attrs)["is_broadcast_dim"]))
             news = flags[move.first : move.first + move.many]
@@ -225,6 +296,14 @@ class _Rearranging:
                 return None
             new = tuple(bool(news and news[0]) for _ in move.made)
             attrs = (("is_broadcast_dim", move.spliced(flags, new)),)
+        elif move.op == "unflatten" and tv.op == "expand":
+            taken = self._argument(move, source)
+            return None if taken is None else self._named(tv, logical, (taken,))
+        elif move.op == "unflatten" and tv.op == "permute":
+            order, more = tuple(map(int, dict(tv.attrs)["dims"])), len(move.made) - 1
+            at = order[move.first]
+            order = tuple(n + more * (n > at) for n in order)
+            attrs = (("dims", move.spliced(order, tuple(range(at, at + more + 1)))),)
         elif move.op != "slice":
             return None
         first = axes[0]
@@ -266,6 +345,53 @@ class _Rearranging:
             attrs=tv.attrs if attrs is None else attrs,
             contiguity=(True,) * rank, stride_order=row_major(rank),
         )  # fmt: skip
+
+
+def _divisors(tv: TensorView, axis: int) -> set[int]:
+    """Return of how many neighbours along an axis what a tensor is computed from has one element.
+
+    Those are the extents behind each of the axes that it was put together of.
+    """
+    if tv.op not in OPS or tv.logical[axis].iter_type is IterType.BROADCAST or _is_free(tv):
+        return set()
+    if OPS[tv.op].pointwise:
+        return {n for arg in tensor_args(tv) for n in _divisors(arg, axis)}
+    (source,) = tensor_args(tv)[:1] or (tv,)
+    if tv.op == "flatten":
+        first, gone = int(dict(tv.attrs)["start_dim"][0]), source.rank - tv.rank
+        if axis != first:
+            return _divisors(source, axis + gone * (axis > first))
+        found, inner = set[int](), 1
+        for at in range(first + gone, first - 1, -1):
+            extent = source.shape[at]
+            if not isinstance(extent, int):
+                return set()
+            found |= {inner, *(n * inner for n in _divisors(source, at))}
+            inner *= extent
+        return found
+    walked = producer_axes(tv, 0)[axis] if OPS[tv.op].form is Form.SHAPE else None
+    return set() if walked is None else _divisors(source, walked)
+
+
+def _chained(behind: list[int]) -> tuple[int, ...] | None:
+    """Return the extents of axes with so many elements from each on, if there are such."""
+    pairs = [*pairwise(behind)]
+    return None if any(a % b for a, b in pairs) else tuple(a // b for a, b in pairs)
+
+
+def _parts(sizes: tuple[int, ...], whole: tuple[Extent, ...]) -> list[tuple[int, ...]]:
+    """Return which of the sizes each axis is made of; ones are alone."""
+    left, out = list(sizes), []
+    for extent in _numbers(whole):
+        mine: list[int] = []
+        while prod(mine) < extent:
+            mine.append(left.pop(0))
+        out.append(tuple(mine))
+    return out
+
+
+def _unflattened(axis: int, sizes: tuple[int, ...]) -> _Move:
+    return _Move("unflatten", axis, 1, sizes, (("dim", (axis,)), ("sizes", sizes)))
 
 
 def _is_view(tv: TensorView) -> bool:
@@ -317,7 +443,7 @@ def _undone(view: TensorView) -> list[_Move]:
         return []
     first, many = done.first, len(done.made)
     if view.op == "flatten":
-        return [_Move("unflatten", first, 1, sizes, (("dim", (first,)), ("sizes", sizes)))]
+        return [_unflattened(first, sizes)]
     attrs = (("start_dim", (first,)), ("end_dim", (first + many - 1,)))
     return [_Move("flatten", first, many, old, attrs)]
 

@@ -18,7 +18,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
 from fuser.schedule.domain import Access, Domain, Product
-from fuser.schedule.matmul import along, sided, sides, sizes
+from fuser.schedule.matmul import PACKED, along, of_one, sided, sides, sizes
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products import residual
@@ -52,6 +52,8 @@ STEP_US = 0.56
 TURN_US = 1.0
 """A CTA's turn, for every `TURN_NBYTES` of its sums.  Measured on an H200."""
 TURN_NBYTES = 16384
+STEP = 64
+"""Elements of an operand of 16 bits in a span: the least that a step has."""
 COMPUTED_US, COSTLY_A_US, FACTOR_US = {1: 0.0745, 2: 0.0527, 4: 0.0624}, 0.247, 0.0975
 """What 64 rows of A take of a span to compute, by the bytes of an element that they are from, more
 for each operation that takes many instructions, and more for a number of each row that they are
@@ -167,7 +169,7 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
     (around, m, n), depths = sizes(domain, loops)
     rows, cols = ({*axes} for axes in sides(domain))
     first = domain.products[0]
-    leaves = _whole_leaves(first)
+    leaves = _whole_leaves(domain, first)
     operands = [product.a.tv for product in domain.products if product.leaves]
     computed = {tv.name: tv for operand in operands for tv in ancestry(operand)}
     depth = ceil(sum(depths) / len(domain.products)) * first.a.tv.dtype.nbytes
@@ -183,11 +185,13 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         (_pitch(first.arguments[0], loops), _pitch(first.arguments[1], loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
-        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf in leaves)
+        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf, _ in leaves)
         + FACTOR_US * (len(first.leaves) - len(leaves))
         + COSTLY_A_US * sum(map(_is_costly, computed.values())),
-        sum(leaf.tv.dtype.nbytes for leaf in leaves or (first.a,))
-        * (SPAN // first.a.tv.dtype.nbytes),
+        sum(
+            SPAN // first.a.tv.dtype.nbytes * leaf.tv.dtype.nbytes // many
+            for leaf, many in leaves or [(first.a, 1)]
+        ),
         _is_bare(domain),
     )
 
@@ -211,17 +215,20 @@ class Rules:
 
     Whether CTAs may share one, and an SM may have several whose threads all load; columns of each
     product are multiples of a `unit`, and those of transposed ones of another.  Either is 0 where
-    there are to be none.
+    there are to be none.  Spans of a step divide `spans`; 0: any number may be in one.
     """
 
     shared: bool
     resident: bool
     unit: int
     transposed: int
+    spans: int = 0
 
     def allow(self, kind: TileKind, many: int) -> bool:
         """Whether tiles of a kind may have the columns of so many products."""
         if kind.resident > 1 and kind.split == "pipelined" and not self.resident:
+            return False
+        if self.spans % kind.deep:
             return False
         if kind.transpose:  # made in its unit
             return kind.holds(many)
@@ -246,7 +253,11 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     down, across = (UNIT[one] for one in coarse)
     _, cols = sides(domain)
     halves = all(one.tv.dtype.nbytes == 2 and along(one, cols) for one in domain.writes)
-    return Rules(not alone, not computed, 0 if turned else across, down if suited and halves else 0)
+    shared = [of_one(domain, one, leaf) for one in computed for leaf in one.leaves]
+    elements = gcd(*(many for many in shared if many > PACKED))
+    unit = 0 if turned else across
+    transposed = down if suited and halves else 0
+    return Rules(not alone, not computed, unit, transposed, elements // STEP)
 
 
 @lru_cache(maxsize=1 << 8)  # some tens of kilobytes each
@@ -316,7 +327,7 @@ def _fitted(work: Work, rules: Rules, kinds: Iterable[TileKind]) -> Iterator[tup
             yield kind, fit
         for longer in deeper(kind) if work.computed_us else ():
             fit = _stages(longer, wide, step, pitch)
-            if fit.stages >= LEAST_DEEP:
+            if fit.stages >= LEAST_DEEP and rules.allow(longer, work.many):
                 yield longer, fit
 
 
@@ -383,7 +394,7 @@ def computes_in_registers(
     """Whether to compute operands in registers, in a kernel cut so; else a kernel before does."""
     computed = [product for product in domain.products if product.leaves]
     in_turns = any(one.tv.meet is not None for one in domain.products if one.exchanged)
-    if in_turns or not all(map(_brings_leaves, computed)):
+    if in_turns or not all(_brings_leaves(domain, one) for one in computed):
         return False
     if not computed:
         return True
@@ -397,21 +408,26 @@ def computes_in_registers(
     return here.takes.us <= STORED_US + nbytes / PASSED + there[0].takes.us
 
 
-def _whole_leaves(product: Product) -> list[Access]:
-    """Return what an operand is computed from that has its rows and columns, and so is copied."""
-    walked = {loop for loop in product.a.coords if loop is not None}
-    return [leaf for leaf in product.leaves if {*leaf.coords} - {None} == walked]
+def _whole_leaves(domain: Domain, product: Product) -> list[tuple[Access, int]]:
+    """Return what an operand is computed from that is copied, and how many elements from one.
+
+    It has its rows and columns, or two columns in each of its own.
+    """
+    rows = {*product.a.coords} & {*product.coords} - {None}
+    every = ((leaf, of_one(domain, product, leaf)) for leaf in product.leaves)
+    return [(leaf, many) for leaf, many in every if 1 <= many <= PACKED and rows <= {*leaf.coords}]
 
 
-def _brings_leaves(product: Product) -> bool:
-    """Whether tiles have all that an operand is computed from, but for one number of each row.
+def _brings_leaves(domain: Domain, product: Product) -> bool:
+    """Whether tiles have all that an operand is computed from, but for a number of rows.
 
     Others every thread loads in each step.
     """
-    walked = {loop for loop in product.a.coords if loop is not None}
-    rows = walked & {*product.coords}
-    others = [leaf for leaf in product.leaves if {*leaf.coords} - {None} not in (walked, rows)]
-    return bool(_whole_leaves(product)) and not others
+    rows = {*product.a.coords} & {*product.coords} - {None}
+    whole = _whole_leaves(domain, product)
+    others = {*product.leaves} - {leaf for leaf, _ in whole}
+    alone = all(of_one(domain, product, leaf) % STEP == 0 for leaf in others)
+    return bool(whole) and alone and all(rows <= {*leaf.coords} for leaf in others)
 
 
 def _is_costly(tv: TensorView) -> bool:
@@ -427,14 +443,14 @@ def _params(
     wide = kind.wide(many)
     span = SPAN // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
     pairs = [*sided(domain)]
-    firsts = {one.access for a, _ in pairs for one in a.leaves or (a,)}
-    seconds = {one.access for _, b in pairs for one in b.leaves or (b,)}
+    firsts = {(one.access, one.alike) for a, _ in pairs for one in a.leaves or (a,)}
+    seconds = {(one.access, one.alike) for _, b in pairs for one in b.leaves or (b,)}
     if kind.transpose:
         firsts, seconds = seconds, firsts
     per_stage = sum(
-        span * rows * a.tv.dtype.nbytes
+        span * rows * a.tv.dtype.nbytes // alike
         for some, rows in ((firsts, kind.rows), (seconds, wide))
-        for a in some
+        for a, alike in some
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
     pitch = gcd(*(extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts))
@@ -474,7 +490,7 @@ def _params(
     )
     if choice.count > 1:
         params = _among(params, choice, computed=bool(computed))
-    fits = all(params.computes(many, len(_whole_leaves(product))) for product in computed)
+    fits = all(params.computes(many, len(_whole_leaves(domain, one))) for one in computed)
     return params if fits else None
 
 
