@@ -169,7 +169,7 @@ class _Walk:
                 self._added(dst, self._of(src))
             case kir.Compute():
                 self._made(stmt.dst, self._computed(stmt))
-            case kir.Slice(dst, src):
+            case kir.Slice(dst, src) | kir.Unpack(dst, src):
                 self._made(dst, self._of(src))
             case kir.Reduce(dst, src, op):
                 more = _put_together(stmt) if op == "add" else 0

@@ -130,7 +130,7 @@ class _Reader:
     def _can_wait(self, stmt: kir.Stmt) -> bool:
         """Tell whether a statement may be executed later, as long as its arguments are live."""
         match stmt:
-            case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Gather():
+            case kir.Compute() | kir.Slice() | kir.Unpack() | kir.Coordinate() | kir.Gather():
                 return True
             case kir.Load(_, kir.Box(tensor)):
                 return tensor.name not in self._written
@@ -158,4 +158,5 @@ def _without(parts: Parts, some: Fragments) -> Parts:
 
 def _by_elements(stmt: kir.Stmt) -> bool:
     some = kir.Load | kir.Store | kir.AtomicAdd | kir.Compute | kir.Slice | kir.Reduce | kir.Scan
-    return isinstance(stmt, some | kir.Gather | kir.Coordinate | kir.Let | kir.Assign)
+    some |= kir.Unpack | kir.Gather | kir.Coordinate | kir.Let | kir.Assign
+    return isinstance(stmt, some)

@@ -224,7 +224,7 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
             or (_is_rounded(frag, statements) and frag.layout.alike == 1)
         )
     for stmt in statements:
-        if frag in made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
+        if frag in made(stmt) and not isinstance(stmt, kir.Load | kir.Compute | kir.Unpack):
             return False
         if frag not in used(stmt):
             continue

@@ -99,6 +99,9 @@ def tile_line(
             if src in packed:
                 return f"tile::slice_packed<{which}>({names[dst]}, {names[src]});"
             return f"tile::slice<{which}>({names[dst]}, {names[src]});"
+        case kir.Unpack(dst, src):
+            which = f"<{dst.dtype.cuda}>" if dst in packed else ""
+            return f"tile::unpack{which}({names[dst]}, {names[src]});"
         case kir.Reduce(dst, src, op) if dst.layout.deal is kir.Deal.ROWS and not stmt.down:
             value = f"[&](int i) {{ return {_operand(src, registers, src.layout)}; }}"
             lanes = f"{src.layout.alike}, {stmt.lanes}"

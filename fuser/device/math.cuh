@@ -34,6 +34,17 @@ template <class T, int SELECT> __device__ __forceinline__ uint32 pair_of(uint32 
   }
   return y;
 }
+// The two signed numbers of 4 bits of a byte, the lower one first: with their signs flipped in the mantissas of 128 or
+// 1024, less that and 8.  Source: PTX ISA, "lop3", "sub" (.f16x2, .bf16x2).
+template <class T> __device__ __forceinline__ uint32 nibbles_of(uint32 byte) {
+  constexpr bool kHalf = types::Same<T, f16>::value;
+  constexpr uint32 kOffset = kHalf ? 0x64086408u : 0x43084308u;
+  const uint32 apart = (byte * 0x1001u & 0x000f000fu) ^ kOffset;
+  uint32 y;
+  if constexpr (kHalf) asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(apart), "r"(kOffset));
+  else asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(apart), "r"(kOffset));
+  return y;
+}
 // Floats of 8 bits, each of which f16 holds.  Source: PTX ISA, "cvt" (.f16x2.e4m3x2 and .e5m2x2).
 template <class To> __device__ __forceinline__ To to(e4m3 x) {
   uint32 y;
@@ -417,6 +428,7 @@ template <class A, class B> __device__ __forceinline__ bool logical_xor(A a, B b
 template <class T> __device__ __forceinline__ T bitwise_and(T a, T b) { return a & b; }
 template <class T> __device__ __forceinline__ T bitwise_or(T a, T b) { return a | b; }
 template <class T> __device__ __forceinline__ T bitwise_xor(T a, T b) { return a ^ b; }
+template <class T> __device__ __forceinline__ T nibble(T a, T b) { return (((b & 1 ? a >> 4 : a) & 15) ^ 8) - 8; }
 
 // --- three operands ------------------------------------------------------------------------------
 

@@ -857,6 +857,16 @@ template <class T, int N> __device__ __forceinline__ void widen(uint32 (&dst)[2 
   }
 }
 
+// The numbers of 4 bits in bytes, two 16-bit floats in a register.
+template <class T, int N> __device__ __forceinline__ void unpack(uint32 (&dst)[N], const int8 (&src)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) dst[i] = math::nibbles_of<T>((unsigned char)(src[i]));
+}
+template <class R, int N> __device__ __forceinline__ void unpack(R (&dst)[2 * N], const int8 (&src)[N]) {
+#pragma unroll
+  for (int i = 0; i < 2 * N; ++i) dst[i] = R(math::nibble(int(src[i / 2]), i));
+}
+
 // Columns COLUMN, COLUMN + 1, ... of a tile in strips.
 template <class D, class S, int COLUMN, class R>
 __device__ __forceinline__ void slice(R (&dst)[D::kRegisters], const R (&src)[S::kRegisters]) {

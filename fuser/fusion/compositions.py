@@ -438,6 +438,38 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         return self.gather(rows, rank - 1, self.broadcast(index, [False] * rank + [True]))
 
     @composed
+    def unpack(self, x: TensorView) -> TensorView:
+        """Return the signed numbers of 4 bits of bytes, as i8: two along the last axis for each.
+
+        Parameters
+        ----------
+        x : TensorView
+            i8, whose last extent is a number.  The lower 4 bits of a byte come first.
+
+        A product reads the bytes where it multiplies (`MatmulParams.prologue`).
+        """
+        if _tensor(x).dtype is not DType.I8 or not x.rank:
+            have = f"{x} is {x.dtype} with {x.rank} axes"
+            raise FusionError(f"{have}; pass bytes: i8 with an axis or more")
+        last = [False] * x.rank + [True]
+        which = self.broadcast(self.iota(2, dtype=DType.I32), [True] * x.rank + [False])
+        both = self.nibble(self.cast(self.broadcast(x, last), DType.I32), which)
+        return self.flatten(self.cast(both, DType.I8), x.rank - 1)
+
+    @composed
+    def repeat(self, x: TensorView, many: int, dim: int) -> TensorView:
+        """Repeat each element along an axis so many times, as ``torch.repeat_interleave``.
+
+        Such as a number for each group of weights; a product reads it where it multiplies.
+        """
+        (axis,) = self._recorder.axes("repeat", [dim], _tensor(x).rank)
+        if not _whole(many) or many < 1:
+            raise FusionError(f"many {show(many)} is no count; use a number of 1 or more")
+        flags = [n == axis + 1 for n in range(x.rank + 1)]
+        shape = [many if new else -1 for new in flags]
+        return self.flatten(self.expand(self.broadcast(x, flags), shape), axis, axis + 1)
+
+    @composed
     def flip(self, x: TensorView, dims: Sequence[int]) -> TensorView:
         """Turn the order of elements along axes, whose extents must be numbers."""
         axes = self._recorder.axes("flip", dims, _tensor(x).rank)

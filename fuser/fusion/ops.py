@@ -164,6 +164,8 @@ def _rows() -> list[OpSpec]:
     add("logical_and logical_or logical_xor", Form.BINARY, 2, Rule.TEST, ALL)
     add("bitwise_and bitwise_or bitwise_xor", Form.BINARY, 2, Rule.PROMOTED, INTS | BOOL)
 
+    add("nibble", Form.BINARY, 2, Rule.PROMOTED, INTS)
+
     add("where", Form.TERNARY, 3, Rule.SELECT, ALL)
     add("clamp", Form.TERNARY, 3, Rule.PROMOTED, NUMBERS)
     add("lerp", Form.TERNARY, 3, Rule.PROMOTED, FLOATS)
@@ -195,6 +197,7 @@ COMPOSITIONS = (
     *("group_norm", "native_group_norm", "group_norm_backward"),
     *("cross_entropy", "cross_entropy_backward"),
     *("rand", "dropout"),
+    *("unpack", "repeat"),
     *("select", "reshape", "pad", "index_select", "embedding", "flip"),
 )
 """Methods that record several operations of the table."""

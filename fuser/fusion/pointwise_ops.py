@@ -145,6 +145,10 @@ class PointwiseOps(Recording):
     bitwise_xor = _binary(
         "bitwise_xor", "Return a ^ b of integers or bool, in the promoted type; refuses floats."
     )
+    nibble = _binary(
+        "nibble", "Return the signed number of 4 bits in a's lowest byte: its upper half for odd b."
+    )
+
     # --- three operands -------------------------------------------------------------------
 
     def where(self, condition: Operand, a: Operand, b: Operand) -> TensorView:

@@ -37,6 +37,8 @@ def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
 
 def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
     """Tell whether an operation of zeros, and of what else it takes, is 0."""
+    if tv.op == "nibble":
+        return tv.args[0] in zeros
     scaled = tv.op == "mul" and any(arg in zeros for arg in tv.args)
     if OPS[tv.op].form is Form.SHAPE or tv.op in KEEP_ZERO or tv.op in OF_ZEROS:
         return all(arg in zeros or (scaled and _is_finite(arg)) for arg in tv.args)

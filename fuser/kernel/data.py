@@ -413,6 +413,20 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpack:
+    """`dst` = the numbers of 4 bits, signed, in the bytes of `src`, both in `Deal.STRIPS`.
+
+    Element (r, c) of `dst` is the lower half of element (r, c / 2) of `src`, the upper one where c
+    is odd.  Every lane holds the bytes of its elements, so that nothing moves between threads.
+    Needs:  rows and threads of both equal, `dst` twice the columns; i8 in vectors of 1, of which
+            i32, f16 or bf16 in vectors of 2 is made.
+    """
+
+    dst: Fragment
+    src: Fragment
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce:
     """`dst` = elements of `src` put together by `op`: ``add``, ``mul``, ``maximum``, ``minimum``.
 

@@ -234,6 +234,7 @@ Data = (
     | Mma
     | Compute
     | Slice
+    | Unpack
     | Reduce
     | Scan
     | GridSum

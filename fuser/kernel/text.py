@@ -183,6 +183,8 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = relabel({src.name})"
         case kir.Slice(dst, src, column):
             return f"{dst.name} = slice({src.name}, column={column})"
+        case kir.Unpack(dst, src):
+            return f"{dst.name} = unpack({src.name})"
         case kir.Reduce(dst, src, op):
             return f"{dst.name} = reduce({src.name}, {op})"
         case kir.Scan(dst, src, op, start, exclusive):

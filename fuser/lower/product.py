@@ -21,8 +21,9 @@ from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.split_k import split_k
 from fuser.lower.tiling import SPAN, TILE, Divisor, Lowered, Lowering, Numbers
 from fuser.schedule.domain import Access, Product, arguments
-from fuser.schedule.matmul import MatmulTiling, Operand
+from fuser.schedule.matmul import PACKED, MatmulTiling, Operand
 from fuser.schedule.params import TensorCoreParams
+from fuser.schedule.products.nibbles import unpacked
 
 M = TypeVar("M", bound=TensorCoreParams)
 Pairs = list[tuple[Product, tuple[Operand, Operand]]]
@@ -45,6 +46,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         self.operands: dict[Access, kir.Buffer] = {}
         self.tiles_of: dict[str, list[Operand]] = {}
         self.ahead: list[kir.Stmt] = []
+        self.whole: dict[int, Expr] = {}
         self.staging: dict[Access, kir.Buffer] = {}
         self.cluster = self.params.cluster
         self.split_k = split_k(self.params, self._count(), self.buffer)
@@ -91,6 +93,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             outputs=tuple(access.name for access in tiling.domain.writes),
             requires=(
                 *(n >= 1 for n in self.extents[tiling.outer + 2 :]),
+                *self.whole.values(),
                 RASTER >= 1,
                 eq(lines % RASTER, 0),
                 *self.split_k.requires(grid, steps),
@@ -149,15 +152,26 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
         Beyond the end of an axis that is summed over, tiles hold zeros: of the other operand, and
         of what this one is computed from.  What is computed from zeros need not be finite, and
-        times 0 it need not be 0, so it is replaced by 0 there, unless it is 0 anyway.  What is the
+        times 0 it need not be 0, so it is replaced by 0 there, unless it is 0 anyway or the extent
+        is known to have no such end.  What is the
         same in all steps is loaded `ahead` of the loop.
         """
         shape, at = self.tiling.shape(operand.access), self.at_step(operand.summed, step)
         layout = kir.Layout(shape, VECTOR, self.threads, kir.Deal.STRIPS)
         math = Arithmetic(layout, _nowhere, scalars=self.scalars, prefix="a")
         whole = {leaf.access: leaf for leaf in operand.leaves}
+        bytes_ = replace(layout, shape=(*shape[:-1], shape[-1] // PACKED), vector=VECTOR // PACKED)
         for access in product.leaves:
             frag = math.fragment(f"a_{access.name}", access.tv.dtype)
+            if access in whole and whole[access].alike == PACKED:
+                frag = replace(frag, layout=bytes_)
+                math.math.append(kir.Load(frag, self.slot(whole[access], copies, step), 1))
+                for key, leaf in (unpacked(self.tiling.domain, product) or {}).items():
+                    if leaf == access:
+                        made = math.fragment(f"a_{key[0].name}", key[0].dtype)
+                        math.math.append(kir.Unpack(made, frag))
+                        math.done[key] = made
+                continue
             if access in whole:
                 matrix = access.tv.dtype.nbytes == 2
                 src = self.slot(whole[access], copies, step)
@@ -171,13 +185,14 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             math.done[(access.tv, access.coords)] = frag
         made = math.value(operand.access.tv, operand.access.coords)
         last = math.math.pop()
-        assert isinstance(last, kir.Compute), "an operation computes it"
+        assert isinstance(last, kir.Compute | kir.Unpack), "an operation computes it"
         assert last.dst == made, "the last one"
         packs = kir.Compute(made, "set", (made,))
-        if OPS[last.op].rule is Rule.FLOAT:  # many instructions: beside the step before
-            math.math.append(last)
+        if isinstance(last, kir.Compute) and OPS[last.op].rule is Rule.FLOAT:
+            math.math.append(last)  # many instructions: beside the step before
             last = packs
-        if not is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
+        none = is_zero_of_zeros(operand.access.tv, {access.tv for access in whole})
+        if isinstance(last, kir.Compute) and not none and not self._ends_whole(operand.summed):
             if last.op not in ("cast", "set") or arithmetic(last.args[0].dtype) is not DType.F32:
                 math.math.append(last)
                 last = packs
@@ -194,6 +209,15 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         tile = math.fragment(f"{name}_{number}" if number > 1 else name, operand.access.tv.dtype)
         math.math.append(replace(last, dst=tile))
         return math.math, tile
+
+    def _ends_whole(self, axis: int) -> bool:
+        """Whether the last step along an axis is a whole one, which the kernel then relies on."""
+        extents = [self.tiling.domain.extents[n] for n in self.tiling.groups[axis]]
+        numbers = [n for n in extents if isinstance(n, int)]
+        if len(numbers) < len(extents) or prod(numbers) % self.tiling.tile[axis]:
+            return False
+        self.whole[axis] = eq(self.extents[axis] % self.tiling.tile[axis], 0)
+        return True
 
     def copied(self, access: Access, first: Expr) -> kir.Slot | None:
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""

@@ -49,6 +49,7 @@ from fuser.schedule.params import NormParams, PointwiseParams, ScanParams, Tenso
 from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.pointwise import copied as copied_by_threads
 from fuser.schedule.products.choose import best, computes_in_registers
+from fuser.schedule.products.nibbles import unpacked
 from fuser.schedule.products.unaligned import Lying, is_plain, vectors, where_they_lie
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
@@ -605,6 +606,8 @@ def _computable(
         if leaf not in whole and tiles.walks(leaf, operand.summed)
     )
     if any(many > 1 and many % tiles.tile[operand.summed] for many in shared):
+        return False
+    if unpacked(tiles.domain, product) is None:
         return False
     fits = not isinstance(schedule, MatmulParams) or schedule.computes(
         len(tiles.operands), len(operand.leaves)

@@ -32,6 +32,7 @@ from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, s
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.begun import begins, frame, parts_of, reduction_of, under
 from fuser.schedule.domain import Domain, domains, groups, scans, sources, whole_rows
+from fuser.schedule.products.nibbles import uses_places
 from fuser.schedule.shape_class import Choices, Registers
 from fuser.schedule.views import Viewed, viewed
 
@@ -373,9 +374,9 @@ class _Cutting:
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False
         before = [*ancestry(operand)]
-        return any(tv.op == "input" for tv in before) and not any(
-            tv.op in ("mma", "iota") or reduced_axes(tv) or scanned_axis(tv) is not None
-            for tv in before
+        from_memory = any(tv.op == "input" for tv in before) and not uses_places(operand)
+        return from_memory and not any(
+            tv.op == "mma" or reduced_axes(tv) or scanned_axis(tv) is not None for tv in before
         )
 
     def _stored(

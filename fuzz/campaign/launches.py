@@ -12,7 +12,7 @@ import torch
 
 from fuser import pipeline
 from fuser.dtype import DType
-from fuser.expr import Expr, Var, eq
+from fuser.expr import Expr, Kind, Op, Var, eq
 from fuser.fusion.definition import Scalar, Symbol
 from fuser.kernel import ir as kir
 from fuser.runtime.binding import Binding
@@ -121,9 +121,11 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         counts[tiles.cols] *= launch.params.cluster[1]
     extents = []
     for axis, (count, tile) in enumerate(zip(counts, tiles.tile, strict=True)):
-        ends = [t.aligned for t in kernel.tensors if t.extents[-1] == Var(f"n{axis}")]
+        ends = [_ends(t, Var(f"n{axis}")) for t in kernel.tensors]
+        if eq(Var(f"n{axis}") % tile, 0) in kernel.requires:
+            ends.append(tile)
         # 16 elements of 8 bits are more than a tile of 8 columns, where nothing asks for them.
-        off = even if even <= tile else max(ends, default=1)
+        off = max(even if even <= tile else 1, *ends)
         whole = -(-count * tile // off) * off  # alignments may ask for whole tiles, or several
         tail = max(off, count * tile - off)
         extents.append(count if tile == 1 else tail if off < tile else whole)
@@ -131,6 +133,15 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     known = {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
     params = _dense(kernel, extents, {"raster": 1} | known)
     return _of_tiles(kernel, kernel.cluster * sharing, params)
+
+
+def _ends(tensor: kir.Tensor, extent: Var) -> int:
+    """Return of what an extent is a multiple where a tensor's rows end with it, or with a part."""
+    match tensor.extents[-1]:
+        case Op(Kind.FLOORDIV, part, int(many)) if part == extent:
+            return tensor.aligned * many
+        case last:
+            return tensor.aligned if last == extent else 1
 
 
 def _sharing(launch: pipeline.Launch, steps: int) -> int:

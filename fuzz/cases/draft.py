@@ -151,6 +151,8 @@ def largest(op: str, args: list[int]) -> int:
             return args[0] + args[1] * args[2] * args[3]
         case op if op in BITS:
             return 2**32
+        case "nibble":
+            return 8
         case "bitwise_and" | "bitwise_or" | "bitwise_xor" | "bitwise_not" | "floor_div":
             return 2 * max(args) + 1
         case _:

@@ -79,6 +79,9 @@ def _expression(tv: TensorView) -> str:
         return f"{a} {_INFIX[tv.op]} {b}"
     if form is Form.UNARY:
         return _unary(tv)
+    if tv.op == "nibble":
+        x, which = map(_operand, args)
+        return f"((({x} >> 4 * ({which} & 1)) & 15) ^ 8) - 8"
     if form is Form.BINARY:
         return f"torch.{tv.op}({', '.join(_tensor(tv, arg) for arg in args)})"
     if form is Form.TERNARY:

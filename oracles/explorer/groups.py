@@ -158,7 +158,7 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[str, ...], str]:
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return (), dst.name
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+        case kir.Slice(dst, src) | kir.Unpack(dst, src) | kir.Reduce(dst, src):
             return (src.name,), dst.name
         case kir.Scan(dst, src, _, start):
             return (src.name, start.name), dst.name

@@ -467,7 +467,7 @@ class _Unroller:
                 self.registers.touch(*fragments(stmt), self.where)
             case (
                 kir.Mma() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Scan()
-                | kir.Coordinate()
+                | kir.Unpack() | kir.Coordinate()
             ):  # fmt: skip
                 self.registers.touch(*fragments(stmt), self.where)
             case _:

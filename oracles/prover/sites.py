@@ -184,7 +184,9 @@ MOVING = Var("a value that moves")
 INDEX = Var("number of the CTAs that arrive at one integer")
 AMONG_CTAS = kir.OnSemaphore
 
-REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Scan | kir.Coordinate | kir.Mma
+REGISTERS_ONLY = (
+    kir.Compute | kir.Slice | kir.Unpack | kir.Reduce | kir.Scan | kir.Coordinate | kir.Mma
+)
 """Statements that touch nothing but registers."""
 _COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.QueueCopy | kir.StAsync
 _DATA = _COPIES | kir.Load | kir.Gather | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
@@ -320,7 +322,7 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragm
             return (), (dst,)
         case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return (src,), ()
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+        case kir.Slice(dst, src) | kir.Unpack(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
         case kir.Scan(dst, src, _, start):
             return (src, start), (dst,)

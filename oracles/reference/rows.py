@@ -222,6 +222,12 @@ def _selects(
     return _exactly(use, args)
 
 
+def _nibble(x: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    """Return the lower or upper four bits of bytes, of which the highest has the value -8."""
+    bits = torch.where(which % 2 == 1, torch.div(x % 256, 16, rounding_mode="floor"), x % 16)
+    return torch.where(bits < 8, bits, bits - 16)
+
+
 def _rounds(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Functions that are rounded correctly and monotone in each operand."""
     dtype = args[0].dtype
@@ -622,6 +628,7 @@ ROWS: dict[str, Row] = {
     "bitwise_and": partial(_selects, torch.bitwise_and),
     "bitwise_or": partial(_selects, torch.bitwise_or),
     "bitwise_xor": partial(_selects, torch.bitwise_xor),
+    "nibble": partial(_selects, _nibble),
     "where": lambda tv, args, shape: pick(*args),
     "clamp": _clamp,
     "lerp": _lerp,

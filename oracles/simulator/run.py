@@ -78,6 +78,7 @@ class Run:
             kir.Gather: self.memory.gather,
             kir.Coordinate: registers.coordinate,
             kir.Slice: registers.slice_columns,
+            kir.Unpack: registers.unpack,
         }
         clusters = len(blocks) // kernel.cluster
         drawn = kernel.residency == "ticket"
@@ -308,7 +309,7 @@ class Run:
                 self.memory.number(agent, event, stmt)
             case (
                 kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
-                | kir.Slice() | kir.Gather()
+                | kir.Slice() | kir.Unpack() | kir.Gather()
             ):  # fmt: skip
                 raise AssertionError("these were executed above")
             case (

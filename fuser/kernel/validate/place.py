@@ -285,6 +285,7 @@ _OF_FRAGMENTS = frozenset(
         kir.AtomicAdd,
         kir.StAsync,
         kir.Slice,
+        kir.Unpack,
         kir.Reduce,
         kir.Scan,
         kir.Gather,
@@ -308,7 +309,7 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
             return [], [dst]
         case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.StAsync(_, src):
             return [src], []
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+        case kir.Slice(dst, src) | kir.Unpack(dst, src) | kir.Reduce(dst, src):
             return [src], [dst]
         case kir.Scan(dst, src, _, start):
             return [src, start], [dst]

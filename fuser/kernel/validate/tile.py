@@ -119,6 +119,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from dealt(place, dst.layout)
             yield from dealt(place, src.layout)
             yield from _sliced(stmt)
+        case kir.Unpack(dst, src):
+            yield from dealt(place, dst.layout)
+            yield from dealt(place, src.layout)
+            yield from _unpacked(dst, src)
         case kir.Reduce():
             yield from _reduce(stmt, place)
         case kir.Scan():
@@ -622,6 +626,26 @@ def _sliced(stmt: kir.Slice) -> Iterable[str]:
         yield (
             f": vectors of {src.layout.vector} into {dst.layout.vector}; only accumulators are "
             "cut, use vectors of 2"
+        )
+
+
+def _unpacked(dst: kir.Fragment, src: kir.Fragment) -> Iterable[str]:
+    """Say what is wrong with bytes that numbers of 4 bits are made of."""
+    if src.dtype is not DType.I8 or dst.dtype not in (DType.I32, DType.F16, DType.BF16):
+        yield f": {src.dtype.name} into {dst.dtype.name}; make i32, f16 or bf16 of i8"
+    if {src.layout.deal, dst.layout.deal} != {kir.Deal.STRIPS} or max(
+        src.layout.folded, dst.layout.folded
+    ) > 1:
+        yield f" wants {src.name} and {dst.name} in strips; give both Deal.STRIPS, not folded"
+        return
+    *rows, bytes_, vector = *src.layout.shape, src.layout.vector
+    if (*rows, 2 * bytes_, 2 * vector, 1) != (*dst.layout.shape, dst.layout.vector, vector) or (
+        src.layout.threads != dst.layout.threads
+    ):
+        yield (
+            f": {dst.layout.shape} by vectors of {dst.layout.vector} and {dst.layout.threads} "
+            f"threads, of bytes {src.layout.shape} by {vector} and {src.layout.threads}; give as "
+            "many threads and rows two elements for each byte, vectors of 2 and 1"
         )
 
 

@@ -32,6 +32,7 @@ from fuser.schedule.products.cost import (
     walked,
     whole,
 )
+from fuser.schedule.products.nibbles import unpacked
 from fuser.schedule.products.tiles import (
     LEAST_DEEP,
     LINE,
@@ -427,7 +428,8 @@ def _brings_leaves(domain: Domain, product: Product) -> bool:
     whole = _whole_leaves(domain, product)
     others = {*product.leaves} - {leaf for leaf, _ in whole}
     alone = all(of_one(domain, product, leaf) % STEP == 0 for leaf in others)
-    return bool(whole) and alone and all(rows <= {*leaf.coords} for leaf in others)
+    fits = alone and unpacked(domain, product) is not None
+    return bool(whole) and fits and all(rows <= {*leaf.coords} for leaf in others)
 
 
 def _is_costly(tv: TensorView) -> bool:

@@ -299,6 +299,8 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.Slice(dst, src, column):
             columns = _columns(dst.layout, src.layout, column)
             return [_held(site, dst), _held(site, src), *columns]
+        case kir.Unpack(dst, src):
+            return [_held(site, dst), _held(site, src), _of_bytes(dst.layout, src.layout)]
         case kir.Reduce(dst, src):
             return [_held(site, dst), _held(site, src), _together(dst.layout, src.layout)]
         case kir.Scan(dst, src, _, start):
@@ -382,6 +384,14 @@ def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
         ("coverage", "" if strips and rows and column % 8 == 0 else wrong),
         ("bounds", "" if column >= 0 and end <= whole else f"columns {column}..{end} of {whole}"),
     ]
+
+
+def _of_bytes(dst: kir.Layout, src: kir.Layout) -> Claim:
+    """Claim that every lane holds the bytes that its elements, two of each, are made of."""
+    strips = {dst.deal, src.deal} == {kir.Deal.STRIPS} and dst.folded == src.folded == 1
+    rows = (dst.shape[:-1], dst.threads) == (src.shape[:-1], src.threads)
+    pairs = (dst.shape[-1], dst.vector) == (2 * src.shape[-1], 2 * src.vector)
+    return _claim("coverage", strips and rows and pairs, f"bytes of {src} are not those of {dst}")
 
 
 def _same_registers(dst: kir.Layout, src: kir.Layout, column: int) -> Claim:

@@ -121,7 +121,7 @@ def operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
         many = len(feeding)
         for stmt in statements:
             reads, writes = fragments(stmt)
-            if isinstance(stmt, kir.Compute | kir.Slice) and writes[0].name in feeding:
+            if isinstance(stmt, kir.Compute | kir.Slice | kir.Unpack) and writes[0].name in feeding:
                 feeding |= {fragment.name for fragment in reads}
     for stmt in statements:
         match stmt:

@@ -340,7 +340,7 @@ def execute(step: Step) -> bool:
             await_groups(step, kind, keep, read_only=read_only)
         case (
             kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Scan()
-            | kir.Coordinate() | kir.Mma()
+            | kir.Unpack() | kir.Coordinate() | kir.Mma()
         ):  # fmt: skip
             registers(step)
         case kir.Gather(_, src):

@@ -359,6 +359,7 @@ OPS: dict[str, Row] = {
     "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
+    "nibble": lambda x, i: ((x >> 4 * (i & 1) & 15) ^ 8) - 8,
     "where": np.where,
     "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "lerp": _lerp,

@@ -13,7 +13,14 @@ from fuser.kernel import ir as kir
 from oracles.simulator.machine import Agent, Violation
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.ops import Array
-from oracles.simulator.memory.tile import columns_of, gathered, registers_of, taken_from, tile
+from oracles.simulator.memory.tile import (
+    bytes_of,
+    columns_of,
+    gathered,
+    registers_of,
+    taken_from,
+    tile,
+)
 from oracles.simulator.sync.clock import Index
 from oracles.simulator.unroll import Event
 
@@ -89,6 +96,20 @@ def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
         raise Violation("bounds", says)
     register(agent, stmt.src, tile(whole, span(agent, event)).elements.size)
     agent.registers[stmt.dst.name] = held[at]
+
+
+def unpack(agent: Agent, event: Event, stmt: kir.Unpack) -> None:
+    """Make two numbers of 4 bits of each byte that this thread has."""
+    bytes_, made = stmt.src.layout, stmt.dst.layout
+    at = bytes_of(bytes_, made, span(agent, event))
+    if bytes_.shape[:-1] != made.shape[:-1] or (at < 0).any():
+        says = f"{stmt.src.name} has not the bytes of {stmt.dst.name} in the same threads"
+        raise Violation("bounds", says)
+    held = register(agent, stmt.src, tile(bytes_, span(agent, event)).elements.size)[at]
+    odd = tile(made, span(agent, event)).elements % 2 == 1
+    bits = np.where(odd, held.view(np.uint8) >> np.uint8(4), held.view(np.uint8) & np.uint8(15))
+    signed = bits.astype(np.int32) - np.where(bits < 8, 0, 16)
+    agent.registers[stmt.dst.name] = signed.astype(ops.REGISTER[stmt.dst.dtype])
 
 
 def _relabel(agent: Agent, event: Event, stmt: kir.Slice) -> None:

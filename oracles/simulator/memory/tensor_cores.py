@@ -335,7 +335,7 @@ def _fragments(
             return (src,), ()
         case kir.Compute(dst, _, args):
             return tuple(a for a in args if isinstance(a, kir.Fragment)), (dst,)
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+        case kir.Slice(dst, src) | kir.Unpack(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
         case kir.Scan(dst, src, _, start):
             return (src, start), (dst,)

@@ -278,6 +278,17 @@ def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Thread
 
 
 @lru_cache(maxsize=4096)
+def bytes_of(bytes_: kir.Layout, made: kir.Layout, threads: Threads) -> Index:
+    """Return where the byte of each element of `made`, two of each, stands; -1 if elsewhere."""
+    held, wanted = tile(bytes_, threads).elements, tile(made, threads).elements
+    same = wanted // 2
+    if not held.size:
+        return np.full(wanted.size, -1, np.intp)
+    at = np.minimum(np.searchsorted(held, same), held.size - 1)
+    return np.asarray(np.where(held[at] == same, at, -1), np.intp)
+
+
+@lru_cache(maxsize=4096)
 def registers_of(layout: kir.Layout, threads: Threads) -> Index:
     """Return a number for the thread and register of each element that these threads hold.
 
