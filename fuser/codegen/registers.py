@@ -79,6 +79,7 @@ def plan(kernel: kir.Kernel) -> Registers:
     packed = frozenset(
         f for f in every if f in sums or _packs(f, statements) or _are_words(f, statements)
     )
+    packed |= _factors(statements, packed)
     packed |= {f for f in every if _widens(f, statements, packed)}
     products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
     pinned = frozenset(f for stmt in products for f in _touched(stmt))
@@ -238,6 +239,49 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
             case _:
                 return False
     return True
+
+
+def _factors(
+    statements: list[kir.Stmt], packed: frozenset[kir.Fragment]
+) -> frozenset[kir.Fragment]:
+    """Return what products are made of whose rounded pairs are all that is needed.
+
+    One instruction multiplies two pairs of numbers of 16 bits, and rounds what f32 has exactly.
+    """
+    users: dict[kir.Fragment, list[kir.Stmt]] = {}
+    for stmt in statements:
+        for frag in used(stmt):
+            users.setdefault(frag, []).append(stmt)
+    found = set[kir.Fragment]()
+    for stmt in statements:
+        if not isinstance(stmt, kir.Compute) or not _in_pairs(stmt) or stmt.dst not in packed:
+            continue
+        args = {arg for arg in stmt.args if isinstance(arg, kir.Fragment)}
+        ways = (one for one in statements if not args.isdisjoint(made(one)))
+        if all(users[arg] == [stmt] for arg in args) and all(map(_is_exact, ways)):
+            found |= args
+    return frozenset(found)
+
+
+def _in_pairs(stmt: kir.Compute) -> bool:
+    """Tell whether a statement multiplies fragments of a 16-bit type, dealt alike in strips."""
+    deal, dtype = stmt.dst.layout.deal, stmt.dst.dtype
+    alike = all(
+        isinstance(arg, kir.Fragment) and arg.layout == stmt.dst.layout for arg in stmt.args
+    )
+    same = alike and all(arg.dtype is dtype for arg in stmt.args)
+    return stmt.op == "mul" and same and dtype in HALVES and deal is kir.Deal.STRIPS
+
+
+def _is_exact(stmt: kir.Stmt) -> bool:
+    """Tell whether a statement gives numbers that 16 bits hold."""
+    match stmt:
+        case kir.Load(dst, src):
+            return _lies_as(dst, src)
+        case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8),)):
+            return True
+        case _:
+            return isinstance(stmt, kir.Unpack)
 
 
 def _widens(

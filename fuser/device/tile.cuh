@@ -750,6 +750,15 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
     }
   } else if constexpr (types::Same<T, M>::value && COLS && kShifted) {
     load_shifted<L, WIDTH, ROWS>(dst, src, types::Packs<T>::pack(fill, fill), tid);
+  } else if constexpr (types::Same<T, M>::value && !COLS) {
+#pragma unroll
+    for (int v = 0; v < L::kVectors; ++v) {
+      const int r = ROWS ? src.row + L::row(v, tid) : 0;
+      const bool ok = src.inside(r, src.col) && (!ROWS || L::holds(v, tid));
+      const uint32 both = ok ? 0x10001u * src.at(r, src.col)->bits : types::Packs<T>::pack(fill, fill);
+#pragma unroll
+      for (int e = 0; e < L::kVec / 2; ++e) dst[v * L::kVec / 2 + e] = both;
+    }
   } else {
     float wide[L::kRegisters];
     load<L, WIDTH, ROWS, COLS>(wide, src, fill, tid);
@@ -854,6 +863,15 @@ template <class T, int N> __device__ __forceinline__ void widen(uint32 (&dst)[2 
   for (int i = 0; i < N; ++i) {
     dst[2 * i] = math::pair_of<T, 0x4140>(src[i]);
     dst[2 * i + 1] = math::pair_of<T, 0x4342>(src[i]);
+  }
+}
+
+// Products of pairs of 16-bit floats.  Source: PTX ISA, "mul" (.f16x2, .bf16x2).
+template <class T, int N> __device__ __forceinline__ void multiply(uint32 (&dst)[N], const uint32 (&a)[N], const uint32 (&b)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if constexpr (types::Same<T, f16>::value) asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(dst[i]) : "r"(a[i]), "r"(b[i]));
+    else asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(dst[i]) : "r"(a[i]), "r"(b[i]));
   }
 }
 

@@ -161,7 +161,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         math = Arithmetic(layout, _nowhere, scalars=self.scalars, prefix="a")
         whole = {leaf.access: leaf for leaf in operand.leaves}
         bytes_ = replace(layout, shape=(*shape[:-1], shape[-1] // PACKED), vector=VECTOR // PACKED)
-        for access in product.leaves:
+        # Those that threads load first: on their way while the others are waited for.
+        for access in sorted(product.leaves, key=whole.__contains__):
             frag = math.fragment(f"a_{access.name}", access.tv.dtype)
             if access in whole and whole[access].alike == PACKED:
                 frag = replace(frag, layout=bytes_)
@@ -191,6 +192,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         if isinstance(last, kir.Compute) and OPS[last.op].rule is Rule.FLOAT:
             math.math.append(last)  # many instructions: beside the step before
             last = packs
+        elif math.math and (rounded := _rounded(last, math.math[-1])):
+            math.math[-1:], last = [], replace(rounded, dst=made)
         none = is_zero_of_zeros(operand.access.tv, {access.tv for access in whole})
         if isinstance(last, kir.Compute) and not none and not self._ends_whole(operand.summed):
             if last.op not in ("cast", "set") or arithmetic(last.args[0].dtype) is not DType.F32:
@@ -515,6 +518,15 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         shape = (*(1,) * self.tiling.outer, rows, many * columns)
         layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)
+
+
+def _rounded(stmt: kir.Stmt, before: kir.Stmt) -> kir.Compute | None:
+    """Return the product before a statement that only rounds it, as registers of 16 bits do."""
+    match stmt, before:
+        case kir.Compute(dst, "cast", (arg,)), kir.Compute(made, "mul") if made == arg:
+            return before if made.dtype is dst.dtype else None
+        case _:
+            return None
 
 
 def _nowhere(tv: TensorView, axis: int) -> tuple[int, Expr] | None:
