@@ -256,8 +256,7 @@ def _varies(frag: kir.Fragment, ref: kir.Box | kir.Slot) -> str:
     down, across = ((1, 1, *extents))[-2:]
     tile_down, tile_across = ((1, 1, *frag.layout.shape))[-2:]
     if isinstance(ref, kir.Box):
-        one = ref.shape[-1] == 1 < tile_across
-        varies = (down != 1 or len(extents) == 1, across != 1 and not one)
+        varies = (down != 1 or len(extents) == 1, across != 1)
     else:
         varies = (down == tile_down, across == tile_across)
     return ", ".join("true" if v else "false" for v in varies)

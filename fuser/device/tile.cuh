@@ -486,8 +486,8 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
       const int r = ROWS ? src.row + L::row(v, tid) : 0;
-      const bool ok = src.inside(r, src.col) && (!ROWS || L::holds(v, tid));
-      const R x = ok ? R(types::to_register(*src.at(r, src.col))) : fill;
+      const bool ok = src.inside(r, 0) && (!ROWS || L::holds(v, tid));
+      const R x = ok ? R(types::to_register(*src.at(r, 0))) : fill;
 #pragma unroll
       for (int e = 0; e < L::kVec; ++e) dst[v * L::kVec + e] = x;
     }
@@ -754,8 +754,8 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
       const int r = ROWS ? src.row + L::row(v, tid) : 0;
-      const bool ok = src.inside(r, src.col) && (!ROWS || L::holds(v, tid));
-      const uint32 both = ok ? 0x10001u * src.at(r, src.col)->bits : types::Packs<T>::pack(fill, fill);
+      const bool ok = src.inside(r, 0) && (!ROWS || L::holds(v, tid));
+      const uint32 both = ok ? 0x10001u * src.at(r, 0)->bits : types::Packs<T>::pack(fill, fill);
 #pragma unroll
       for (int e = 0; e < L::kVec / 2; ++e) dst[v * L::kVec / 2 + e] = both;
     }

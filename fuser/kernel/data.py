@@ -248,8 +248,8 @@ class Load:
     An access is of 1, 2, 4, 8 or 16 bytes, at a multiple of that.  Elements past the box's limit
     are not read and become `fill`; of a ragged tensor, those before it that are no whole access are
     read one by one.  In `Deal.ROWS` the device may read a vector of an input by the aligned words
-    that it lies in, and drops what else these have.  A buffer or a box whose shape has 1 along an
-    axis gives all elements along it the one value.
+    that it lies in, and drops what else these have.  A buffer whose shape has 1 along an axis gives
+    all elements along it the one value.
 
     With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
     then holds it, so lanes of a warp are not distinguished.

@@ -139,7 +139,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         access = operand.access
         if access not in self.operands:
             shape = self.tiling.shape(access)
-            buffer = self.buffer(f"S_{access.name}", access.tv.dtype, self.laid(operand, shape))
+            held = kir.exchanged(shape) if operand.alike > PACKED else self.laid(operand, shape)
+            buffer = self.buffer(f"S_{access.name}", access.tv.dtype, held)
             src = self.box(access, self.at_step(operand.summed, step), shape)
             copies += self.tile_of(operand, kir.Slot(buffer, 0), src)
             self.operands[access] = buffer
@@ -161,8 +162,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         math = Arithmetic(layout, _nowhere, scalars=self.scalars, prefix="a")
         whole = {leaf.access: leaf for leaf in operand.leaves}
         bytes_ = replace(layout, shape=(*shape[:-1], shape[-1] // PACKED), vector=VECTOR // PACKED)
-        # Those that threads load first: on their way while the others are waited for.
-        for access in sorted(product.leaves, key=whole.__contains__):
+        for access in product.leaves:
             frag = math.fragment(f"a_{access.name}", access.tv.dtype)
             if access in whole and whole[access].alike == PACKED:
                 frag = replace(frag, layout=bytes_)
@@ -174,12 +174,13 @@ class ProductLowering(Lowering[MatmulTiling, M]):
                         math.done[key] = made
                 continue
             if access in whole:
-                matrix = access.tv.dtype.nbytes == 2
+                matrix = access.tv.dtype.nbytes == 2 and whole[access].alike == 1
+                width = VECTOR if whole[access].alike == 1 else 1
                 src = self.slot(whole[access], copies, step)
-                math.math.append(kir.Load(frag, src, VECTOR, matrix=matrix))
+                math.math.append(kir.Load(frag, src, width, matrix=matrix))
             else:
                 box = self.box(access, at, self.tiling.shape(access))
-                near = box.shape[-1] > 1 and self.tiling.unit(access, operand.summed)
+                near = self.tiling.unit(access, operand.summed)
                 width = min(VECTOR, self.tensors[access.name].aligned) if near else 1
                 same = not self.tiling.varies(access, operand.summed)  # for all steps
                 (self.ahead if same else math.math).append(kir.Load(frag, box, width))

@@ -36,7 +36,7 @@ from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import Access, Product, by_rows, unit_stride
-from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
+from fuser.schedule.matmul import PACKED, MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
 from fuser.schedule.norm_heuristic import (
@@ -442,10 +442,6 @@ class _Call:
                 aligned[access.name] = 1
                 continue
             spec = self.specs[access.tv.name]
-            operand = isinstance(tiles, MatmulTiling) and tiles.operand(access) is not None
-            if not operand and any(tiles.alike(access, axis) > 1 for axis in tiles.axes(access)):
-                aligned[access.name] = 1  # one element for all columns of a tile
-                continue
             if isinstance(tiles, Tiling) and tiles.cycles(access):
                 aligned[access.name] = _repeated(tiles, access, spec, loops_of(domain, self.values))
                 continue
@@ -597,15 +593,14 @@ def _computable(
 ) -> bool:
     """Whether tiles of an operand can be computed in registers: those of A, by rows along K.
 
-    A step has one element of what many neighbours along K share.
+    A step has one number of each row of what many neighbours along K share.
     """
     whole = {leaf.access for leaf in operand.leaves}
-    shared = (
-        tiles.alike(leaf, operand.summed)
-        for leaf in product.leaves
-        if leaf not in whole and tiles.walks(leaf, operand.summed)
-    )
-    if any(many > 1 and many % tiles.tile[operand.summed] for many in shared):
+    others = (leaf for leaf in product.leaves if leaf not in whole)
+    if any(tiles.alike(leaf, operand.summed) > 1 for leaf in others):
+        return False
+    shared = [leaf.alike for leaf in operand.leaves if leaf.alike > PACKED]
+    if any(many % tiles.tile[operand.summed] for many in shared):
         return False
     if unpacked(tiles.domain, product) is None:
         return False
@@ -617,7 +612,8 @@ def _computable(
         and operand.along == tiles.rows
         and bool(operand.leaves)
         and not any(
-            leaf.transposed or _refusal(tiles, leaf, schedule, shapes) is not None
+            leaf.transposed != (leaf.alike > PACKED)
+            or _refusal(tiles, leaf, schedule, shapes) is not None
             for leaf in operand.leaves
         )
     )

@@ -25,7 +25,8 @@ class Operand:
     `along` is the axis of the kernel that its rows lie along: rows of the tile for A, columns for
     B; `summed` the one that is summed over.  Where `transposed`, neighbours in memory are
     neighbours along `along`.  `leaves` is what it is computed from, where it lies in no memory:
-    inputs with tiles as large as its own, or of bytes that `alike` elements along `summed` share.
+    inputs with tiles as large as its own, or whose elements `alike` ones along `summed` share: two
+    those of bytes, many what then is `transposed`, a number for each row of a tile.
     """
 
     access: Access
@@ -303,10 +304,10 @@ def _pair(
     own = []
     for leaf in product.leaves:
         if all(_walks(leaf, g) for g in (cols if turned else rows, summed) if g):
-            many = alike(domain, leaf, summed)
-            if many <= PACKED:
-                operand = _operand(leaf, rows_axis + turned, at, summed)
-                own.append(replace(operand, alike=many))
+            operand = _operand(leaf, rows_axis + turned, at, summed)
+            operand = replace(operand, alike=alike(domain, leaf, summed))
+            if operand.alike <= PACKED or operand.transposed:
+                own.append(operand)
     first = replace(_operand(product.a, rows_axis + turned, at, summed), leaves=tuple(own))
     if product.leaves:  # in registers, by rows along K, whatever order a tensor of it would have
         first = replace(first, transposed=False)

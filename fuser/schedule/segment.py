@@ -31,7 +31,16 @@ from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, scanned_axis
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.begun import begins, frame, parts_of, reduction_of, under
-from fuser.schedule.domain import Domain, domains, groups, scans, sources, whole_rows
+from fuser.schedule.domain import (
+    Domain,
+    domains,
+    groups,
+    scans,
+    sources,
+    unit_stride,
+    whole_rows,
+)
+from fuser.schedule.matmul import PACKED
 from fuser.schedule.products.nibbles import uses_places
 from fuser.schedule.shape_class import Choices, Registers
 from fuser.schedule.views import Viewed, viewed
@@ -225,6 +234,7 @@ class _Cutting:
                     continue
                 if side in able and self._in_registers(arg):
                     able = ()  # the other one is a tile in shared memory
+                    given |= self._by_rows(product, side)
                     continue
                 if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.held in self.choices.copied)
@@ -232,6 +242,35 @@ class _Cutting:
                     word = f"{OPERAND}{place.word}"
                     given[arg] = self._stored(arg, arg.dtype, word, place, why)
         return given, ended
+
+    def _by_rows(self, product: TensorView, side: int) -> dict[TensorView, TensorView]:
+        """Store what neighbours along the sums share so that its rows lie along an operand's.
+
+        A step of the product then reads it by a copy of one row.
+        """
+        given = {}
+        axes = [(axis.b if side else axis.a, axis.role) for axis in roles(product)]
+        arg = tensor_args(product)[side]
+        loops = tuple(
+            next((n for n, (own, _) in enumerate(axes) if own == at), None)
+            for at in range(arg.rank)
+        )
+        for leaf, coords in sources([(arg, loops)])[0]:
+            sums = [at for at, n in enumerate(coords) if n is not None and axes[n][1] is AxisRole.K]
+            rows = [at for at, n in enumerate(coords) if n is not None and at not in sums]
+            shared = [
+                axis.extent
+                for n, axis in enumerate(roles(product))
+                if axis.role is AxisRole.K and n not in coords
+            ]
+            if not sums or not rows or not shared or shared == [PACKED]:
+                continue
+            if not any(unit_stride(leaf, at) for at in rows):
+                others = [at for at in range(leaf.rank) if at not in (*sums, *rows)]
+                place = _place(leaf, 1, (*others, *sums, *rows))
+                why = f"{product} reads a number of each row where it multiplies"
+                given[leaf] = self._stored(leaf, leaf.dtype, f"{OPERAND}{place.word}", place, why)
+        return given
 
     def _alone(self, tv: TensorView, outputs: tuple[TensorView, ...]) -> TensorView:
         """Return what is stored for others as the operation itself, where nothing else needs it."""

@@ -333,10 +333,12 @@ def _bulk(place: Place, slot: kir.Slot, box: kir.Box, through: kir.MapSlot | Non
             ": the copy engine clips at the tensor's extents, not elsewhere; make limit equal "
             "extents"
         )
-    if box.shape != buffer.shape or tensor.dtype != buffer.dtype:
+    line = sum(n > 1 for n in box.shape) == 1 and not buffer.swizzle
+    fits = box.shape == buffer.shape or (line and {*box.shape} == {*buffer.shape})
+    if not fits or len(box.shape) != len(buffer.shape) or tensor.dtype != buffer.dtype:
         yield (
             f": box {box.shape} of {tensor.dtype.name} and slot {buffer.shape} of "
-            f"{buffer.dtype.name} differ; make them the same"
+            f"{buffer.dtype.name} differ; make them the same, or both the same line"
         )
     row = (box.shape[-1] if box.shape else 0) * tensor.dtype.nbytes
     if max(box.shape, default=0) > TMA_BOX or row % TMA_ROW:

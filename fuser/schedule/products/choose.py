@@ -450,7 +450,7 @@ def _params(
     if kind.transpose:
         firsts, seconds = seconds, firsts
     per_stage = sum(
-        span * rows * a.tv.dtype.nbytes // alike
+        max(span // alike, 1) * rows * a.tv.dtype.nbytes
         for some, rows in ((firsts, kind.rows), (seconds, wide))
         for a, alike in some
     )
