@@ -39,8 +39,8 @@ template <class T, int SELECT> __device__ __forceinline__ uint32 pair_of(uint32 
 template <class T> __device__ __forceinline__ uint32 nibbles_of(uint32 byte) {
   constexpr bool kHalf = types::Same<T, f16>::value;
   constexpr uint32 kOffset = kHalf ? 0x64086408u : 0x43084308u;
-  const uint32 apart = (byte * 0x1001u & 0x000f000fu) ^ kOffset;
-  uint32 y;
+  uint32 apart, y;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(apart) : "r"(byte * 0x1001u), "r"(0x000f000fu), "r"(kOffset));  // a & b ^ c
   if constexpr (kHalf) asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(apart), "r"(kOffset));
   else asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(apart), "r"(kOffset));
   return y;
