@@ -171,7 +171,7 @@ def docs(session: nox.Session) -> None:
     templates = out / "docs-templates"
     shutil.copytree("reports/docs", templates, dirs_exist_ok=True)
     shutil.copy("README.md", templates)
-    of_triton = ("!fuzz.bench.triton", "!fuzz.ptx.triton")  # they need it
+    of_triton = ("!fuzz.bench.matmul.triton", "!fuzz.ptx.triton")  # they need it
     rooms = ("fuser", "oracles", "fuzz", "reports", *of_triton)
     _python(session, "pdoc", "-d", "numpy", "-t", str(templates), "-o", str(out / "docs"), *rooms)
     shutil.copytree("reports", out / "docs" / "reports", ignore=_no_pictures, dirs_exist_ok=True)

@@ -15,7 +15,9 @@ from torch.nn import functional
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuzz.bench import norms, pointwise, products, reductions
+from fuzz.bench import norms, pointwise, reductions
+from fuzz.bench.matmul import products, quantized
+from fuzz.bench.matmul.quantized import Weights
 from fuzz.bench.row import Row
 from fuzz.campaign.record import DEFAULT
 
@@ -26,6 +28,12 @@ HEIGHTS, DEPTHS = (1, 16_384), (64, 32_768)
 FEW, LAYERS = (1, 2048), (512, 16_384)
 """Rows of the other operand, least and most, where one is computed; and its own, or elements to
 sum."""
+WEIGHTS = tuple(
+    Weights(bits, group, by_rows)
+    for bits in (8, 4)
+    for group, by_rows in ((0, True), (64, True), (128, True), (128, False))
+)
+"""Weights of 8 and 4 bits."""
 COMPUTED = (
     ("cast", torch.int8),
     ("cast", torch.float32),
@@ -114,6 +122,12 @@ def _computed(name: str, rng: random.Random) -> Row:
     return replace(products.computed(name, (m, n, rest[1]), *told, weights=weights), alone=True)
 
 
+def _quantized(name: str, rng: random.Random) -> Row:
+    """Return a product with weights of few bits."""
+    few, (n, k) = _extent(rng, *FEW), (_extent(rng, *LAYERS) // 128 * 128 for _ in range(2))
+    return quantized.row(name, (few, n, k), rng.choice(WEIGHTS), alone=True)
+
+
 def _broadcast(name: str, rng: random.Random) -> Row:
     shape = _shape(rng)
     says = f"silu(x + bias) + r, {shape[0]} x {shape[1]}"
@@ -142,5 +156,6 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "layernorm": partial(_normal, "layer_norm"),
     "product": _product,
     "computed": _computed,
+    "quantized": _quantized,
 }
 """Kinds of rows that are drawn, by name."""

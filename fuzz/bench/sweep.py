@@ -42,7 +42,8 @@ from fuser.schedule.products.choose import candidates
 from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, Params
-from fuzz.bench.products import Product, plain
+from fuzz.bench.matmul.products import Product, plain
+from fuzz.bench.matmul.quantized import Quantized
 from fuzz.bench.row import L2_BYTES, SHORT_US, Row, fastest_us, side_by_side, together
 from fuzz.bench.shapes import KINDS, rows, summary
 from fuzz.campaign.conduct import shard as one_of
@@ -75,10 +76,10 @@ def schedules(
     yield from candidates(fusion, segment.domain, loops, sms)
 
 
-def in_registers(row: Product) -> Iterator[MatmulParams]:
+def in_registers(row: Row) -> Iterator[MatmulParams]:
     """Yield schedules by which an operand is computed where it is multiplied."""
     fusion = row.fusion()
-    (segment,) = segments(fusion, Choices(registers="either"))
+    *_, segment = segments(fusion, Choices(registers="either"))
     loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
     for params in candidates(fusion, segment.domain, loops):
         yield replace(params, prologue="registers")
@@ -189,6 +190,8 @@ def promising(row: Row, most: int | None) -> list[Params]:
         return [*islice(stored, each // 4), *islice(computed, each - each // 4)]
     if isinstance(row, Product):
         return [*worthwhile(*row.shape)[:most]]
+    if isinstance(row, Quantized):
+        return [*islice(in_registers(row), most or SAMPLES)]
     found = Alternatives(row.fusion(), lying(row))
     alone = len(found.default.schedules) == 1  # params serve all kernels, or ask for another cut
     return [*islice(dict.fromkeys(found.candidates(0)), most or SAMPLES)] if alone else []
@@ -273,7 +276,8 @@ def timed(row: Row, tried: Sequence[Params | None], known: dict[object, Executab
     fusion = row.fusion()
     sets = [row.inputs() for _ in range(max(2, min(8, 2 * L2_BYTES // row.nbytes + 1)))]
     outs = together(row.form(*sets[0]))
-    taken: dict[str, float] = {"torch": fastest_us(row.form, sets)}
+    peer = row.peers(outs, compiled=False)["torch"]
+    taken: dict[str, float] = {"torch": fastest_us(peer, sets)}
     calls = dict[str, Callable[..., object]]()
     wrong = []
     for params in tried:

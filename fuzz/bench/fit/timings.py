@@ -23,7 +23,7 @@ from fuser.schedule.products import residual, unaligned
 from fuser.schedule.products.choose import scheduled, work_of
 from fuser.schedule.products.tiles import SPAN
 from fuser.schedule.segment import Segment, segments
-from fuzz.bench.products import plain
+from fuzz.bench.matmul.products import plain
 from fuzz.bench.sweep import lying
 
 KEPT = Path(__file__).with_name("nvidia_h200.csv.xz")

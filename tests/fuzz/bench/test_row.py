@@ -22,8 +22,9 @@ from rich.console import Console
 from stand_in import stand_in
 
 from fuser.runtime import executable
-from fuzz.bench import batched, norms, pointwise, products, reductions, shapes
+from fuzz.bench import norms, pointwise, reductions, shapes
 from fuzz.bench.__main__ import cost, main
+from fuzz.bench.matmul import batched, products
 from fuzz.bench.row import Row, measure, medians, table, together
 from fuzz.campaign.record import BENCH, DEFAULT, Timing
 from fuzz.exit_code import FAILED

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from fuser.runtime.executable import device_present
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.bench import products, sweep
+from fuzz.bench import sweep
+from fuzz.bench.matmul import products
 from fuzz.campaign.record import DEFAULT
 from fuzz.exit_code import HARNESS
 

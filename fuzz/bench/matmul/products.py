@@ -279,7 +279,7 @@ def _triton(out: torch.Tensor) -> Peers:
     """Return Triton's persistent matmul in all its forms, where Triton is there."""
     if importlib.util.find_spec("triton") is None:
         return {}
-    peer = importlib.import_module("fuzz.bench.triton")
+    peer = importlib.import_module("fuzz.bench.matmul.triton")
     return {
         f"triton {'x'.join(map(str, config))}": lambda x, w, config=config: peer.matmul(
             x, w, out, config
