@@ -318,8 +318,10 @@ def default_direct(domain: Domain, loops: Sequence[int]) -> PointwiseParams:
         vector //= 2
     elements = cols = 128 * vector * many
     last = prod(loops[axis] for axis in domain.merged[-1])
-    while len(domain.merged) > 1 and cols > vector and cols >= 2 * last:
-        cols //= 2
+    if len(domain.merged) > 1:
+        vector = min(vector, 1 << max(last - 1, 0).bit_length())
+        while cols > vector and cols >= 2 * last:
+            cols //= 2
     params = PointwiseParams((elements // cols, cols), vector, 4, None, "direct", "direct")
     flat = _walks_flat(params, domain, loops)
     if total % vector and total <= CUT * vector and (flat or len(domain.merged) == 1):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import merge
 from itertools import islice, takewhile
-from math import ceil, gcd
+from math import ceil, gcd, prod
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
@@ -18,7 +18,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
 from fuser.schedule.domain import Access, Domain, Product
-from fuser.schedule.matmul import PACKED, along, of_one, sided, sides, sizes
+from fuser.schedule.matmul import PACKED, along, of_one, sided, sides, sizes, summed
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products import residual
@@ -55,14 +55,18 @@ TURN_US = 1.0
 TURN_NBYTES = 16384
 STEP = 64
 """Elements of an operand of 16 bits in a span: the least that a step has."""
-COMPUTED_US, COSTLY_A_US, FACTOR_US = {1: 0.0745, 2: 0.0527, 4: 0.0624}, 0.247, 0.0975
-"""What 64 rows of A take of a span to compute, by the bytes of an element that they are from, more
-for each operation that takes many instructions, and more for a number of each row that they are
-multiplied by, which may be infinite.  With `cost.COMPUTED_STEP_US` the first four are fitted to 804
-timings of 98 products of either operand (H200; i8, f32, a relu, a silu): off by 11 % (deviation),
-what is predicted to be the fastest takes 2.5 % more than the fastest one."""
-STORED_US, PASSED = 0.5, 4.0e6
-"""What a kernel that stores A takes beside its bytes, and of those in a microsecond."""
+COMPUTED_US, COSTLY_A_US = {4: 0.0745, 8: 0.0745, 16: 0.0527, 32: 0.0624}, 0.247
+"""What 64 rows of A take of a span to compute, by the bits of an element that they are from, and
+more for each operation that takes many instructions.  With `cost.COMPUTED_STEP_US` those of 8 bits
+and more are fitted to 804 timings of 98 products of either operand (H200; i8, f32, a relu, a silu):
+off by 11 % (deviation), what is predicted to be the fastest takes 2.5 % more than the fastest one.
+"""
+NUMBER_US, CUT_US = 0.02, 0.0975
+"""What it takes more for a number of each row, or of a group of its elements, that they are
+multiplied by; and where K may end in a step, as that number may be infinite.  The first, and 4
+bits, are fitted to 2,183 timings of 108 products (H200): off by 15 %."""
+STORED_US, PASSED, UNPACKED = 0.5, 4.0e6, 2.0e6
+"""What a kernel that stores A takes beside its bytes, and of those in a microsecond; of 4 bits."""
 MOST_PARTS = 16
 """Parts of an epilogue that is staged, at most.  Measured on an H200 at its power limit, ping-pong:
 8192 x 8192 x 8192 by 128 x 184 in 23 parts of 8 took 5 % more than by 128 x 192 in three of 64."""
@@ -186,8 +190,11 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         (_pitch(first.arguments[0], loops), _pitch(first.arguments[1], loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
-        sum(COMPUTED_US.get(leaf.tv.dtype.nbytes, COMPUTED_US[4]) for leaf, _ in leaves)
-        + FACTOR_US * (len(first.leaves) - len(leaves))
+        sum(
+            COMPUTED_US.get(8 * leaf.tv.dtype.nbytes // many, COMPUTED_US[32])
+            for leaf, many in leaves
+        )
+        + (NUMBER_US if _ends_whole(domain, first) else CUT_US) * (len(first.leaves) - len(leaves))
         + COSTLY_A_US * sum(map(_is_costly, computed.values())),
         sum(
             SPAN // first.a.tv.dtype.nbytes * leaf.tv.dtype.nbytes // many
@@ -195,6 +202,13 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         ),
         _is_bare(domain),
     )
+
+
+def _ends_whole(domain: Domain, product: Product) -> bool:
+    """Whether K is known to end with a step."""
+    extents = [domain.extents[axis] for group in summed(domain, product) for axis in group]
+    numbers = [n for n in extents if isinstance(n, int)]
+    return len(numbers) == len(extents) and prod(numbers) % STEP == 0
 
 
 def _is_bare(domain: Domain) -> bool:
@@ -406,7 +420,9 @@ def computes_in_registers(
         return here is not None
     rows = work.n if computed[0].exchanged else work.m
     nbytes = work.around * rows * work.steps * (work.brought + SPAN)
-    return here.takes.us <= STORED_US + nbytes / PASSED + there[0].takes.us
+    packed = any(many > 1 for one in computed for _, many in _whole_leaves(domain, one))
+    stored_us = STORED_US + nbytes / (UNPACKED if packed else PASSED)
+    return here.takes.us <= stored_us + there[0].takes.us
 
 
 def _whole_leaves(domain: Domain, product: Product) -> list[tuple[Access, int]]:
