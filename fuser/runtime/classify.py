@@ -60,6 +60,8 @@ from fuser.schedule.views import viewed
 
 FARTHEST = 2**31 - 1
 """The longest stride of a tensor that is near."""
+CHUNK = 16
+"""Bytes that rows of a box are multiples of."""
 A_WARP_A_ROW = NormParams((1, 32), 1, 1, None, "direct", "direct")
 """To see how rows lie in memory."""
 
@@ -599,9 +601,14 @@ def _computable(
     others = (leaf for leaf in product.leaves if leaf not in whole)
     if any(tiles.alike(leaf, operand.summed) > 1 for leaf in others):
         return False
-    shared = [leaf.alike for leaf in operand.leaves if leaf.alike > PACKED]
-    if any(many % tiles.tile[operand.summed] for many in shared):
+    shared = [leaf for leaf in operand.leaves if leaf.alike > 1]
+    if shared and isinstance(schedule, AmpereParams):
         return False
+    for leaf in shared:
+        row = tiles.shape(leaf.access)[-1] * leaf.access.tv.dtype.nbytes
+        whole = leaf.alike == PACKED or leaf.alike % tiles.tile[operand.summed] == 0
+        if row % CHUNK or not whole:
+            return False
     if unpacked(tiles.domain, product) is None:
         return False
     fits = not isinstance(schedule, MatmulParams) or schedule.computes(
