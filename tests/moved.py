@@ -39,6 +39,10 @@ def _groups(o: Ops, x: Any, n: int) -> Any:
     return o.flatten(o.neg(o.unflatten(x, 1, [3, -1])), 1, 2)
 
 
+def _unpacked(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x << 4 >> 4, x >> 4], -1).flatten(1)
+
+
 MOVED: dict[str, tuple[Ours, Torchs]] = {
     "slice": (lambda o, x, n: o.neg(o.slice(x, 1, 2, 9)), lambda x, n: -x[:, 2:9]),
     "slice from the end": (lambda o, x, n: o.slice(x, -1, -5, -1), lambda x, n: x[:, -5:-1]),
@@ -66,6 +70,11 @@ MOVED: dict[str, tuple[Ours, Torchs]] = {
         _joined_and_used,
         lambda x, n: (torch.cat([-x, x[:, 1:4]], 1), torch.cat([x, -x[:, 1:4]], 1)),
     ),
+    "repeat": (
+        lambda o, x, n: o.repeat(o.neg(x), 3, 1),
+        lambda x, n: (-x).repeat_interleave(3, 1),
+    ),
+    "unpack": (lambda o, x, n: o.unpack(o.cast(x, "i8")), lambda x, n: _unpacked(x.to(torch.int8))),
     "unflatten": (
         lambda o, x, n: o.max(o.unflatten(x, 1, [-1, 4]), [2]),
         lambda x, n: x.unflatten(1, (-1, 4)).amax(2),

@@ -19,8 +19,10 @@ def words(seed: int, stream: int, block: int) -> tuple[int, int, int, int]:
 
 def philox(seed: torch.Tensor, stream: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     """Return the words at places of streams."""
-    every = zip(seed.tolist(), stream.tolist(), place.tolist(), strict=True)
-    return torch.tensor([words(s, t, (p & 2**64 - 1) >> 2)[p & 3] for s, t, p in every])
+    keys = torch.broadcast_tensors(seed, stream, place)
+    every = zip(*(key.flatten().tolist() for key in keys), strict=True)
+    made = [words(s, t, (p & 2**64 - 1) >> 2)[p & 3] for s, t, p in every]
+    return torch.tensor(made, dtype=torch.int64).reshape(keys[0].shape)
 
 
 def uniform(many: int, seed: int, offset: int, streams: int) -> torch.Tensor:

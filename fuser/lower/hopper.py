@@ -177,6 +177,6 @@ def type_refusal(operand: Operand) -> str | None:
     Source: PTX ISA, "wgmma.mma_async" (only 16-bit operands may be MN-major).
     """
     tv = operand.access.tv
-    if operand.transposed and tv.dtype.nbytes != 2:
+    if operand.transposed and operand.alike == 1 and tv.dtype.nbytes != 2:
         return f"{tv} is {tv.dtype}, and not contiguous along the axis that is summed over"
     return None

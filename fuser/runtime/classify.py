@@ -606,8 +606,8 @@ def _computable(
         return False
     for leaf in shared:
         row = tiles.shape(leaf.access)[-1] * leaf.access.tv.dtype.nbytes
-        whole = leaf.alike == PACKED or leaf.alike % tiles.tile[operand.summed] == 0
-        if row % CHUNK or not whole:
+        fits = leaf.alike == PACKED or leaf.alike % tiles.tile[operand.summed] == 0
+        if row % CHUNK or not fits:
             return False
     if unpacked(tiles.domain, product) is None:
         return False

@@ -26,7 +26,7 @@ from fuser.runtime.call import extents_of, kernel_extents, loops_of, with_parts
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Domain
-from fuser.schedule.matmul import MatmulTiling, sizes
+from fuser.schedule.matmul import PACKED, MatmulTiling, of_one, sizes
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import (
     MAX_STAGES,
@@ -197,10 +197,16 @@ def plan(case: Case) -> Plan:
 
 
 def _computed(domain: Domain) -> str:
-    """Say which operands of a kernel's products are computed in registers."""
+    """Say which operands of a kernel's products are computed in registers; or of what they are.
+
+    Of bytes that are "packed", or with numbers of neighbours along K ("grouped").
+    """
     made = {product.a: product for product in domain.products if product.leaves}
     if len(made) > 1:
         return "several"
+    shared = [of_one(domain, one, leaf) for one in made.values() for leaf in one.leaves]
+    if max(shared, default=1) > 1:
+        return "packed" if PACKED in shared else "grouped"
     return "".join("second" if one.exchanged else "first" for one in made.values())
 
 
@@ -298,7 +304,8 @@ def legal() -> frozenset[Cell]:
         ways = _ways(family)
         made |= {("sharing", family, way) for way in ways if len(ways) > 1}
     for family in MATMUL_FAMILIES:
-        which = ["first", "several"] if family in OBSERVES else ["first", "second", "several"]
+        which = ["first", "several"]
+        which += [] if family in OBSERVES else ["second", "packed", "grouped"]
         made |= {("computed", family, one) for one in which}
     kinds = ("pointwise", "reduction", "rows", "scan", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}

@@ -158,6 +158,32 @@ def _prologue(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
     return narrowed(products, made, draft.size.get(made.name, SMALL))
 
 
+def quantized(draw: st.DrawFn, products: Products, names: Names, *, packed: bool) -> TensorView:
+    """Make an operand, by rows along an axis of a number, of bytes that have one element or two.
+
+    Where not `packed`, or not always, neighbours along that axis are multiplied by a number.
+    """
+    fd, (rows, depth) = products.fd, (products.extents[name] for name in names)
+    assert isinstance(depth, int), "it is divided"
+    if packed:
+        made = fd.ops.unpack(fd.define_tensor([rows, depth // 2], "i8"))
+    else:
+        made = fd.define_tensor([rows, depth], "i8")
+    made = fd.ops.cast(made, products.dtype)
+    size = SMALL if not packed else 8
+    if not packed or draw(st.booleans()):
+        group = draw(st.sampled_from([one for one in (64, 32, 128) if depth % one == 0]))
+        dtype = draw(st.sampled_from([products.dtype, DType.F32]))
+        if draw(st.booleans()):
+            numbers = fd.define_tensor([rows, depth // group], dtype)
+        else:
+            numbers = fd.ops.permute(fd.define_tensor([depth // group, rows], dtype), [1, 0])
+        made, size = fd.ops.mul(made, fd.ops.repeat(numbers, group, 1)), size * SMALL
+    made = narrowed(products, made, size)
+    products.shared.append((made, names))
+    return made
+
+
 def _stretched(draw: st.DrawFn, products: Products, names: Names, stretched: Names) -> TensorView:
     """Expand an input along axes that another operand has as well."""
     chosen = draw(st.sets(st.sampled_from(stretched), min_size=1))

@@ -28,6 +28,7 @@ from fuzz.cases.operands import (
     narrowed,
     new_axis,
     operand,
+    quantized,
     spread,
 )
 
@@ -131,17 +132,26 @@ def computed_fusions(
 ) -> Fusion:
     """Layers of an operand that is computed from inputs by rows, as registers can hold it.
 
-    `which`: the "first", the "second", or "several", one of each of two products of a loop.
+    `which`: the "first", the "second", or "several", one of each of two products of a loop; or
+    either, of bytes that are "packed" or with numbers of neighbours along K ("grouped").
     """
     products = Products(
         FusionDefinition(), BY_ROWS, exact, draw(st.sampled_from(OPERANDS)), wanted=wanted
     )
     m, n, k = (new_axis(draw, products, letter) for letter in "mnk")
-    second = which == "second" or (which == "several" and draw(st.booleans()))
+    second = which == "second" or (which not in ("first", "second") and draw(st.booleans()))
+    if which in ("packed", "grouped"):
+        products.extents[k] = draw(st.sampled_from([256, 128, 192]))
+        rows: list[str | int] = ["rows", 72, 64, 200]
+        products.extents[n if second else m] = draw(st.sampled_from(rows))
     plain = operand(draw, products, (m, k) if second else (n, k), computed=False)
     draft = products.frame((m, n))
     for _ in range(2 if which == "several" else 1):
-        made = operand(draw, products, (n, k) if second else (m, k), computed=True)
+        axes = (n, k) if second else (m, k)
+        if which in ("packed", "grouped"):
+            made = quantized(draw, products, axes, packed=which == "packed")
+        else:
+            made = operand(draw, products, axes, computed=True)
         x, w = bounded(products, *((plain, made) if second else (made, plain)))
         result = _sized(products, products.fd.ops.linear(x, w), x, w)
         _enter(products, draft, (m, n), result, (m, n))

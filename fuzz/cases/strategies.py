@@ -213,8 +213,10 @@ def _computing(draw: st.DrawFn, family: str, which: str, *, kind: Kind, wanted: 
     case = draw(product_cases(families=(family,), kinds=(kind,), of=of))
     how: dict[str, Any] = {"prologue": "registers"}
     if isinstance(case.params, MatmulParams):
-        turned = which == "second" or (which == "several" and draw(st.booleans()))
+        turned = which == "second" or (which != "first" and draw(st.booleans()))
         how["transpose"] = turned and footprint(case.fusion).halves
+        if which in ("packed", "grouped"):
+            how["tile"] = (*case.params.tile[:2], draw(st.sampled_from([32, 64])))
         how |= {"store": "tma", "inputs": "direct"} if how["transpose"] else {}
     try:
         return _fitted(suited, replace(case, params=replace(case.params, **how)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.fusion.ops import OPS, Form, Rule
@@ -14,15 +16,12 @@ EVEN = 64
 def dense(fusion: Fusion) -> dict[str, Spec]:
     """Return what the inputs are taken for: dense, of even extents, each at its own address."""
     inputs = (tv for tv in fusion.inputs if isinstance(tv, TensorView))
-    return {
-        tv.name: Spec(
-            (EVEN,) * tv.rank,
-            tuple(EVEN ** (tv.rank - 1 - n) for n in range(tv.rank)),
-            place << 32,
-            tv.dtype,
-        )
-        for place, tv in enumerate(inputs, start=1)
-    }
+    found = {}
+    for place, tv in enumerate(inputs, start=1):
+        shape = tuple(extent if isinstance(extent, int) else EVEN for extent in tv.shape)
+        strides = tuple(prod(shape[axis + 1 :]) for axis in range(tv.rank))
+        found[tv.name] = Spec(shape, strides, place << 32, tv.dtype)
+    return found
 
 
 def begin(*ranks: int) -> tuple[FusionDefinition, list[TensorView]]:
@@ -110,6 +109,17 @@ def scaled_weights() -> Fusion:
     w = fd.ops.cast(fd.define_tensor([-1, -1], "i8"), "bf16")
     made = fd.ops.cast(fd.ops.mul(w, fd.ops.broadcast(s, [False, True])), "bf16")
     fd.add_output(fd.ops.linear(x, made))
+    return fd.fusion()
+
+
+def packed_weights() -> Fusion:
+    """`x @ bf16(w * s)`: weights of 4 bits, of which groups of 64 have a number."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", 4 * EVEN], "bf16")
+    w = fd.ops.unpack(fd.define_tensor(["n", 2 * EVEN], "i8"))
+    numbers = fd.ops.permute(fd.define_tensor([4, "n"], "bf16"), [1, 0])
+    made = fd.ops.mul(fd.ops.cast(w, "bf16"), fd.ops.repeat(numbers, EVEN, 1))
+    fd.add_output(fd.ops.linear(x, fd.ops.cast(made, "bf16")))
     return fd.fusion()
 
 

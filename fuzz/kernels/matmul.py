@@ -25,6 +25,7 @@ from fuzz.kernels.fusions import (
     gated_weights,
     linear,
     normalised,
+    packed_weights,
     residual,
     scaled_weights,
     statistics,
@@ -107,13 +108,14 @@ def hopper(
     *,
     groups: int = 1,
     columns: int = N,
+    depth: int = K,
     direct: bool = False,
     **more: object,
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles; `more` is checked by the params."""
     pairs = split == "ping_pong"
     given = {"persistent": pairs, "store": "direct" if direct else "tma"} | more
-    tile, warpgroups = (64 * groups, N, K), 2 if pairs else groups
+    tile, warpgroups = (64 * groups, N, depth), 2 if pairs else groups
     return MatmulParams(tile, warpgroups, split, stages, prefetch, columns=columns, **given)  # type: ignore[arg-type]
 
 
@@ -225,6 +227,20 @@ MATMULS: dict[str, Schedule] = {
     ),
     "computed_shared": wgmma(
         weights, "cooperative", 3, 1, splits=2, meet="last", prologue="registers", transpose=True
+    ),
+    "computed_packed": wgmma(
+        packed_weights, "cooperative", 3, 1, depth=32, prologue="registers", transpose=True
+    ),
+    "computed_packed_shared": wgmma(
+        packed_weights,
+        "cooperative",
+        3,
+        1,
+        depth=32,
+        splits=2,
+        meet="last",
+        prologue="registers",
+        transpose=True,
     ),
     "computed_ampere": mma(computed, "mbarriers", 2, 0, prologue="registers"),
     "inputs_pipelined": wgmma(

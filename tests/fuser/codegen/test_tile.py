@@ -146,6 +146,28 @@ def test_a_slice_names_both_layouts() -> None:
     )
 
 
+def test_bytes_are_unpacked_into_pairs_or_integers() -> None:
+    """What goes to tensor cores is packed."""
+    layout = replace(STRIPS, shape=(64, 64), vector=1)
+    bytes_ = kir.Fragment("bytes", DType.I8, layout)
+    unpack, store = kir.Unpack(HALF, bytes_), kir.Store(kir.Slot(S, 0), HALF, 2)
+    assert written(unpack, store) == "tile::unpack<bf16>(half, bytes);"
+    whole = kir.Fragment("whole", DType.I32, STRIPS)
+    assert written(kir.Unpack(whole, bytes_)) == "tile::unpack(whole, bytes);"
+
+
+def test_pairs_of_16_bits_are_multiplied_at_once() -> None:
+    """Only where all that is needed of the product is rounded, and its factors are exact."""
+    a, b = (kir.Fragment(name, DType.BF16, STRIPS) for name in "ab")
+    loads = [kir.Load(one, kir.Slot(S, 0), 2) for one in (a, b)]
+    product, store = kir.Compute(HALF, "mul", (a, b)), kir.Store(kir.Slot(S, 0), HALF, 2)
+    assert written(product, *loads, store) == "tile::multiply<bf16>(half, a, b);"
+    wide = kir.Compute(WIDE, "promote", (HALF,))
+    assert "tile::map(half" in written(product, *loads, wide)
+    rough = kir.Compute(b, "exp", (a,))
+    assert "tile::map_packed<bf16>(half" in written(product, loads[0], rough, store)
+
+
 def test_no_gpu_has_a_queue_of_copies() -> None:
     """Kernels with one are judged, not printed; the message says what else copies."""
     with pytest.raises(

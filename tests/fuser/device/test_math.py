@@ -100,6 +100,20 @@ def test_bytes_become_pairs_of_16_bit_floats(dtype: torch.dtype) -> None:
     assert (made == given.to(dtype)).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_bytes_are_split_into_two_16_bit_floats(dtype: torch.dtype) -> None:
+    """All 256: the lower four bits first, -8 to 7."""
+    name = {torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
+    source = '#include "math.cuh"\nextern "C" __global__ void k(uint32* out) {\n'
+    source += f"  out[threadIdx.x] = math::nibbles_of<{name}>(threadIdx.x);\n}}\n"
+    buffers = {"out": Buffer("out", np.zeros(1024, np.uint8))}
+    launch = Launch((1, 1, 1), (256, 1, 1), (Pointer("out"),), buffers)
+    assert run(nvrtc.compile_ptx(source), launch).verdict.status is Status.PASS
+    made = torch.from_numpy(buffers["out"].data).view(dtype).reshape(256, 2)
+    signed = torch.tensor([*range(8), *range(-8, 0)])
+    assert (made == signed[torch.stack([torch.arange(256) % 16, torch.arange(256) // 16], 1)]).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("op", "dtype"), PAIRS, ids=[f"{op}-{d.name}" for op, d in PAIRS])
 def test_the_device_is_within_the_bound_of_the_reference(op: str, dtype: DType) -> None:

@@ -27,7 +27,7 @@ NAMES = {
     "silu": "nn.functional.silu",
     "gelu": "nn.functional.gelu",
 }
-OURS = ("gelu_tanh", "lerp", "order", "philox")
+OURS = ("gelu_tanh", "lerp", "nibble", "order", "philox")
 """What torch has not, or not for these operands."""
 POINTWISE = sorted(name for name, spec in OPS.items() if spec.pointwise and name != "cast")
 
@@ -151,5 +151,9 @@ def test_the_table_is_consistent() -> None:
         assert (spec.rule is Rule.KEEP) == (
             spec.form in (Form.SHAPE, Form.VIEW, Form.GATHER) or name in ("max", "min")
         )
-        some = name.startswith("bitwise") or name in ("order", "philox") or spec.form is Form.MMA
+        some = (
+            name.startswith("bitwise")
+            or name in ("nibble", "order", "philox")
+            or spec.form is Form.MMA
+        )
         assert spec.allowed >= FLOATS or some

@@ -113,6 +113,84 @@ def check_one_kernel(of: Case) -> None:
     assert not [r for r in records if r.status != "pass"]
 
 
+DEEP = replace(COOPERATIVE, tile=(64, 16, 64))
+QUANTIZED: dict[str, tuple[MatmulParams, int, str]] = {
+    "pipelined": (replace(DEEP, split="pipelined", persistent=False), 128, "bf16"),
+    "cooperative": (DEEP, 64, "bf16"),
+    "two steps a group": (replace(DEEP, tile=(64, 16, 32)), 64, "f16"),
+    "a step a group": (replace(DEEP, tile=(64, 16, 128)), 128, "bf16"),
+    "numbers in f32": (DEEP, 128, "f32"),
+    "ping_pong": (replace(DEEP, split="ping_pong", warpgroups=2, stages=2, prefetch=0), 64, "bf16"),
+    "shared": (replace(DEEP, persistent=False, splits=2, meet="last"), 64, "bf16"),
+    "clusters": (replace(DEEP, persistent=False, cluster=(2, 1)), 128, "bf16"),
+    "no numbers": (DEEP, 0, "bf16"),
+}
+"""Schedules, how many neighbours have a number, and its type."""
+
+
+def quantized(
+    params: MatmulParams, group: int, dtype: str, *, bits: int, second: bool, by_rows: bool = True
+) -> Case:
+    """`x @ w` of weights of so many bits, each group times a number; or `w @ x`."""
+    fd, k, rows = FusionDefinition(), 256, 72
+    half = "f16" if dtype == "f16" else "bf16"
+    x = fd.define_tensor(["m", k], half)
+    w = fd.define_tensor([rows, k * bits // 8], "i8")
+    made = fd.ops.cast(fd.ops.unpack(w) if bits == 4 else w, half)
+    if group:
+        shape = [k // group, rows] if by_rows else [rows, k // group]
+        numbers = fd.define_tensor(shape, dtype)
+        numbers = fd.ops.permute(numbers, [1, 0]) if by_rows else numbers
+        made = fd.ops.cast(fd.ops.mul(made, fd.ops.repeat(numbers, group, 1)), half)
+    fd.add_output(fd.ops.linear(x, made) if second else fd.ops.linear(made, x))
+    params = replace(params, prologue="registers", transpose=second)
+    params = replace(params, store="tma" if second else params.store)
+    return Case(fd.fusion(), params, {"m": 24}, "reals", 0)
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_weights_of_few_bits_are_multiplied_where_they_lie(
+    name: str, bits: int, second: bool
+) -> None:
+    """Every judge agrees; two numbers from a byte, and one of each row for all of a step."""
+    of = quantized(*QUANTIZED[name], bits=bits, second=second)
+    check_one_kernel(of)
+    (launch,) = compiled(of).launches
+    unpacks = [stmt for stmt in launch.kernel.walk() if isinstance(stmt, kir.Unpack)]
+    assert bool(unpacks) == (bits == 4)
+    masks = [stmt for stmt in launch.kernel.walk() if isinstance(stmt, kir.Coordinate)]
+    assert not masks  # K is known to end with a step
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_numbers_along_k_are_stored_by_rows_first(bits: int) -> None:
+    """A copy of one row then brings those of a tile."""
+    of = quantized(DEEP, 64, "bf16", bits=bits, second=True, by_rows=False)
+    first, then = compiled(of).launches
+    assert first.tiling.domain.writes[0].tv.stride_order == (0, 1)
+    assert any(isinstance(stmt, kir.Wgmma) for stmt in then.kernel.walk())
+    assert not complaints(of)
+
+
+@pytest.mark.parametrize(
+    ("params", "group"),
+    [
+        (replace(DEEP, tile=(64, 16, 128)), 64),
+        (replace(DEEP, tile=(64, 16, 48)), 64),
+        (replace(DEEP, tile=(64, 16, 16)), 0),
+    ],
+)
+def test_a_step_has_one_number_of_a_row_and_whole_chunks(params: MatmulParams, group: int) -> None:
+    """Else weights are stored first."""
+    of = quantized(params, group, "bf16", bits=4, second=True)
+    *before, last = compiled(of).launches
+    assert before
+    assert not any(isinstance(stmt, kir.Unpack) for stmt in last.kernel.walk())
+    assert not complaints(of)
+
+
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("dtype", ["i8", "f32"])
 def test_other_types_are_copied_as_they_are(dtype: str, second: bool) -> None:

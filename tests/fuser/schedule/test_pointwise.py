@@ -11,6 +11,7 @@ from fuser.runtime.classify import classify
 from fuser.schedule.domain import Domain, domains
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import default_direct, default_params, tiling
+from fuser.schedule.segment import segments
 from fuzz.cases.case import Case, specs
 
 
@@ -65,6 +66,15 @@ def test_tma_refusals_say_the_bytes(cols: int, dtype: str, reason: str) -> None:
     refusal = tiles.tma_refusal(tiles.domain.reads[0])
     assert refusal is not None
     assert reason in refusal
+
+
+def test_narrow_rows_fill_tiles() -> None:
+    """The two numbers of a byte are a row of two."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.unpack(fd.define_tensor([4096, 512], "i8")))
+    (segment,) = segments(fd.fusion())
+    params = default_direct(segment.domain, [4096, 512, 2])
+    assert (params.tile[1], params.vector) == (2, 2)
 
 
 def test_a_bias_does_not_vary_along_rows() -> None:

@@ -69,7 +69,14 @@ def in_f64(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     return lambda x: function(x.to(F64)).to(x.dtype)
 
 
+def nibble(x: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    """Return the signed number that the lower, or upper, four bits of a byte are."""
+    bits = torch.where(which % 2 == 0, x, x >> 4) & 15
+    return bits - 16 * (bits > 7).to(x.dtype)
+
+
 KERNEL: dict[str, Callable[..., torch.Tensor]] = {
+    "nibble": nibble,
     "set": torch.clone,
     "floor_div": torch.floor_divide,
     "silu": functional.silu,

@@ -53,6 +53,8 @@ SA32 = replace(SA, name="SA32", dtype=DType.F32, offset=8192)
 COLUMN = replace(SA, name="C", shape=(64, 1), offset=8192)
 BY_ROWS = kir.Layout((64, 16), 2, 128, kir.Deal.ROWS, across=8)
 FOLDED = kir.Layout((64, 1), 2, 128, kir.Deal.STRIPS, folded=16)
+BYTES = kir.Fragment("bytes", DType.I8, kir.Layout((64, 16), 1, 128, kir.Deal.STRIPS))
+ACC16 = replace(ACC, dtype=DType.I32)
 FEWER = replace(TILE, layout=replace(ROUND, threads=64))
 
 
@@ -498,6 +500,14 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "type of a coordinate": (
         "gives i64 or i32, tile is bf16; make it i64",
         alone(kir.Coordinate(TILE, 0, 0)),
+    ),
+    "bytes of other lanes": (
+        r"of bytes \(64, 16\) by 1 and 128; give as many threads and rows two elements",
+        kernel(role(zero(BYTES), kir.Unpack(ACC16, BYTES))),
+    ),
+    "what is unpacked": (
+        "bf16 into i32; make i32, f16 or bf16 of i8",
+        kernel(role(zero(TILE), kir.Unpack(ACC16, TILE))),
     ),
     # --- fragments ---
     "no value": (

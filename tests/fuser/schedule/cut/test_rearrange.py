@@ -9,6 +9,8 @@ import torch
 
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.fusion.ir import tensor_args
+from fuser.fusion.mma_axes import AxisRole, roles
+from fuser.runtime.call import shape_of
 from fuser.schedule.cut.rearrange import rearranged
 from oracles.reference.evaluate import evaluate
 
@@ -72,6 +74,53 @@ def test_values_stay_and_no_view_is_left_inside(define: Define) -> None:
     assert views(fusion)
     assert not views(moved)
     assert [tv.name for tv in moved.outputs] == [tv.name for tv in fusion.outputs]
+
+
+def weighted(groups: tuple[int, ...]) -> tuple[Fusion, TensorView]:
+    """A product with weights of 4 bits, times numbers of groups of so many, one after the other."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([3, 24], "bf16"), fd.define_tensor([4, 12], "i8")
+    made = fd.ops.cast(fd.ops.unpack(w), "bf16")
+    for group in groups:
+        numbers = fd.ops.permute(fd.define_tensor([24 // group, 4], "bf16"), [1, 0])
+        made = fd.ops.mul(made, fd.ops.repeat(numbers, group, 1))
+    made = fd.ops.linear(x, fd.ops.cast(made, "bf16"))
+    fd.add_output(made)
+    return fd.fusion(), made
+
+
+@pytest.mark.parametrize(
+    ("groups", "sizes"),
+    [
+        ((), [12, 2]),
+        ((4,), [6, 2, 2]),
+        ((6,), [4, 3, 2]),
+        ((12, 4), [2, 3, 2, 2]),
+        ((2,), [12, 2]),
+        ((3,), None),
+    ],
+)
+def test_what_is_summed_over_is_told_apart(groups: tuple[int, ...], sizes: list[int]) -> None:
+    """By bytes and by numbers; where these lie across each other it stays one axis."""
+    fusion, _ = weighted(groups)
+    moved = rearranged(fusion, sums=True)
+    (product,) = (tv for tv in moved.tensors if tv.op == "mma")
+    summed = [axis.extent for axis in roles(product) if axis.role is AxisRole.K]
+    assert summed == (sizes or [24])
+    assert ("flatten" in [tv.op for tv in moved.tensors]) == (groups == (3,))
+    rng = torch.Generator().manual_seed(0)
+    given = [
+        torch.randint(-128, 128, shape_of(tv, {}), dtype=torch.int8, generator=rng)
+        if tv.dtype.name == "i8"
+        else torch.randn(shape_of(tv, {}), generator=rng).bfloat16()
+        for tv in fusion.inputs
+        if isinstance(tv, TensorView)
+    ]
+    (one,), (other,) = evaluate(fusion, given), evaluate(moved, given)
+    assert torch.equal(one.value, other.value)
+    plain = rearranged(fusion)
+    (product,) = (tv for tv in plain.tensors if tv.op == "mma")
+    assert [axis.extent for axis in roles(product) if axis.role is AxisRole.K] == [24]
 
 
 def reduced(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:

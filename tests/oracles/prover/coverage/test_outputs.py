@@ -386,6 +386,32 @@ def test_a_slice_takes_what_each_lane_holds(dst: kir.Fragment, column: int, says
     assert any(says in one for one in found) if says else not found
 
 
+@pytest.mark.parametrize(
+    ("shape", "vector", "threads", "fits"),
+    [
+        ((64, 16), 1, 128, True),
+        ((64, 16), 2, 128, False),
+        ((64, 32), 1, 128, False),
+        ((128, 16), 1, 128, False),
+        ((64, 16), 1, 64, False),
+    ],
+)
+def test_bytes_are_unpacked_where_a_lane_has_them(
+    shape: tuple[int, int], vector: int, threads: int, fits: bool
+) -> None:
+    """Two numbers of each, in rows of as many threads."""
+    bytes_ = kir.Fragment("bytes", DType.I8, kir.Layout(shape, vector, threads, kir.Deal.STRIPS))
+    numbers = replace(WIDE_ACC, dtype=DType.I32)
+    y = kir.Tensor("Y", DType.I32, (64, 32), (32, 1), 4)
+    body: tuple[kir.Stmt, ...] = (
+        kir.Compute(bytes_, "cast", (kir.Literal(0.0, DType.F32),)),
+        kir.Unpack(numbers, bytes_),
+        kir.Store(kir.Box(y, (0, 0), (64, 32), (64, 32)), numbers, 2),
+    )
+    found = [f.witness for f in covered(kernel(body, y, 128), rlimit=RLIMIT).findings]
+    assert any("are not those of" in one for one in found) != fits
+
+
 def test_a_slice_of_nothing_is_a_finding() -> None:
     """Its source has to have a value."""
     y = kir.Tensor("Y", DType.F32, (64, 32), (32, 1), 4)

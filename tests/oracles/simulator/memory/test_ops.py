@@ -27,7 +27,14 @@ def order(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isnan(), 2**31 - 1, torch.where(x < 0, ~steps, steps))
 
 
+def nibble(x: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    """Return the signed number that the lower, or upper, four bits of a byte are."""
+    bits = torch.where(which % 2 == 0, x, x >> 4) & 15
+    return bits - 16 * (bits > 7).to(x.dtype)
+
+
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
+    "nibble": nibble,
     "neg": torch.neg,
     "order": order,
     "philox": philox,

@@ -65,6 +65,51 @@ def test_a_slice_moves_nothing_between_threads(kernel: kir.Kernel) -> None:
     assert kinds(search(kernel, Launch(1, {"M": 64, "N": WIDTH}), schedules=1)) == {"bounds"}
 
 
+BYTES = kir.Fragment("bytes", DType.I8, replace(STRIPS, shape=(64, WIDTH // 2), vector=1))
+PACKED = kir.Tensor("P", DType.I8, (M, N), (N, 1), 1)
+
+
+def unpacked(
+    dtype: DType = DType.I32, made: kir.Layout = STRIPS, bytes_: kir.Fragment = BYTES
+) -> kir.Kernel:
+    """Store the numbers of 4 bits in bytes, as f32."""
+    numbers = kir.Fragment("numbers", dtype, made)
+    wide = kir.Fragment("wide", DType.F32, made)
+    body = (
+        kir.Load(bytes_, kir.Box(PACKED, (0, 0), bytes_.layout.shape, (M, N)), 1),
+        kir.Unpack(numbers, bytes_),
+        kir.Compute(wide, "promote", (numbers,)),
+        kir.Store(kir.Box(D, (0, 0), made.shape, (M, N)), wide, 1),
+    )
+    return kir.Kernel("unpacked", (M, N), (PACKED, D), (), (), (), 128, body, ("D",))
+
+
+@pytest.mark.parametrize("dtype", [DType.I32, DType.BF16, DType.F16])
+def test_a_byte_has_two_signed_numbers(dtype: DType) -> None:
+    """The lower four bits are the first of a row."""
+    p = np.arange(64 * WIDTH, dtype=np.int64).astype(np.int8).reshape(64, WIDTH)
+    d = np.full((64, WIDTH), np.nan, np.float32)
+    launch = Launch(1, {"M": 64, "N": WIDTH})
+    verdict = simulate(unpacked(dtype), launch, {"P": p, "D": d})
+    assert verdict.status is Status.PASS, verdict
+    bits = np.stack([p & 15, p >> 4 & 15], -1).reshape(64, -1)[:, :WIDTH]
+    np.testing.assert_array_equal(d, np.where(bits < 8, bits, bits - 16))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        unpacked(bytes_=replace(BYTES, layout=kir.Layout((64, WIDTH // 2), 1, 128))),
+        unpacked(bytes_=replace(BYTES, layout=replace(BYTES.layout, shape=(32, WIDTH // 2)))),
+        unpacked(bytes_=replace(BYTES, layout=replace(BYTES.layout, shape=(64, WIDTH // 4)))),
+    ],
+    ids=["other lanes", "other rows", "fewer bytes"],
+)
+def test_bytes_are_unpacked_where_they_are(kernel: kir.Kernel) -> None:
+    """Each lane must hold those of its elements."""
+    assert kinds(search(kernel, Launch(1, {"M": 64, "N": WIDTH}), schedules=1)) == {"bounds"}
+
+
 def test_a_slice_of_what_was_never_written_is_an_error() -> None:
     """As for any other use of a register."""
     kernel = reversed_columns(0)
