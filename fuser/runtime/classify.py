@@ -606,14 +606,13 @@ def _computable(
         return False
     for leaf in shared:
         row = tiles.shape(leaf.access)[-1] * leaf.access.tv.dtype.nbytes
-        fits = leaf.alike == PACKED or leaf.alike % tiles.tile[operand.summed] == 0
-        if row % CHUNK or not fits:
+        whole_steps = leaf.alike == PACKED or leaf.alike % tiles.tile[operand.summed] == 0
+        if row % CHUNK or not whole_steps:
             return False
     if unpacked(tiles.domain, product) is None:
         return False
-    fits = not isinstance(schedule, MatmulParams) or schedule.computes(
-        len(tiles.operands), len(operand.leaves)
-    )
+    many = sum(leaf.alike <= PACKED for leaf in operand.leaves)
+    fits = not isinstance(schedule, MatmulParams) or schedule.computes(len(tiles.operands), many)
     return (
         fits
         and operand.along == tiles.rows

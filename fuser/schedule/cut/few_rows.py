@@ -114,8 +114,8 @@ def _worth(
     shape = [number_of(axis.extent, values) for axis in large.logical]
     _, row = min(zip(large.stride_order, shape, strict=True), default=(0, 1))  # or it is a number
     pitch, nbytes = row * large.dtype.nbytes, prod(shape) * large.dtype.nbytes
-    if any(tv.op == "flatten" for tv in ancestry(large)):  # it would be put together first
-        return False
+    if large.rank > 1 and any(tv.op == "flatten" for tv in ancestry(large)):
+        return False  # it would be put together first
     odd = pitch % 4 > 0
     if odd and row == depth < SHORT and nbytes > LITTLE:
         return False

@@ -84,6 +84,10 @@ more.  One slot less than five or seven takes 4.4 % less in cooperative tiles (1
 13 % less), one less than four, six or eight 6.2 % more (54); the cause is not known."""
 FEW_COLUMNS = 32
 """Columns of tiles, at most, of which it is so in rings of any length (`_waits_in_step`)."""
+BESIDE_COLUMNS = 64
+"""Columns of tiles, at most, of which an SM has several where operands are computed: of more the
+assembler serialises wgmmas in some kernels.  Measured on an H200, weights of 4 and 8 bits: with 88
+columns 14 schedules take 1.6 times what is predicted, one 3.2 times; with up to 64 1.0 to 1.2."""
 UNIT = 8, 16
 """Columns of tiles are multiples of: 8 where K lies along rows of that operand, 16 where they do
 themselves, of which the narrowest swizzle is (of 16 bits; others are copied first), and where they
@@ -219,8 +223,9 @@ def _is_bare(domain: Domain) -> bool:
 
 def _pitch(access: Access, loops: Sequence[int]) -> int:
     """Return the bytes from one row of an operand to the next; 0 where a copy lies better."""
-    nbytes = loops[last] if (last := access.coords[-1]) is not None else 1
-    nbytes *= access.tv.dtype.nbytes
+    nbytes = access.tv.dtype.nbytes
+    for last in access.coords[-1:]:
+        nbytes *= 1 if last is None else loops[last]
     return nbytes if nbytes % 16 == 0 else 0
 
 
@@ -228,7 +233,8 @@ def _pitch(access: Access, loops: Sequence[int]) -> int:
 class Rules:
     """What a domain asks of tiles.
 
-    Whether CTAs may share one, and an SM may have several whose threads all load; columns of each
+    Whether CTAs may share one, and an SM may have several whose threads all load, or whose tiles
+    are broad; columns of each
     product are multiples of a `unit`, and those of transposed ones of another.  Either is 0 where
     there are to be none.  Spans of a step divide `spans`; 0: any number may be in one.
     """
@@ -241,7 +247,8 @@ class Rules:
 
     def allow(self, kind: TileKind, many: int) -> bool:
         """Whether tiles of a kind may have the columns of so many products."""
-        if kind.resident > 1 and kind.split == "pipelined" and not self.resident:
+        alone = kind.split == "pipelined" or kind.cols > BESIDE_COLUMNS
+        if kind.resident > 1 and alone and not self.resident:
             return False
         if self.spans % kind.deep:
             return False

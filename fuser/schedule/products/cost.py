@@ -59,6 +59,15 @@ STEP_US = 0.987e-3
 COMPUTED_STEP_US, COMPUTED_ALONE = 0.0372, 1.17
 """Of a step where threads compute an operand, load it, compute, multiply and wait for that, more
 than in others; and times as long as by all warps of an SM it takes by one of each scheduler."""
+WAIT_US, FEW_COLS = 0.07, 32
+"""Of such a step, that it waits for its own products (`choose.FEW_COLUMNS`)."""
+BESIDE, BROAD_COLS = 0.8, 64
+"""Part of what is computed that one warpgroup alone, with more columns, does beside the products of
+the step before.  These are fitted to 1,550 timings of 100 products (H200): the fastest one as
+predicted takes 3.8 % more than the fastest, 5.1 without them."""
+CROWDED, CROWDED_COLS, CROWDED_US = 1.2, 144, 0.2
+"""What two warpgroups that share a tile take more to compute, if it has so many columns, and what
+is computed for 64 rows takes so long (a silu): their sums leave it few registers."""
 OFF_SECTOR, OFF_LINE = 0.175, 0.296
 """What rows of operands cost a CTA more that lie at odd multiples of 16 bytes, across the sectors
 of the L2; and that lie across its lines.  Without these terms, and what the L2 takes for such rows,
@@ -328,12 +337,18 @@ def predicted(
     sides = kind.rows / along, cols / down
     bring = sides[0] * ROW_US * row + sides[1] * COL_US * column
     per_row, per_column = _asked(work, kind, order)
-    step = 128e-6 * kind.rows * cols / manner.rate + bring
+    multiplied = 128e-6 * kind.rows * cols / manner.rate
+    step = multiplied + bring
     step += (per_row * row + per_column * column) * NEAR_US * min(ctas / sms, 1.0)
     at_once = min(kind.resident, on_sm)
     step += STEP_US / (at_once * kind.deep)
     if work.computed_us:
-        step += _computed(work.computed_us, kind, at_once)
+        computed = _computed(work.computed_us, kind, at_once)
+        step += computed
+        if kind.sharers == 1 and at_once == 1 and kind.split == "cooperative" and cols > BROAD_COLS:
+            step -= BESIDE * min(computed, multiplied)
+        if cols <= FEW_COLS:
+            step += WAIT_US / (at_once * kind.deep)
     if kind.split == "ping_pong":
         by_threads = work.parts or work.result_pitch % 16 != 0
         step *= (TOGETHER if work.many > 1 else 1.0) / (EMPTY_HANDED if by_threads else 1.0)
@@ -375,7 +390,9 @@ def _computed(each_us: float, kind: TileKind, at_once: int) -> float:
     strips = kind.rows / WARPGROUP_ROWS
     alone = COMPUTED_STEP_US / kind.deep + COMPUTED_ALONE * each_us * strips / kind.sharers
     alone /= at_once * (kind.warpgroups if kind.split == "ping_pong" else 1)
-    return float((alone**HIDDEN + (each_us * strips) ** HIDDEN) ** (1 / HIDDEN))
+    taken = float((alone**HIDDEN + (each_us * strips) ** HIDDEN) ** (1 / HIDDEN))
+    crowded = kind.sharers == 2 and kind.cols >= CROWDED_COLS and each_us > CROWDED_US
+    return CROWDED * taken if crowded else taken
 
 
 def _read(work: Work, kind: TileKind, many: int, order: tuple[int, int, int], sms: int) -> float:
