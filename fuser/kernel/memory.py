@@ -156,7 +156,8 @@ class Layout:
     before them have extent 1), a multiple of 16 x 4 `vector`.  Strip `r // 16` of rows is held by
     warp `(r // 16) % warps`, element (r, c) by its lane `(r % 8) * 4 + c // vector % 4`.  A lane
     counts the vectors that it has down two blocks of 8 rows, then to the right, then in its next
-    strip.  `vector` is 2, and the elements in 4 bytes for an operand of `Mma`.
+    strip.  `vector` is 2, the elements in 4 bytes for an operand of `Mma`, and 1 of bytes of which
+    `Unpack` makes pairs.
 
     `Deal.EACH_WARP`: as `Mma` holds B operands.  Every warp holds the whole tile of two axes, a
     multiple of 8 x 4 `vector`, element (r, c) in lane `(r % 8) * 4 + c // vector % 4`; `vector` is
