@@ -247,9 +247,13 @@ def conclude(proof: Verdict, found: Searched) -> Verdict:
 def _searched(
     launch: Launch, kernel: kir.Kernel, proof: Verdict | None, *, schedules: int
 ) -> Searched:
-    """Try every trip count until one fails, those of the prover's witnesses first."""
+    """Try every trip count until one fails, those of the prover's witnesses first.
+
+    Not none of a kernel that is launched for its tiles alone: a witness without a loop names 0.
+    """
+    counts = trip_counts(launch)
     said = sorted(witness_trips(proof)) if proof is not None else []
-    trips = list(dict.fromkeys([*said, *reversed(trip_counts(launch))]))
+    trips = list(dict.fromkeys([*(n for n in said if n >= counts[0]), *reversed(counts)]))
     checked = 0
     for count in trips:
         verdict = simulate.search(
