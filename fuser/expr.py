@@ -221,7 +221,7 @@ def ceildiv(a: Expr, b: Expr) -> Expr:
 
 
 def quotient(a: Expr, b: int) -> Expr:
-    """Return `a // b`; of a multiple of a number without what that has in common with b."""
+    """Return `a // b`, where a is a multiple of a number in lowest terms."""
     if isinstance(a, Op) and a.kind is Kind.MUL and isinstance(a.b, int):
         common = gcd(a.b, b)
         return a.a * (a.b // common) // (b // common)

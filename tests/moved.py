@@ -70,8 +70,8 @@ MOVED: dict[str, tuple[Ours, Torchs]] = {
         _joined_and_used,
         lambda x, n: (torch.cat([-x, x[:, 1:4]], 1), torch.cat([x, -x[:, 1:4]], 1)),
     ),
-    "repeat": (
-        lambda o, x, n: o.repeat(o.neg(x), 3, 1),
+    "repeat_interleave": (
+        lambda o, x, n: o.repeat_interleave(o.neg(x), 3, 1),
         lambda x, n: (-x).repeat_interleave(3, 1),
     ),
     "unpack": (lambda o, x, n: o.unpack(o.cast(x, "i8")), lambda x, n: _unpacked(x.to(torch.int8))),

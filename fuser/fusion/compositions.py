@@ -457,12 +457,12 @@ class Compositions(PointwiseOps, ShapeOps, ReductionOps):
         return self.flatten(self.cast(both, DType.I8), x.rank - 1)
 
     @composed
-    def repeat(self, x: TensorView, many: int, dim: int) -> TensorView:
-        """Repeat each element along an axis so many times, as ``torch.repeat_interleave``.
+    def repeat_interleave(self, x: TensorView, many: int, dim: int) -> TensorView:
+        """Repeat each element along an axis, one behind the other, so many times.
 
         Such as a number for each group of weights; a product reads it where it multiplies.
         """
-        (axis,) = self._recorder.axes("repeat", [dim], _tensor(x).rank)
+        (axis,) = self._recorder.axes("repeat_interleave", [dim], _tensor(x).rank)
         if not _whole(many) or many < 1:
             raise FusionError(f"many {show(many)} is no count; use a number of 1 or more")
         flags = [n == axis + 1 for n in range(x.rank + 1)]

@@ -197,7 +197,7 @@ COMPOSITIONS = (
     *("group_norm", "native_group_norm", "group_norm_backward"),
     *("cross_entropy", "cross_entropy_backward"),
     *("rand", "dropout"),
-    *("unpack", "repeat"),
+    *("unpack", "repeat_interleave"),
     *("select", "reshape", "pad", "index_select", "embedding", "flip"),
 )
 """Methods that record several operations of the table."""

@@ -72,7 +72,9 @@ class TmaLoad:
     Orders: on finish the map is read and `dst` is written (async proxy; zeros where the box leaves
             the tensor, or what the map says of it), then the *full* box bytes count as complete on
             the running phase of `barrier[slot]`.
-    Needs:  nobody reads or writes the slot meanwhile, ordinary reads of it ordered before through
+    Needs:  the slot has the shape of the box; where that has several elements along one axis only,
+            it may be another axis of a slot without a swizzle: they lie in one line in either.
+            Nobody reads or writes the slot meanwhile, ordinary reads of it ordered before through
             `FenceAsyncProxy`, too (without that fence, which the default policy only warns of, an
             H200 gives what is loaded next: `fuser.passes.async_copies.fence_proxies`); shape <= 256
             per axis.  Of `through`: the map says what this copy does, that is, `through.origin` and

@@ -21,7 +21,7 @@ from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.split_k import split_k
 from fuser.lower.tiling import SPAN, TILE, Divisor, Lowered, Lowering, Numbers
 from fuser.schedule.domain import Access, Product, arguments
-from fuser.schedule.matmul import PACKED, MatmulTiling, Operand
+from fuser.schedule.matmul import PACKED, MatmulTiling, Operand, known
 from fuser.schedule.params import TensorCoreParams
 from fuser.schedule.products.nibbles import unpacked
 
@@ -154,8 +154,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         Beyond the end of an axis that is summed over, tiles hold zeros: of the other operand, and
         of what this one is computed from.  What is computed from zeros need not be finite, and
         times 0 it need not be 0, so it is replaced by 0 there, unless it is 0 anyway or the extent
-        is known to have no such end.  What is the
-        same in all steps is loaded `ahead` of the loop.
+        is known to have no such end.  What is the same in all steps is loaded `ahead` of the loop.
+        Bytes of which two elements are made are unpacked to these at once.
         """
         shape, at = self.tiling.shape(operand.access), self.at_step(operand.summed, step)
         layout = kir.Layout(shape, VECTOR, self.threads, kir.Deal.STRIPS)
@@ -216,9 +216,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
 
     def _ends_whole(self, axis: int) -> bool:
         """Whether the last step along an axis is a whole one, which the kernel then relies on."""
-        extents = [self.tiling.domain.extents[n] for n in self.tiling.groups[axis]]
-        numbers = [n for n in extents if isinstance(n, int)]
-        if len(numbers) < len(extents) or prod(numbers) % self.tiling.tile[axis]:
+        extent = known(self.tiling.domain, self.tiling.groups[axis])
+        if extent is None or extent % self.tiling.tile[axis]:
             return False
         self.whole[axis] = eq(self.extents[axis] % self.tiling.tile[axis], 0)
         return True

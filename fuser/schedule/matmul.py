@@ -227,6 +227,13 @@ def last_walked(access: Access, group: Group) -> int | None:
     return next((axis for axis in walked if axis is not None), None)
 
 
+def known(domain: Domain, group: Group) -> int | None:
+    """Return the extent of axes together; None if it is not a number."""
+    extents = [domain.extents[axis] for axis in group]
+    numbers = [extent for extent in extents if isinstance(extent, int)]
+    return prod(numbers) if len(numbers) == len(extents) else None
+
+
 def alike(domain: Domain, access: Access, group: Group) -> int:
     """Return how many neighbours along a group share an element of a tensor that walks it."""
     many = 1

@@ -178,7 +178,7 @@ def quantized(draw: st.DrawFn, products: Products, names: Names, *, packed: bool
             numbers = fd.define_tensor([rows, depth // group], dtype)
         else:
             numbers = fd.ops.permute(fd.define_tensor([depth // group, rows], dtype), [1, 0])
-        made, size = fd.ops.mul(made, fd.ops.repeat(numbers, group, 1)), size * SMALL
+        made, size = fd.ops.mul(made, fd.ops.repeat_interleave(numbers, group, 1)), size * SMALL
     made = narrowed(products, made, size)
     products.shared.append((made, names))
     return made

@@ -118,7 +118,7 @@ def packed_weights() -> Fusion:
     x = fd.define_tensor(["m", 4 * EVEN], "bf16")
     w = fd.ops.unpack(fd.define_tensor(["n", 2 * EVEN], "i8"))
     numbers = fd.ops.permute(fd.define_tensor([4, "n"], "bf16"), [1, 0])
-    made = fd.ops.mul(fd.ops.cast(w, "bf16"), fd.ops.repeat(numbers, EVEN, 1))
+    made = fd.ops.mul(fd.ops.cast(w, "bf16"), fd.ops.repeat_interleave(numbers, EVEN, 1))
     fd.add_output(fd.ops.linear(x, fd.ops.cast(made, "bf16")))
     return fd.fusion()
 

@@ -110,6 +110,7 @@ class _Rearranging:
                 self.users[arg].append(tv)
         self.ends = cache(self._ends_in_results)
         self.seen = cache(self._seen)
+        self.divisors = cache(self._divisors)
 
     def run(self) -> Fusion:
         for tv in self.fusion.tensors:
@@ -149,7 +150,7 @@ class _Rearranging:
             return tv
         args, axes = tensor_args(tv), (summed[0].a, summed[0].b)
         pairs = [(arg, axis) for arg, axis in zip(args, axes, strict=True) if axis is not None]
-        found = {n for arg, axis in pairs for n in _divisors(arg, axis)} - {1, whole}
+        found = {n for arg, axis in pairs for n in self.divisors(arg, axis)} - {1, whole}
         sizes = _chained([whole, *sorted(found, reverse=True), 1])
         if len(pairs) < 2 or not found or sizes is None:
             return tv
@@ -167,6 +168,31 @@ class _Rearranging:
         attrs["reduced"] = tuple(sorted((*kept, *range(at, at + more + 1))))
         self.tensors.append(replace(tv, args=known, attrs=tuple(attrs.items())))
         return self.tensors[-1]
+
+    def _divisors(self, tv: TensorView, axis: int) -> set[int]:
+        """Return how many neighbours along an axis are computed from one element of something.
+
+        Those are the extents behind each of the axes that it was put together of.
+        """
+        if tv.op not in OPS or tv.logical[axis].iter_type is IterType.BROADCAST or _is_free(tv):
+            return set()
+        if OPS[tv.op].pointwise:
+            return {n for arg in tensor_args(tv) for n in self.divisors(arg, axis)}
+        (source,) = tensor_args(tv)[:1] or (tv,)
+        if tv.op == "flatten":
+            first, gone = int(dict(tv.attrs)["start_dim"][0]), source.rank - tv.rank
+            if axis != first:
+                return self.divisors(source, axis + gone * (axis > first))
+            found, inner = set[int](), 1
+            for at in range(first + gone, first - 1, -1):
+                extent = source.shape[at]
+                if not isinstance(extent, int):
+                    return set()
+                found |= {inner, *(n * inner for n in self.divisors(source, at))}
+                inner *= extent
+            return found
+        walked = producer_axes(tv, 0)[axis] if OPS[tv.op].form is Form.SHAPE else None
+        return set() if walked is None else self.divisors(source, walked)
 
     def _ends_in_results(self, tv: TensorView) -> bool:
         """Tell whether only results are computed from a tensor, element by element."""
@@ -345,32 +371,6 @@ class _Rearranging:
             attrs=tv.attrs if attrs is None else attrs,
             contiguity=(True,) * rank, stride_order=row_major(rank),
         )  # fmt: skip
-
-
-def _divisors(tv: TensorView, axis: int) -> set[int]:
-    """Return of how many neighbours along an axis what a tensor is computed from has one element.
-
-    Those are the extents behind each of the axes that it was put together of.
-    """
-    if tv.op not in OPS or tv.logical[axis].iter_type is IterType.BROADCAST or _is_free(tv):
-        return set()
-    if OPS[tv.op].pointwise:
-        return {n for arg in tensor_args(tv) for n in _divisors(arg, axis)}
-    (source,) = tensor_args(tv)[:1] or (tv,)
-    if tv.op == "flatten":
-        first, gone = int(dict(tv.attrs)["start_dim"][0]), source.rank - tv.rank
-        if axis != first:
-            return _divisors(source, axis + gone * (axis > first))
-        found, inner = set[int](), 1
-        for at in range(first + gone, first - 1, -1):
-            extent = source.shape[at]
-            if not isinstance(extent, int):
-                return set()
-            found |= {inner, *(n * inner for n in _divisors(source, at))}
-            inner *= extent
-        return found
-    walked = producer_axes(tv, 0)[axis] if OPS[tv.op].form is Form.SHAPE else None
-    return set() if walked is None else _divisors(source, walked)
 
 
 def _chained(behind: list[int]) -> tuple[int, ...] | None:

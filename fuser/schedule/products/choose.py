@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import merge
 from itertools import islice, takewhile
-from math import ceil, gcd, prod
+from math import ceil, gcd
 
 from fuser.arch import SM_90A
 from fuser.dtype import DType
@@ -18,7 +18,7 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
 from fuser.schedule.domain import Access, Domain, Product
-from fuser.schedule.matmul import PACKED, along, of_one, sided, sides, sizes, summed
+from fuser.schedule.matmul import PACKED, along, known, of_one, sided, sides, sizes, summed
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products import residual
@@ -210,9 +210,8 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
 
 def _ends_whole(domain: Domain, product: Product) -> bool:
     """Whether K is known to end with a step."""
-    extents = [domain.extents[axis] for group in summed(domain, product) for axis in group]
-    numbers = [n for n in extents if isinstance(n, int)]
-    return len(numbers) == len(extents) and prod(numbers) % STEP == 0
+    depths = [known(domain, group) for group in summed(domain, product)]
+    return all(depth is not None and depth % STEP == 0 for depth in depths)
 
 
 def _is_bare(domain: Domain) -> bool:

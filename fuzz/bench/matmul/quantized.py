@@ -49,7 +49,9 @@ class Weights:
             shape = [many, n] if self.by_rows else [n, many]
             numbers = fd.define_tensor(shape=shape, dtype="bf16")
             rows = fd.ops.permute(numbers, [1, 0]) if self.by_rows else numbers
-            made = fd.ops.cast(fd.ops.mul(made, fd.ops.repeat(rows, self.group, 1)), "bf16")
+            made = fd.ops.cast(
+                fd.ops.mul(made, fd.ops.repeat_interleave(rows, self.group, 1)), "bf16"
+            )
         fd.add_output(fd.ops.linear(x, made))
         return fd.fusion()
 

@@ -141,7 +141,7 @@ def quantized(
         shape = [k // group, rows] if by_rows else [rows, k // group]
         numbers = fd.define_tensor(shape, dtype)
         numbers = fd.ops.permute(numbers, [1, 0]) if by_rows else numbers
-        made = fd.ops.cast(fd.ops.mul(made, fd.ops.repeat(numbers, group, 1)), half)
+        made = fd.ops.cast(fd.ops.mul(made, fd.ops.repeat_interleave(numbers, group, 1)), half)
     fd.add_output(fd.ops.linear(x, made) if second else fd.ops.linear(made, x))
     params = replace(params, prologue="registers", transpose=second)
     params = replace(params, store="tma" if second else params.store)

@@ -83,7 +83,7 @@ def weighted(groups: tuple[int, ...]) -> tuple[Fusion, TensorView]:
     made = fd.ops.cast(fd.ops.unpack(w), "bf16")
     for group in groups:
         numbers = fd.ops.permute(fd.define_tensor([24 // group, 4], "bf16"), [1, 0])
-        made = fd.ops.mul(made, fd.ops.repeat(numbers, group, 1))
+        made = fd.ops.mul(made, fd.ops.repeat_interleave(numbers, group, 1))
     made = fd.ops.linear(x, fd.ops.cast(made, "bf16"))
     fd.add_output(made)
     return fd.fusion(), made
@@ -121,6 +121,18 @@ def test_what_is_summed_over_is_told_apart(groups: tuple[int, ...], sizes: list[
     plain = rearranged(fusion)
     (product,) = (tv for tv in plain.tensors if tv.op == "mma")
     assert [axis.extent for axis in roles(product) if axis.role is AxisRole.K] == [24]
+
+
+def test_a_deep_chain_is_walked_once_per_node() -> None:
+    """Every tensor is used twice: 2 ** 60 ways lead from the product to the bytes."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([3, 24], "bf16"), fd.define_tensor([4, 12], "i8")
+    made = fd.ops.cast(fd.ops.unpack(w), "bf16")
+    for _ in range(60):
+        made = fd.ops.mul(made, made)
+    fd.add_output(fd.ops.linear(x, fd.ops.cast(made, "bf16")))
+    (product,) = (tv for tv in rearranged(fd.fusion(), sums=True).tensors if tv.op == "mma")
+    assert [axis.extent for axis in roles(product) if axis.role is AxisRole.K] == [12, 2]
 
 
 def reduced(fd: FusionDefinition, x: TensorView, y: TensorView) -> list[TensorView]:

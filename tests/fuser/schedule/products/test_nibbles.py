@@ -64,7 +64,7 @@ def of_product(*, along: bool, added: bool = False) -> Domain:
     w = fd.define_tensor([16, 32], "i8")
     made = ops.cast(ops.unpack(w), "bf16")
     if added:
-        made = ops.cast(ops.add(made, ops.repeat(ops.cast(w, "bf16"), 2, 1)), "bf16")
+        made = ops.cast(ops.add(made, ops.repeat_interleave(ops.cast(w, "bf16"), 2, 1)), "bf16")
     fd.add_output(ops.linear(x, made))
     return segments(fd.fusion(), Choices(registers="either"))[-1].domain
 
