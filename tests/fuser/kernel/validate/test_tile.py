@@ -55,6 +55,7 @@ BY_ROWS = kir.Layout((64, 16), 2, 128, kir.Deal.ROWS, across=8)
 FOLDED = kir.Layout((64, 1), 2, 128, kir.Deal.STRIPS, folded=16)
 BYTES = kir.Fragment("bytes", DType.I8, kir.Layout((64, 16), 1, 128, kir.Deal.STRIPS))
 ACC16 = replace(ACC, dtype=DType.I32)
+SHORT_LINE = replace(SA, name="L", shape=(8, 1), offset=8192)
 FEWER = replace(TILE, layout=replace(ROUND, threads=64))
 
 
@@ -313,6 +314,13 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "box and slot": (
         r"box \(8, 16\) of bf16 and slot \(64, 16\) of bf16 differ",
         kernel(one(load(src=B_BOX))),
+    ),
+    "another line": (
+        r"box \(1, 16\) of bf16 and slot \(8, 1\) of bf16 differ; make them the same, or both",
+        kernel(
+            one(load(src=replace(X_BOX, shape=(1, 16)), dst=kir.Slot(SHORT_LINE, 0))),
+            buffers=(SA, SB, SHORT_LINE),
+        ),
     ),
     "type of a copy": (
         r"box \(64, 8\) of f32 and slot \(64, 8\) of bf16 differ",
