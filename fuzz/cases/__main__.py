@@ -71,7 +71,7 @@ class Distribution:
         # By what the compiler made of it: who drops repeats does not compile.
         lengths = tuple(kernel.lengths for kernel in found.kernels)
         key = (tuple(launch.source for launch in program.launches), lengths, case.kind)
-        self.facts["repeat_interleave"] += key in self.seen
+        self.facts["repeat"] += key in self.seen
         self.seen.add(key)
         sharing = [kernel for kernel in found.kernels if kernel.way != "alone"]
         self.facts["shares"] += bool(sharing)
@@ -90,7 +90,7 @@ class Distribution:
             ("with a normalization pattern, %", self.share("norm"), ">=", 20),
             ("CTAs share tiles, % of those that ask", self.share("shares", "asks"), ">=", 30),
             ("of those by TMA reductions, %", self.share("tma", "shares"), ">=", 10),
-            ("repeats among what is judged, %", self.share("repeat_interleave"), "<", 3),
+            ("repeats among what is judged, %", self.share("repeat"), "<", 3),
             ("valid, %", valid, ">=", 95),
             ("legal cells never drawn", len(self.coverage.missing()), "<=", 0),
         ]

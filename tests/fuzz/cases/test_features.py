@@ -174,5 +174,5 @@ def test_what_is_drawn_is_near_the_targets() -> None:
     assert found.share("diamond") >= 25
     assert found.share("norm") >= 20
     assert found.share("shares", "asks") >= 30
-    assert not found.facts["repeat_interleave"]
+    assert not found.facts["repeat"]
     assert found.refusals.total() <= 1, found.refusals
