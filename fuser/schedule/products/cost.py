@@ -63,7 +63,7 @@ WAIT_US, FEW_COLS = 0.07, 32
 """Of such a step, that it waits for its own products (`choose.FEW_COLUMNS`)."""
 BESIDE, BROAD_COLS = 0.8, 64
 """Part of what is computed that one warpgroup alone, with more columns, does beside the products of
-the step before.  These are fitted to 1,550 timings of 100 products (H200): the fastest one as
+the step before.  These are fitted to 1,577 timings of 100 products (H200): the fastest one as
 predicted takes 3.8 % more than the fastest, 5.1 without them."""
 CROWDED, CROWDED_COLS, CROWDED_US = 1.2, 144, 0.2
 """What two warpgroups that share a tile take more to compute, if it has so many columns, and what

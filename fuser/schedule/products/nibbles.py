@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fuser.dtype import DType
 from fuser.fusion.ir import Constant, TensorView, reached, tensor_args
 from fuser.fusion.ops import OPS, Form
 from fuser.schedule.domain import Access, Domain, Key, Product, arguments
@@ -24,7 +25,8 @@ def made_of_bytes(tv: TensorView) -> bool:
     if not isinstance(which, TensorView) or which.op != "iota" or which.shape != (PACKED,):
         return False
     numbers = [arg.value for arg in which.args if isinstance(arg, Constant)]
-    return numbers == [0, 1] and isinstance(bytes_, TensorView) and bytes_.op == "input"
+    is_input = isinstance(bytes_, TensorView) and bytes_.op == "input"
+    return numbers == [0, 1] and is_input and bytes_.dtype is DType.I8
 
 
 def uses_places(tv: TensorView) -> bool:
@@ -63,8 +65,13 @@ def unpacked(domain: Domain, product: Product) -> Mapping[Key, Access] | None:
 
 
 def _moved(tv: TensorView) -> TensorView:
-    """Return what a tensor has the elements of, cast or moved."""
-    while tv.op == "cast" or (tv.op in OPS and OPS[tv.op].form is Form.SHAPE):
+    """Return what a tensor has the elements of, moved or cast, but for truth values of them.
+
+    All other types have those of bytes, and of parts of bytes.
+    """
+    while (tv.op == "cast" and tv.dtype is not DType.BOOL) or (
+        tv.op in OPS and OPS[tv.op].form is Form.SHAPE
+    ):
         (tv,) = tensor_args(tv)
     return tv
 

@@ -14,10 +14,11 @@ from fuser.schedule.shape_class import Choices
 def recorded(way: str) -> tuple[FusionDefinition, TensorView]:
     """Weights [16, 64] in bf16, of bytes [16, 32], but for what the way changes."""
     fd = FusionDefinition()
-    ops, w = fd.ops, fd.define_tensor([16, 32], "i8")
+    ops, w = fd.ops, fd.define_tensor([16, 32], "i32" if way == "of words" else "i8")
     turns = {"from 1": ops.iota(2, 1, dtype="i32"), "of four": ops.iota(4, dtype="i32")}
     which = turns.get(way, ops.iota(2, dtype="i32"))
-    wide = ops.cast(ops.broadcast(w, [False, False, True]), "i32")
+    bytes_ = ops.cast(w, "bool") if way == "of truth values" else w
+    wide = ops.cast(ops.broadcast(bytes_, [False, False, True]), "i32")
     numbers = ops.nibble(wide, ops.broadcast(which, [True, True, False]))
     if way == "as they are":
         return fd, numbers
@@ -25,6 +26,8 @@ def recorded(way: str) -> tuple[FusionDefinition, TensorView]:
         numbers = ops.nibble(ops.add(wide, 1), ops.broadcast(which, [True, True, False]))
     if way == "plus places":
         numbers = ops.add(numbers, ops.broadcast(which, [True, True, False]))
+    if way == "whether any":
+        numbers = ops.cast(numbers, "bool")
     made = ops.cast(numbers, "f32" if way == "in f32" else "bf16")
     return fd, ops.flatten(made, 1, 2)
 
@@ -38,6 +41,9 @@ def recorded(way: str) -> tuple[FusionDefinition, TensorView]:
         ("of a sum", False),
         ("plus places", False),
         ("in f32", False),
+        ("of words", False),
+        ("of truth values", False),
+        ("whether any", False),
         ("as they are", False),
     ],
 )
