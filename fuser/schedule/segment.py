@@ -28,7 +28,7 @@ from fuser.fusion.ir import (
     tensor_args,
 )
 from fuser.fusion.mma_axes import AxisRole, roles
-from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, scanned_axis
+from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes, scanned_axis, unmoved
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.begun import begins, frame, parts_of, reduction_of, under
 from fuser.schedule.domain import (
@@ -410,7 +410,7 @@ class _Cutting:
         """Whether an operand is computed where it is multiplied, from what lies in memory."""
         if operand.held in self.choices.copied:
             return False
-        if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
+        if operand.dtype.nbytes != 2 or unmoved(operand).op == "input":  # it is read, or stored
             return False
         before = [*ancestry(operand)]
         from_memory = any(tv.op == "input" for tv in before) and not uses_places(operand)
