@@ -87,11 +87,9 @@ def tile_line(
             return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
         case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8) as arg,)) if arg in packed:
             return f"tile::widen<{dst.dtype.cuda}>({names[dst]}, {names[arg]});"
-        case kir.Compute(dst, "mul", (kir.Fragment() as a, kir.Fragment() as b)) if {
-            dst,
-            a,
-            b,
-        } <= packed:
+        case kir.Compute(dst, "mul", (kir.Fragment() as a, kir.Fragment() as b)) if (
+            packed.issuperset((dst, a, b))
+        ):
             return f"tile::multiply<{dst.dtype.cuda}>({names[dst]}, {names[a]}, {names[b]});"
         case kir.Compute(dst, op, args):
             words = ", ".join(_operand(arg, registers, dst.layout) for arg in args)

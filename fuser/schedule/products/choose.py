@@ -23,6 +23,7 @@ from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products import residual
 from fuser.schedule.products.cost import (
+    FEW_COLUMNS,
     SECTOR,
     Prediction,
     Sharing,
@@ -82,8 +83,6 @@ so that none waits for later products.  Measured on an H200, geometric means: 17
 three slots take 5.8 % less so (11 % less to 1 % more), 27 with four 2.8 % more, 52 with more 2.1 %
 more.  One slot less than five or seven takes 4.4 % less in cooperative tiles (14 schedules, 0.1 to
 13 % less), one less than four, six or eight 6.2 % more (54); the cause is not known."""
-FEW_COLUMNS = 32
-"""Columns of tiles, at most, of which it is so in rings of any length (`_waits_in_step`)."""
 BESIDE_COLUMNS = 64
 """Columns of tiles, at most, of which an SM has several where operands are computed: of more the
 assembler serialises wgmmas in some kernels.  Measured on an H200, weights of 4 and 8 bits: with 88
@@ -233,9 +232,9 @@ class Rules:
     """What a domain asks of tiles.
 
     Whether CTAs may share one, and an SM may have several whose threads all load, or whose tiles
-    are broad; columns of each
-    product are multiples of a `unit`, and those of transposed ones of another.  Either is 0 where
-    there are to be none.  Spans of a step divide `spans`; 0: any number may be in one.
+    are broad; columns of each product are multiples of a `unit`, and those of transposed ones of
+    another.  Either is 0 where there are to be none.  Spans of a step divide `spans`; 0: any
+    number may be in one.
     """
 
     shared: bool

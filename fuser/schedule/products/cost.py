@@ -59,8 +59,9 @@ STEP_US = 0.987e-3
 COMPUTED_STEP_US, COMPUTED_ALONE = 0.0372, 1.17
 """Of a step where threads compute an operand, load it, compute, multiply and wait for that, more
 than in others; and times as long as by all warps of an SM it takes by one of each scheduler."""
-WAIT_US, FEW_COLS = 0.07, 32
-"""Of such a step, that it waits for its own products (`choose.FEW_COLUMNS`)."""
+WAIT_US, FEW_COLUMNS = 0.07, 32
+"""Of such a step, that it waits for its own products; and columns of tiles, at most, of which it is
+so in rings of any length (`choose._waits_in_step`)."""
 BESIDE, BROAD_COLS = 0.8, 64
 """Part of what is computed that one warpgroup alone, with more columns, does beside the products of
 the step before.  These are fitted to 1,577 timings of 100 products (H200): the fastest one as
@@ -347,7 +348,7 @@ def predicted(
         step += computed
         if kind.sharers == 1 and at_once == 1 and kind.split == "cooperative" and cols > BROAD_COLS:
             step -= BESIDE * min(computed, multiplied)
-        if cols <= FEW_COLS:
+        if cols <= FEW_COLUMNS:
             step += WAIT_US / (at_once * kind.deep)
     if kind.split == "ping_pong":
         by_threads = work.parts or work.result_pitch % 16 != 0

@@ -271,21 +271,22 @@ def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Thread
     held, wanted = tile(whole, threads).elements, tile(part, threads).elements
     width, inner = whole.shape[-1], part.shape[-1]
     same = wanted // inner * width + wanted % inner + column
-    if not held.size:
-        return np.full(wanted.size, -1, np.intp)
-    at = np.minimum(np.searchsorted(held, same), held.size - 1)
-    return np.asarray(np.where(held[at] == same, at, -1), np.intp)
+    return _found(held, same)
 
 
 @lru_cache(maxsize=4096)
 def bytes_of(bytes_: kir.Layout, made: kir.Layout, threads: Threads) -> Index:
     """Return where the byte of each element of `made`, two of each, stands; -1 if elsewhere."""
     held, wanted = tile(bytes_, threads).elements, tile(made, threads).elements
-    same = wanted // 2
+    return _found(held, wanted // 2)
+
+
+def _found(held: Index, wanted: Index) -> Index:
+    """Return where each wanted element stands among those held, in order; -1 if nowhere."""
     if not held.size:
         return np.full(wanted.size, -1, np.intp)
-    at = np.minimum(np.searchsorted(held, same), held.size - 1)
-    return np.asarray(np.where(held[at] == same, at, -1), np.intp)
+    at = np.minimum(np.searchsorted(held, wanted), held.size - 1)
+    return np.asarray(np.where(held[at] == wanted, at, -1), np.intp)
 
 
 @lru_cache(maxsize=4096)
