@@ -25,7 +25,7 @@ from fuser.schedule.reduction_heuristic import reduction_candidates
 from fuser.schedule.segment import Segment
 from fuser.schedule.shape_class import Params, ShapeClass
 
-VERSION = 4
+VERSION = 5
 """Of what is yielded; counts up where an answer that was kept may no longer be the best."""
 
 

@@ -39,6 +39,11 @@ is on its way from memory.  Measured on an H100, us as sums and by tensor cores:
 11.5 and 12.7, 2 x 30400 x 832 17.9 and 18.3, 3 x 192 x 16064 3.7 and 4.5, 3 x 13696 x 256 3.7 and
 3.3, 3 x 11008 x 4224 48 and 32, 4 x 960 x 1408 2.3 and 3.1, 4 x 5560 x 608 4.5 and 3.3, 4 x 5632 x
 5632 34 and 24.  Of 88 shapes of three rows and four these bytes choose the faster, or lose 1 %."""
+BYTES_OF_TWO = 9 << 20
+"""The same of two rows where the large operand is computed from bytes, such as weights of i8.
+Measured on an H200, as sums and by tensor cores (these of three rows): 2 x 1024 x 4096 3.2 us and
+4.3, 2 x 5120 x 5120 15.4 and 12.0, 2 x 14336 x 4096 25.0 and 21.1, 2 x 8192 x 8192 28.3 and 22.7, 2
+x 28672 x 8192 91 and 66; of one row 2.7, 10.1, 19.2, 21.5 and 67."""
 LONGEST, LONGEST_ODD = 9000, 4096
 """Elements of a row of that operand, at most, where rows do not begin at multiples of 16 bytes, and
 where they begin at odd elements, which are loaded one by one.  Measured on an H200, as sums and by
@@ -120,7 +125,12 @@ def _worth(
     if odd and row == depth < SHORT and nbytes > LITTLE:
         return False
     if most is None:
-        return True
+        read = (tv for tv in ancestry(large) if tv.op == "input")
+        whole = max(
+            read, key=lambda tv: prod(number_of(n, values) for n in tv.shape), default=large
+        )
+        bytes_ = many == 2 and whole.dtype.nbytes == 1
+        return not bytes_ or prod(shape) <= BYTES_OF_TWO
     if pitch % 16:
         return row <= (LONGEST_ODD if odd else LONGEST)
     return nbytes <= most

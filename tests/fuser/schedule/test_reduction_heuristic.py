@@ -11,13 +11,18 @@ from reductions import PARAMS, reduced, segment
 
 from fuser.arch import SM_90A
 from fuser.fusion.definition import FusionDefinition
-from fuser.pipeline import build
+from fuser.fusion.ir import Fusion
+from fuser.pipeline import Launch, build
 from fuser.runtime.classify import classify
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuser.schedule.reduction_heuristic import _work, default_reduction_params
 from fuser.schedule.segment import Segment
+from fuser.schedule.shape_class import Params
+from fuzz.campaign.judge import CPU_ORACLES, POLICY, judge
 from fuzz.cases.case import Case, by_default, specs
+from oracles.prover.prove import prove
+from oracles.verdict import Status
 
 BF16_ROW = 2
 """Bytes of an element."""
@@ -244,3 +249,122 @@ def test_odd_columns_in_turns_have_a_default(dtype: str, columns: int) -> None:
     fd.add_output(total)
     case = Case(fd.fusion(), PARAMS, {"i0": 512, "i1": columns}, "reals", 0)
     assert by_default(case).launches
+
+
+def weighed(weights: str, rows: str = "bf16") -> Fusion:
+    """A product of rows in bf16, or cast to it, with weights of some type."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([n, "k"], t) for n, t in (("m", rows), ("n", weights)))
+    fd.add_output(fd.ops.linear(fd.ops.cast(x, "bf16"), fd.ops.cast(w, "bf16")))
+    return fd.fusion()
+
+
+def of_weights(
+    shape: tuple[int, int, int], weights: str, rows: str = "bf16"
+) -> tuple[Params, Launch]:
+    """The default of a product, (M, N, K), as sums: one kernel; and that."""
+    case = Case(weighed(weights, rows), PARAMS, dict(zip("mnk", shape, strict=True)), "reals", 0)
+    found = classify(case.fusion, None, specs(case))
+    assert found.choices.few
+    (launch,) = build(case.fusion, None, found).launches
+    return found.schedules[0], launch
+
+
+def whole(
+    tile: tuple[int, int], vector: int, lanes: int, *, warps: int = 4, resident: int = 1
+) -> NormParams:
+    """Whole rows, loaded by threads."""
+    return NormParams(tile, vector, warps, None, "direct", "direct", lanes=lanes, resident=resident)
+
+
+@pytest.mark.parametrize(
+    ("shape", "params"),
+    [
+        ((1, 8192, 8192), whole((2, 8192), 16, 128)),
+        ((1, 4096, 14336), whole((1, 14336), 16, 128)),
+        ((2, 8192, 8192), whole((2, 8192), 8, 128)),
+    ],
+)
+def test_rows_of_bytes_are_read_as_those_measured(
+    shape: tuple[int, int, int], params: NormParams
+) -> None:
+    """By 16 bytes, or as many as go with two accesses of x; two rows a thread, or one as long.
+
+    The kernels are proved, and spill nothing.
+    """
+    found, launch = of_weights(shape, "i8")
+    assert found == params
+    assert prove(launch.kernel, policy=POLICY).status is Status.PASS
+    assert set(re.findall(r"(\d+) bytes spill", compile_cubin(launch.source).log)) == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "vector"),
+    [
+        ((1, 512, 4096), "bf16", 16),
+        ((1, 512, 4096), "f32", 8),
+        ((2, 512, 4096), "f32", 4),
+        ((2, 512, 4096), "bf16", 8),
+        ((4, 512, 4096), "bf16", 8),
+        ((1, 512, 4104), "bf16", 8),  # rows begin at multiples of 8 bytes
+        ((1, 512, 4100), "bf16", 4),
+        ((1, 512, 4098), "bf16", 2),
+    ],
+)
+@pytest.mark.parametrize("weights", ["i8", "f8e4m3"])
+def test_vectors_of_bytes_go_with_two_accesses_of_what_is_wider(
+    shape: tuple[int, int, int], rows: str, vector: int, weights: str
+) -> None:
+    """Where rows begin at multiples of as many; no vectors are shorter than elsewhere."""
+    found, _ = of_weights(shape, weights, rows)
+    assert isinstance(found, NormParams)
+    assert found.vector == vector
+
+
+@pytest.mark.parametrize("shape", [(1, 700, 4096), (2, 700, 4096), (3, 700, 4096), (4, 700, 4096)])
+def test_threads_have_as_many_bytes_as_of_other_elements(shape: tuple[int, int, int]) -> None:
+    """128, at most, of all rows; and registers for what they are multiplied by."""
+    found, launch = of_weights(shape, "i8")
+    assert isinstance(found, NormParams)
+    rows, columns = found.tile
+    assert rows * columns <= 128 * 32 * found.warps
+    assert set(re.findall(r"(\d+) bytes spill", compile_cubin(launch.source).log)) == {"0"}
+
+
+PARTS = PointwiseParams((1, 1024), 8, 2, None, "direct", "direct")
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "rows", "params"),
+    [
+        ((1, 8192, 8192), "bf16", "bf16", PARTS),
+        ((2, 8192, 8192), "bf16", "bf16", PARTS),
+        ((1, 4096, 14336), "bf16", "f32", PARTS),
+        ((1, 14336, 4096), "bf16", "bf16", whole((2, 4096), 8, 64, resident=5)),
+        ((1, 1024, 4096), "bf16", "f32", whole((2, 4096), 4, 64, resident=4)),
+        ((1, 1024, 4096), "f32", "bf16", whole((2, 4096), 4, 64, resident=4)),
+        ((4, 512, 2048), "bf16", "bf16", whole((2, 2048), 8, 64, resident=4)),
+    ],
+)
+def test_wider_weights_stay(
+    shape: tuple[int, int, int], weights: str, rows: str, params: PointwiseParams
+) -> None:
+    """Elements of two bytes or four are not read by more than 16 bytes, nor two rows a thread."""
+    assert of_weights(shape, weights, rows)[0] == params
+
+
+@pytest.mark.parametrize(
+    ("shape", "params"),
+    [
+        ((1, 5, 512), whole((2, 512), 16, 32, warps=1)),
+        ((2, 5, 256), whole((2, 256), 8, 32, warps=1)),
+        ((1, 3, 1040), whole((4, 1536), 16, 32, warps=2)),
+    ],
+)
+def test_rows_of_bytes_are_summed_right(shape: tuple[int, int, int], params: NormParams) -> None:
+    """Two a thread, where the last tile has fewer, and vectors beyond the end of a row."""
+    extents = dict(zip("mnk", shape, strict=True))
+    case = Case(weighed("i8"), params, extents, "integers", 0)
+    wanted = [one for one in CPU_ORACLES if one != "schedules"]
+    found = judge(case, wanted, seconds=0.05)
+    assert {one.status for one in found} == {"pass"}, [f for f in found if f.status != "pass"]
