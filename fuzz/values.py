@@ -12,6 +12,8 @@ from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.definition import Fusion, Symbol, TensorView
+from fuser.fusion.ir import indexed_axis, number_of, tensor_args
+from fuser.fusion.ops import unmoved
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import bind
 from fuser.runtime.call import Spec, with_parts, with_views
@@ -138,7 +140,16 @@ def blamed(
         lies = whole[known.views[tv.name].whole if tv.name in known.views else tv.name]
         spec = seen[tv.name]
         first = lies.storage_offset() + spec.address // lies.element_size()
-        return lies.as_strided(spec.shape, spec.strides, first)
+        axis = indexed_axis(tv)
+        if axis is None:
+            return lies.as_strided(spec.shape, spec.strides, first)
+        many, (index,) = number_of(tv.count[0], values), tensor_args(tv)
+        shape = (*spec.shape[:axis], many, *spec.shape[axis + 1 :])
+        places = tensor(unmoved(index)).flatten().long()
+        every = lies.as_strided(shape, spec.strides, first)
+        made = every.index_select(axis, places.clamp(0, many - 1))
+        there = ((places >= 0) & (places < many)).view(-1, *[1] * (tv.rank - 1 - axis))
+        return torch.where(there, made, torch.zeros_like(made))
 
     cut = segments(program.fusion, program.shapes.choices)
     for segment, launch in zip(cut, program.launches, strict=True):
@@ -147,7 +158,8 @@ def blamed(
         given = [
             tensor(arg) if isinstance(arg, TensorView) else memory[arg.name] for arg in part.inputs
         ]
-        if not outputs or any(tv.count for tv in part.tensors) or _free(part, given):
+        means = any(tv.count for tv in part.tensors if tv.op != "input")
+        if not outputs or means or _free(part, given):
             continue
         wanted = evaluate(part, given, partials, longest)
         names = [tv.name for tv in outputs]

@@ -345,7 +345,14 @@ def _coordinates(
     at = box.origin
     if through is not None:
         at = tuple(fold(Kind.SUB, o, first) for o, first in zip(at, through.origin, strict=True))
-    return ", ".join(spell(at[axis]) for axis in map_of(kernel, box, ref).axes)
+    words = [spell(one) for one in at]
+    if box.index is not None:
+        src, axis = box.index.src, box.index.axis
+        ends = zip(src.origin, src.limit, strict=True)
+        inside = " && ".join(f"{spell(o)} < {spell(end)}" for o, end in ends if end != 1)
+        which = f"{_first(src)}, {inside or 'true'}, {spell(box.limit[axis])}"
+        words[axis] = f"tma::place({which})"
+    return ", ".join(words[axis] for axis in map_of(kernel, box, ref).axes)
 
 
 def _operand(

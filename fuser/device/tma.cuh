@@ -8,6 +8,23 @@ namespace tma {
 
 __device__ __forceinline__ uint32 address(const void* slot) { return uint32(__cvta_generic_to_shared(slot)); }
 
+// The place along an axis of so many elements that an integer in memory names; where it names none,
+// the one behind the last, so that a box there is all zeros.  Volatile: nothing moves it in front of
+// a wait for the launch that writes the integer.  Source: PTX ISA, "ld".
+template <class I> __device__ __forceinline__ int place(const I* at, bool there, int many) {
+  int64 found = -1;
+  if (there) {
+    if constexpr (sizeof(I) == 8) {
+      asm volatile("ld.global.b64 %0, [%1];" : "=l"(found) : "l"(at) : "memory");
+    } else {
+      int word;
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+      found = word;
+    }
+  }
+  return 0 <= found && found < many ? int(found) : many;
+}
+
 // The four copies of one rank.  AT_n: the coordinates where they are operands n, n + 1, ... of asm.
 #define FUSER_TMA(RANK, AT_2, AT_3, AT_4, INPUTS, ...)                                                          \
   __device__ __forceinline__ void load(void* dst, const TensorMap* map, uint64* barrier, __VA_ARGS__) {         \

@@ -115,13 +115,15 @@ class TensorView(Operators):
     op : str
         ``"input"`` or a key of `fuser.fusion.ops.OPS`.
     args : tuple
-        What it is computed from.
+        What it is computed from.  Of an input of a cut fusion that lies in another tensor's memory,
+        there in an order of its own along one axis: the index that names the places.
     attrs : tuple of (str, value)
         Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze, permute and
         reductions; ``dim`` of a scan; ``correction`` of a mean that divides by fewer than it has;
         ``a_axes``, ``b_axes`` and ``reduced`` of mma, which `mma_axes.roles` reads: per axis
-        of the full output the operand's axis or -1, and which of them are summed away; and
-        ``accumulate``, the bits of its sums where they are not those of the type's default.
+        of the full output the operand's axis or -1, and which of them are summed away;
+        ``accumulate``, the bits of its sums where they are not those of the type's default; and
+        ``indexed``, the axis of an input whose places an index names.
     contiguity : tuple of bool
         Per axis: its stride is the number of elements that all faster axes span together.
     stride_order : tuple of int
@@ -131,7 +133,8 @@ class TensorView(Operators):
         last, with an element for each part, behind those of extent 1 for others that are.  In cut
         fusions only.
     count : tuple of Extent
-        Of a mean of such parts: the extents that they were of.
+        Of a mean of such parts: the extents that they were of.  Of an input that is indexed: how
+        many places there are.
     meet : Meet or None
         How several CTAs are asked to put together what they have of a reduction or product; None
         leaves it to the schedule whether they do.
@@ -350,6 +353,11 @@ def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> list[
 def tensor_args(tv: TensorView) -> list[TensorView]:
     """Return the tensors that a tensor is computed from directly."""
     return [arg for arg in tv.args if isinstance(arg, TensorView)]
+
+
+def indexed_axis(tv: TensorView) -> int | None:
+    """Return the axis of an input whose places its argument names, an index; None without one."""
+    return int(dict(tv.attrs)["indexed"][0]) if tv.op == "input" and tv.attrs else None
 
 
 def ancestry(tv: TensorView) -> list[TensorView]:

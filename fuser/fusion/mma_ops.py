@@ -1,4 +1,4 @@
-"""The products of ``fd.ops``: `fused_multiply_sum`, `matmul` and `linear`; each records an `mma`.
+"""The products of ``fd.ops``, such as `fused_multiply_sum` and `matmul`; each records an `mma`.
 
 An `mma` names for every axis of its full output, the summed ones included, the axis of each
 operand; no operand is broadcast or transposed for it.  What the axes are good for is answered by
@@ -35,7 +35,7 @@ class _Plan:
 
 
 class MmaOps(Recording):
-    """fused_multiply_sum, matmul and linear."""
+    """fused_multiply_sum, matmul, grouped_matmul and linear."""
 
     def fused_multiply_sum(
         self,
@@ -131,6 +131,52 @@ class MmaOps(Recording):
         summed = (len(a_axes) - 1,)
         plan = self._plan(call, (a, a_axes), (b, b_axes), summed, narrow=accumulate == "f16")
         return self._record(plan, product_dtype(a.dtype))
+
+    def grouped_matmul(
+        self,
+        a: TensorView,
+        b: TensorView,
+        groups: TensorView,
+        precision: str | None = None,
+        accumulate: str | None = None,
+    ) -> TensorView:
+        """Return the products of blocks of rows, each by the matrix that its number names.
+
+        As layers of experts need, whose rows are sorted and padded to blocks.  It is ``matmul(a,
+        index_select(b, 0, groups))``, and moves no matrix: the TMA engine is told where it lies.
+
+        Parameters
+        ----------
+        a : TensorView
+            [T, R, K]: T blocks of R rows.  Or [M, K] of numbers, of which T is a divisor.
+        b : TensorView
+            [G, K, N], contiguous along K or N.
+        groups : TensorView
+            [T], i32 or i64.  Rows of a number outside of 0..G - 1 are anything; nothing is read
+            for them.
+        precision, accumulate : str, optional
+            As in `fused_multiply_sum`.
+        """
+        given = {"precision": precision, "accumulate": accumulate}
+        call = _call("grouped_matmul", (a, b, groups), given)
+        self._check_operands(call, a, b, precision, accumulate)
+        where, shapes = self._recorder.tensor(call, groups), ShapeOps(self._recorder)
+        if where.rank != 1 or not where.dtype.is_int or where.dtype is DType.I8:
+            refuse(call, f"{where} is {where.dtype} with {where.rank} axes; give [T] of i32 or i64")
+        if b.rank != 3 or a.rank not in (2, 3):
+            have = f"{a} has shape {self._shape(a)}, {b} has {self._shape(b)}"
+            refuse(call, f"{have}; give [T, R, K] or [M, K], and [G, K, N]")
+        blocks = a
+        if a.rank == 2:
+            find = self._recorder.extents.find
+            rows, many = find(a.logical[0].extent), find(where.logical[0].extent)
+            if not isinstance(rows, int) or not isinstance(many, int) or not many or rows % many:
+                have = f"{a} has {rows} rows for the {many} blocks of {where}"
+                refuse(call, f"{have}; give numbers that divide, or a as [T, R, K]")
+            blocks = shapes.unflatten(a, 0, [many, rows // many])
+        taken = shapes.gather(b, 0, shapes.broadcast(where, [False, True, True]))
+        made = self.matmul(blocks, taken, precision, accumulate)
+        return shapes.flatten(made, 0, 1) if a.rank == 2 else made
 
     def linear(
         self,

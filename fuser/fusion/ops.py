@@ -204,7 +204,7 @@ COMPOSITIONS = (
 
 METHODS = (
     *(op for op in OPS if op != "mma"),
-    *("fused_multiply_sum", "matmul", "linear"),
+    *("fused_multiply_sum", "matmul", "grouped_matmul", "linear"),
     *COMPOSITIONS,
 )
 """What ``fd.ops`` offers."""

@@ -404,8 +404,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
                 match getattr(stmt, name):
                     case Var() | Op() as expr:
                         yield expr
-                    case Box(_, origin, _, limit):
+                    case Box(_, origin, _, limit, index):
                         yield from (*origin, *limit)
+                        yield from () if index is None else (*index.src.origin, *index.src.limit)
                     case Slot(_, index, cta):
                         yield from (index,) if cta is None else (index, cta)
                     case MapSlot(_, index, origin):

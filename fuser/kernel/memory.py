@@ -260,12 +260,28 @@ class Box:
 
     Coordinates are those of the loop domain.  Along an axis where the tensor's extent is the
     literal 1, origin is 0, shape and limit are 1, and a fragment's elements share the one value.
+    Along the axis of an `index` it begins where memory says; its `origin` there is 0.
     """
 
     tensor: Tensor
     origin: tuple[Expr, ...]
     shape: tuple[int, ...]
     limit: tuple[Expr, ...]
+    index: Index | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where a box begins along `axis`, where its shape is 1: at the integer that `src` is.
+
+    An ordinary load of that one element, i32 or i64, by the thread that issues the copy, as it does
+    so.  A box whose index is no place of the tensor lies outside of it.
+    Needs:  the box is of a `TmaLoad` by a tensor map of the launch (or the `Copy` that becomes
+            one); nobody writes either tensor in this launch: neither is an output or a workspace.
+    """
+
+    axis: int
+    src: Box
 
 
 def clipped(box: Box) -> tuple[Expr, ...]:

@@ -84,8 +84,11 @@ def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stm
 def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
     """Write a tile: `T0[r0+16, c0+256]`, `S0[k % 3]` or `r0`."""
     match ref:
-        case kir.Box(tensor, origin, shape):
-            spans = ", ".join(f"{o}+{n}" for o, n in zip(origin, shape, strict=True))
+        case kir.Box(tensor, origin, shape, _, index):
+            starts = list(map(str, origin))
+            if index is not None:
+                starts[index.axis] = place(index.src)
+            spans = ", ".join(f"{o}+{n}" for o, n in zip(starts, shape, strict=True))
             return f"{tensor.name}[{spans}]"
         case kir.Slot(buffer, index, cta):
             return f"{buffer.name}[{index}]" + ("" if cta is None else f"@cta {cta}")

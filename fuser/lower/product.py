@@ -79,11 +79,11 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             body = (trips, kir.ForLoop(NTH, TILES, body, self.tiles))
             grid = ()
         steps = [self.tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
-        lines = self._lines(tiling.rows)
+        lines = self._down_and_across()[tiling.shared == tiling.rows]
         chosen = ((RASTER, Divisor(lines, params.raster)), *self.split_k.chosen(steps))
         made = kir.Kernel(
             name=self.name,
-            params=(*self.extents, *self.strides, *(var for var, _ in chosen)),
+            params=(*self.extents, *self.strides, *self.counts, *(var for var, _ in chosen)),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers),
@@ -102,7 +102,8 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             overlay=params.overlay and not params.persistent,
             resident=params.resident,
         )
-        numbers = Numbers(self.extents, self._count(), launched, chosen)
+        counts = tuple(self.counts.items())
+        numbers = Numbers(self.extents, self._count(), launched, chosen, counts)
         return Lowered(self.split_k.fit(made), numbers)
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
@@ -466,6 +467,16 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         many = {self.tiling.rows: self.cluster[0], self.tiling.cols: self.cluster[1]}
         return ceildiv(self.extents[axis], self.tiling.tile[axis] * many.get(axis, 1))
 
+    def _down_and_across(self) -> tuple[Expr, Expr]:
+        """Tiles of whole clusters along rows and columns, with those around beside which share."""
+        tiling = self.tiling
+        around = self._lines(0) if tiling.shared is not None else 1
+        down, across = (
+            self._lines(axis) * around if axis == tiling.shared else self._lines(axis)
+            for axis in (tiling.rows, tiling.cols)
+        )
+        return down, across
+
     def _count(self) -> Expr:
         total: Expr = 1
         for axis in self.tiling.walked:
@@ -473,22 +484,32 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         return total
 
     def _origins(self) -> list[kir.Stmt]:
-        """Give tiles their numbers: groups of `RASTER` rows, column after column, by clusters."""
+        """Give tiles their numbers: groups of `RASTER` rows, column after column, by clusters.
+
+        Or of columns, row after row, where rows around have the matrices of one result.
+        """
         tiling = self.tiling
         number = self.split_k.tile(self._ctas)
         if self.params.persistent:
             number = number + NTH * self.split_k.takers(self._ctas)
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
-        down, across = self._lines(tiling.rows), self._lines(tiling.cols)
+        down, across = self._down_and_across()
         rest: Expr = TILE
-        for axis in range(tiling.outer):
+        for axis in range(tiling.outer) if tiling.shared is None else ():
             inner: Expr = down * across
             for later in range(axis + 1, tiling.outer):
                 inner = self._lines(later) * inner
             lets.append(kir.Let(self.origin(axis), rest // inner))
             rest = rest % inner
-        row = rest // (RASTER * across) * RASTER + rest % RASTER
-        col = rest // RASTER % across
+        by_columns = tiling.shared == tiling.rows
+        others = down if by_columns else across
+        line = rest // (RASTER * others) * RASTER + rest % RASTER
+        other = rest // RASTER % others
+        if tiling.shared is not None:
+            each = self._lines(tiling.shared)
+            lets.append(kir.Let(self.origin(0), other // each))
+            other = other % each
+        row, col = (other, line) if by_columns else (line, other)
         for axis, at, many in (
             (tiling.rows, row, self.cluster[0]),
             (tiling.cols, col, self.cluster[1]),

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq, minimum, quotient
-from fuser.fusion.ir import Extent, TensorView
+from fuser.fusion.ir import Extent, TensorView, indexed_axis
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.declarations import TMA_SHARED
 from fuser.lower.math import Arithmetic
@@ -91,6 +91,9 @@ class Lowering(Generic[Axes, P]):
             self.tensors[access.name] = self._tensor(access)
         for _, access in self.tiling.domain.gathers:
             self.tensors[access.name] = self._indexed(access)
+        for access, index in self.tiling.domain.indices:
+            self.tensors[index.name] = self._tensor(index)
+            self.tensors[access.name] = self._told(access)
 
     def _tensor(self, access: Access) -> kir.Tensor:
         """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter."""
@@ -137,6 +140,24 @@ class Lowering(Generic[Axes, P]):
         strides = tuple(plain.strides[n] for n in kept)
         return replace(plain, extents=(many, *extents), strides=(step, *strides))
 
+    def _told(self, access: Access) -> kir.Tensor:
+        """Return a tensor of which an index tells where it is walked along an axis."""
+        plain, at = self._tensor(access), self._told_along(access)
+        many = Var(f"{access.name}_n")
+        (self.counts[many],) = access.tv.count
+        extents = (*plain.extents[:at], many, *plain.extents[at + 1 :])
+        return replace(plain, extents=extents)
+
+    def _told_along(self, access: Access) -> int:
+        """Return the axis of a tensor, as its kernel sees it, whose places an index names."""
+        axis = indexed_axis(access.tv)
+        assert axis is not None, "an index has been found"
+        walked = access.coords[axis]
+        (at,) = (
+            n for n, a in enumerate(self.tiling.axes(access)) if self.tiling.groups[a] == (walked,)
+        )
+        return at
+
     @property
     def strides(self) -> list[Var]:
         """Strides that are parameters of the kernel."""
@@ -170,7 +191,14 @@ class Lowering(Generic[Axes, P]):
             at = origins.get(axis, self.origin(axis))
             origin.append(quotient(at, many) if varies else 0)
             limit.append(self.extents[axis] // many if varies else 1)
-        return kir.Box(self.tensors[access.name], tuple(origin), shape, tuple(limit))
+        made = kir.Box(self.tensors[access.name], tuple(origin), shape, tuple(limit))
+        told = tiling.domain.index_of(access)
+        if told is None:
+            return made
+        at = self._told_along(access)
+        src = self.box(told, {}, (1,) * len(tiling.axes(told)))
+        origin[at], limit[at] = 0, made.tensor.extents[at]
+        return replace(made, origin=tuple(origin), limit=tuple(limit), index=kir.Index(at, src))
 
     def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
         """Return a new buffer behind the others, as ordinary accesses and TMA take it."""

@@ -143,14 +143,21 @@ def _shifted(
         values = values | {let.var: renamed}
     for copy in copies:
         match copy:
-            case kir.Copy(kir.Slot(buffer, index), kir.Box(_, origin, _, limit) as box):
+            case kir.Copy(kir.Slot(buffer, index), kir.Box() as box):
                 dst = kir.Slot(buffer, substitute(index, values))
-                ends = (tuple(substitute(e, values) for e in part) for part in (origin, limit))
-                src = kir.Box(box.tensor, next(ends), box.shape, next(ends))
-                out.append(replace(copy, dst=dst, src=src))
+                out.append(replace(copy, dst=dst, src=_moved(box, values)))
             case _:
                 out.append(copy)
     return tuple(out)
+
+
+def _moved(box: kir.Box, values: dict[Var, Expr]) -> kir.Box:
+    """Return a box, and what it is told by, as of another iteration."""
+    origin, limit = (tuple(substitute(e, values) for e in part) for part in (box.origin, box.limit))
+    index = box.index
+    if index is not None:
+        index = replace(index, src=_moved(index.src, values))
+    return replace(box, origin=origin, limit=limit, index=index)
 
 
 def forget_requests(kernel: kir.Kernel) -> kir.Kernel:

@@ -152,7 +152,8 @@ def _read_once(launch: Launch, extents: Sequence[int]) -> Iterator[str]:
     for operand in (operand for pair in tiles.operands for operand in pair):
         own = tiles.axes(operand.access)
         others = (a for a in tiles.walked if a not in own or not tiles.varies(operand.access, a))
-        if all(extents[axis] <= tiles.tile[axis] for axis in others):
+        told = tiles.domain.index_of(operand.access)  # which may name one place twice
+        if told is None and all(extents[axis] <= tiles.tile[axis] for axis in others):
             yield operand.access.name
 
 

@@ -10,7 +10,16 @@ from math import gcd, prod
 
 from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
-from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView, ancestry, number_of, tensor_args
+from fuser.fusion.ir import (
+    Extent,
+    Fusion,
+    Symbol,
+    TensorView,
+    ancestry,
+    indexed_axis,
+    number_of,
+    tensor_args,
+)
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
@@ -375,8 +384,8 @@ class _Call:
             if not begins_well(domain, loops_of(domain, self.values), schedule, aligned):
                 dropped = {reduction_of(access.tv) for access in domain.begun}
                 return replace(choices, parts=choices.parts - dropped)
-        if not domain.products:
-            return choices
+        if not domain.products:  # no such kernel is told by an index where a tile is
+            return replace(choices, copied=choices.copied | {a.tv.name for a, _ in domain.indices})
         apart = frozenset(product.tv.name for product in strangers(domain))
         _, cols = sides(domain)
         wrong = frozenset(
@@ -401,10 +410,14 @@ class _Call:
                     operand = tiles.operand(access)
                     assert operand is not None, "an operand of the kernel"
                     computed = access == product.a and bool(product.leaves)
-                    if computed and not _computable(tiles, product, operand, schedule, shapes):
+                    if computed:
+                        fits = _computable(tiles, product, operand, schedule, shapes)
+                        copied |= _untold(product, operand) or ({arg.held} if not fits else set())
+                    elif _refusal(tiles, operand, schedule, shapes) is not None:
                         copied.add(arg.held)
-                    if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
-                        copied.add(arg.held)
+            # of what is empty no tensor map is made
+            told = (access.tv for access, _ in domain.indices)
+            copied |= {tv.name for tv in told if not number_of(tv.count[0], self.values)}
         return replace(choices, copied=choices.copied | copied)
 
     def too_long(self, segment: Segment) -> bool:
@@ -435,7 +448,7 @@ class _Call:
     def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
         tiles = tiled(segment.domain, schedule)
         domain = tiles.domain
-        aligned = {access.name: 1 for _, access in domain.gathers}
+        aligned = {access.name: 1 for _, access in (*domain.gathers, *domain.indices)}
         tma: set[str] = set()
         ragged: set[str] = set()
         extents = kernel_extents(tiles, schedule, self.values)
@@ -579,11 +592,20 @@ def _refusal(
     """Say why the copies of a schedule cannot read an operand where it lies."""
     access = operand.access
     if isinstance(schedule, AmpereParams):
+        if indexed_axis(access.tv) is not None:
+            return "TMA alone is told by an index where it lies"
         by_threads = schedule.observe == "threads"
         return copy_refusal(tiles, operand, shapes, by_threads=by_threads)
     if access.name not in shapes.tma:
         return "not aligned to 16 bytes"
     return type_refusal(operand) or tiles.tma_refusal(access)
+
+
+def _untold(product: Product, operand: Operand) -> set[str]:
+    """Return what an operand is computed from by an index that threads would have to load."""
+    whole = {leaf.access for leaf in operand.leaves}
+    others = (leaf.tv for leaf in product.leaves if leaf not in whole)
+    return {tv.name for tv in others if indexed_axis(tv) is not None}
 
 
 def _computable(

@@ -12,7 +12,15 @@ from math import prod
 
 from fuser.arch import SM_90A
 from fuser.errors import FusionError
-from fuser.fusion.ir import Fusion, Symbol, TensorView, call, number_of, show_shape
+from fuser.fusion.ir import (
+    Fusion,
+    Symbol,
+    TensorView,
+    call,
+    indexed_axis,
+    number_of,
+    show_shape,
+)
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form
 from fuser.runtime.call import (
@@ -232,10 +240,17 @@ def _part(
 
     def size(tv: TensorView) -> int:
         spec = specs.get(tv.name)
-        return prod(shape_of(tv, values)) * tv.dtype.nbytes if spec is None else spec.distinct
+        if spec is not None:
+            return spec.distinct
+        extents = [*shape_of(tv, values)]
+        if (
+            axis := indexed_axis(tv)
+        ) is not None:  # some may be read again, not more than there are
+            extents[axis] = min(extents[axis], *(number_of(n, values) for n in tv.count))
+        return prod(extents) * tv.dtype.nbytes
 
     products = (tv for tv in made if tv.op == "mma")
-    gathered = (access for _, access in segment.domain.gathers)
+    gathered = [access for _, access in (*segment.domain.gathers, *segment.domain.indices)]
     return Part(
         name,
         schedule,

@@ -14,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached, tensor_args
+from fuser.fusion.ir import (
+    Extent,
+    Fusion,
+    IterDomain,
+    IterType,
+    TensorView,
+    indexed_axis,
+    reached,
+    tensor_args,
+)
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes, scanned_axis
 
@@ -81,7 +90,8 @@ class Domain:
     of them that outputs are computed from element by element.  `rows` are the axes that all its
     reductions reduce and their users walk: the kernel has whole rows at a time.
     `gathers` has, for each `gather` as walked, the tensor that it takes elements of.  All scans run
-    along the axis `scanned`.
+    along the axis `scanned`.  `indices` has, for each of `reads` of whose axes an index names the
+    places, that index.
     """
 
     extents: tuple[Extent, ...]
@@ -94,11 +104,17 @@ class Domain:
     rows: tuple[int, ...] = ()
     gathers: tuple[tuple[Key, Access], ...] = ()
     scanned: int | None = None
+    indices: tuple[tuple[Access, Access], ...] = ()
 
     @property
     def accesses(self) -> tuple[Access, ...]:
         """All tensors in memory."""
-        return (*self.reads, *self.writes, *dict.fromkeys(access for _, access in self.gathers))
+        others = dict.fromkeys(access for _, access in (*self.gathers, *self.indices))
+        return (*self.reads, *self.writes, *others)
+
+    def index_of(self, access: Access) -> Access | None:
+        """Return the index that names the places of a tensor along an axis, if one does."""
+        return dict(self.indices).get(access)
 
     @property
     def begun(self) -> tuple[Access, ...]:
@@ -478,8 +494,10 @@ def _domain(
         for (tv, coords), key in zip(reductions, reduced, strict=True)
     )
     memory = tuple(reads), tuple(writes)
-    scan = scanned.axis
-    return Domain(extents or (1,), *memory, merged, tuple(made), direct, folds, (), gathers, scan)
+    scan, indices = scanned.axis, _indices(reads)
+    return Domain(
+        extents or (1,), *memory, merged, tuple(made), direct, folds, (), gathers, scan, indices
+    )
 
 
 def _reduced(
@@ -538,10 +556,11 @@ def _operands(
 def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView, Coords]]:
     """Yield every tensor argument of `tv` with its position and the loop axes of its axes.
 
-    Not the one of which elements are taken by an index: `Domain.gathers` has it.
+    Not the one of which elements are taken by an index: `Domain.gathers` has it; nor an index that
+    names places of an input: `Domain.indices` does.
     """
     for n, arg in enumerate(tv.args):
-        if not isinstance(arg, TensorView) or (tv.op == "gather" and n == 0):
+        if not isinstance(arg, TensorView) or tv.op == "input" or (tv.op == "gather" and n == 0):
             continue
         walked: list[int | None] = [None] * arg.rank
         for axis, source in enumerate(producer_axes(tv, n)):
@@ -656,6 +675,21 @@ def _gathers(keys: list[Key]) -> tuple[tuple[Key, Access], ...]:
         name = f"{source.name}_at{len(known)}"
         access = known.setdefault((source, walks), Access(source, walks, name))
         out.append(((tv, coords), access))
+    return tuple(out)
+
+
+def _indices(reads: list[Access]) -> tuple[tuple[Access, Access], ...]:
+    """Return the index of each tensor that has one, as walked, by a name of its own."""
+    known: dict[Key, Access] = {}
+    out = []
+    for access in reads:
+        if (axis := indexed_axis(access.tv)) is None:
+            continue
+        (index,) = tensor_args(access.tv)
+        walks = tuple(access.coords[n] if n == axis else None for n in range(index.rank))
+        source, own = _source(index, walks)
+        name = f"{source.name}_index{len(known)}"
+        out.append((access, known.setdefault((source, own), Access(source, own, name))))
     return tuple(out)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
+from typing import Literal
 
 from fuser.errors import ScheduleError
 from fuser.schedule.ampere_params import AmpereParams
@@ -59,6 +60,12 @@ class MatmulTiling:
     def rank(self) -> int:
         """Axes of the kernel."""
         return len(self.tile)
+
+    @property
+    def shared(self) -> int | None:
+        """Axis of the kernel along the side of tiles that is walked with those around."""
+        side = shared_by(self.domain)
+        return None if not side else self.rows if (side == "rows") != self.transpose else self.cols
 
     @property
     def walked(self) -> tuple[int, ...]:
@@ -213,6 +220,29 @@ def sided(domain: Domain) -> Iterator[tuple[Operand, Operand]]:
     for product in domain.products:
         *_, group = ((), *summed(domain, product))
         yield _pair(domain, product, tile, 0, 0, group)
+
+
+Side = Literal["", "rows", "cols"]
+"""Of tiles; "" is neither."""
+
+
+def shared_by(domain: Domain) -> Side:
+    """Return the side of tiles on which results around them share the other operand, by an index.
+
+    As blocks of rows share the matrices that an index names.  They are walked as if all were rows
+    of one result, so that those that follow each other read one matrix.
+    """
+    pairs = [*sided(domain)]
+    if len(_loops(domain)) != 1 + sum(map(bool, sides(domain))) or not domain.indices:
+        return ""
+    told = [{_is_told(domain, one) for one in side} for side in zip(*pairs, strict=True)]
+    ways: dict[tuple[bool, ...], Side] = {(False, True): "rows", (True, False): "cols"}
+    return ways.get(tuple(True in one for one in told), "")
+
+
+def _is_told(domain: Domain, operand: Operand) -> bool:
+    every = (operand, *operand.leaves)
+    return any(domain.index_of(one.access) is not None for one in every)
 
 
 def along(access: Access, group: Group) -> bool:

@@ -27,9 +27,10 @@ from fuser.fusion.ir import (
     row_major,
     tensor_args,
 )
-from fuser.fusion.ops import OPS, Form, unmoved
+from fuser.fusion.ops import OPS, Form, producer_axes, unmoved
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.few_rows import Few, as_sums, stored_first
+from fuser.schedule.cut.indexed import multiplied_in_place, taken_early
 from fuser.schedule.cut.kept import Epilogues, is_exact, memory_dtype
 from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import next_faster
@@ -54,6 +55,16 @@ class Lie:
     extents: tuple[Extent, ...]
     contiguity: tuple[bool, ...]
     order: tuple[int, ...]
+
+
+def _apart(whole: Lie, axis: int) -> tuple[bool, ...]:
+    """Return what stays contiguous where not all of an axis is walked, in order: what is faster."""
+    flags = list(whole.contiguity)
+    for other in sorted(range(len(flags)), key=lambda n: whole.order[n])[whole.order[axis] :]:
+        flags[other] = False
+        if other != axis and whole.extents[other] != 1:
+            break
+    return tuple(flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +96,9 @@ class Narrow:
         """Return what is promised: slower axes up to the next one have a gap."""
         flags = list(whole.contiguity)
         if (self.start, self.step, self.many) != (0, 1, whole.extents[self.axis]):
-            flags[self.axis] &= self.step == 1
-            place = whole.order[self.axis]
-            for axis in sorted(range(len(flags)), key=lambda n: whole.order[n])[place + 1 :]:
-                flags[axis] = False
-                if whole.extents[axis] != 1:
-                    break
+            near = flags[self.axis] and self.step == 1
+            flags = list(_apart(whole, self.axis))
+            flags[self.axis] = near
         extents = _changed(whole.extents, self.axis, (self.many,))
         return Lie(extents, tuple(flags), whole.order)
 
@@ -164,7 +172,25 @@ class Join:
         )
 
 
-Step = Narrow | Split | Join
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Places along an axis in an order that an index says, `many` of them."""
+
+    axis: int
+    many: Extent
+
+    def of(self, whole: Layout, values: Mapping[Symbol, int], name: str) -> Layout:
+        """Return the layout with as many elements along the axis as are taken."""
+        shape = _changed(whole.shape, self.axis, (number_of(self.many, values),))
+        return replace(whole, shape=shape)
+
+    def lie(self, whole: Lie) -> Lie:
+        """Return what is promised: nothing of the steps along the axis, nor of those around it."""
+        extents = _changed(whole.extents, self.axis, (self.many,))
+        return Lie(extents, _apart(whole, self.axis), whole.order)
+
+
+Step = Narrow | Split | Join | Take
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +222,25 @@ def viewed(fusion: Fusion, choices: Choices) -> Viewed:
 
     What is kept, by name, is stored where it is computed and read by what cannot follow it there.
     """
-    return _viewed(fusion, choices.kept, choices.few, sums=bool(choices.registers))
+    sums = bool(choices.registers)
+    return _viewed(fusion, choices.kept, choices.few, choices.copied, sums=sums)
 
 
 @lru_cache(maxsize=256)
-def _viewed(fusion: Fusion, kept: frozenset[str], few: frozenset[Few], *, sums: bool) -> Viewed:
-    fusion = rearranged(as_sums(fusion, few), sums=sums)
+def _viewed(
+    fusion: Fusion,
+    kept: frozenset[str],
+    few: frozenset[Few],
+    copied: frozenset[str],
+    *,
+    sums: bool,
+) -> Viewed:
+    fusion = as_sums(fusion, few)
+    fusion = rearranged(taken_early(fusion) if sums else fusion, sums=sums)
     kept |= stored_first(fusion, few)
     if not kept and not any(_makes_view(tv) or tv.op == "gather" for tv in fusion.tensors):
         return Viewed(fusion, {}, {}, (), {})
-    return _Views(fusion, kept).run()
+    return _Views(fusion, kept, multiplied_in_place(fusion, copied, computed=sums)).run()
 
 
 def _makes_view(tv: TensorView) -> bool:
@@ -217,8 +252,8 @@ def _changed(values: tuple[T, ...], axis: int, new: tuple[T, ...]) -> tuple[T, .
 
 
 class _Views:
-    def __init__(self, fusion: Fusion, kept: frozenset[str]) -> None:
-        self.fusion = fusion
+    def __init__(self, fusion: Fusion, kept: frozenset[str], told: frozenset[TensorView]) -> None:
+        self.fusion, self.told = fusion, told
         self.epilogues = Epilogues(fusion, kept)
         self.new: dict[TensorView, TensorView] = {}
         self.products = any(tv.op == "mma" for tv in fusion.tensors)
@@ -235,6 +270,8 @@ class _Views:
         for tv in self.fusion.tensors:
             if tv.op == "input":
                 self.new[tv] = self._add(tv)
+            elif tv in self.told:
+                self.new[tv] = self._told(tv)
             elif not _makes_view(tv):
                 args = tuple(
                     self._given(a, tv) if isinstance(a, TensorView) else a for a in tv.args
@@ -277,7 +314,7 @@ class _Views:
         """Return a tensor as operations take it; kernels with products take nothing by index."""
         if by is not None and tv.name in self.epilogues.kept:
             return self._value(tv) if self.epilogues.follows(by, tv) else self._in_memory(tv)
-        gathers = tv.op == "gather" and self.products
+        gathers = tv.op == "gather" and self.products and tv not in self.told
         return self._in_memory(tv) if gathers else self._value(tv)
 
     def _rounded(self, tv: TensorView, by: TensorView) -> TensorView:
@@ -310,6 +347,41 @@ class _Views:
         made = self._add(_laid(_copy(tv, f"{tv.name}_view", None, whole.dtype), whole, steps))
         self.views[made.name] = View(made, whole.name, steps)
         return made
+
+    def _told(self, tv: TensorView) -> TensorView:
+        """Return what a gather takes as an input of which an index tells where it lies."""
+        (axis,), (source, index) = dict(tv.attrs)["dim"], tensor_args(tv)
+        return self._indexed(tv, source, int(axis), self._in_memory(index))
+
+    def _indexed(
+        self, tv: TensorView, source: TensorView, axis: int, index: TensorView
+    ) -> TensorView:
+        """Return it, seen through the operations that move axes of what it is taken of."""
+        many = tv.logical[next(iter(dict(tv.attrs)["dim"]))]
+        if source.op in OPS and OPS[source.op].form is Form.SHAPE:
+            ((inner,), walked) = tensor_args(source), producer_axes(source, 0)[axis]
+            assert walked is not None, "checked before"
+            made = replace(
+                source,
+                name=f"{tv.name}_of_{source.name}",
+                number=tv.number,
+                logical=_changed(source.logical, axis, (many,)),
+                args=(self._indexed(tv, inner, walked, index),),
+            )
+            return self._add(made)
+        whole, steps = self._way(source)
+        steps = (*steps, Take(axis, many.extent))
+        made = _laid(_copy(source, tv.name, None, whole.dtype), whole, steps)
+        made = replace(
+            made,
+            number=tv.number,
+            logical=_changed(source.logical, axis, (many,)),
+            args=(index,),
+            attrs=(("indexed", (axis,)),),
+            count=(source.logical[axis].extent,),
+        )
+        self.views[made.name] = View(made, whole.name, steps)
+        return self._add(made)
 
     def _in_memory(self, tv: TensorView) -> TensorView:
         """Return a tensor that lies in memory, seen through operations that only move axes."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from fuser.dtype import DType
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered, short
@@ -548,6 +549,24 @@ class _Unroller:
         access.write, access.number = write, n
         self.step(Op.ACCESS, stmt, event, (access,))
 
+    def placed(self, stmt: kir.TmaLoad, index: kir.Index) -> None:
+        """Read the integer that says where a box lies, by an ordinary load of its thread."""
+        axis, src = index.axis, index.src
+        single = {*src.shape} == {1} and (stmt.src.shape[axis], stmt.src.origin[axis]) == (1, 0)
+        if not single or src.tensor.dtype not in (DType.I32, DType.I64) or stmt.bulk:
+            says = f"an index of {src.shape} along axis {axis} of {stmt.src.shape}"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        self.once(src)
+        kernel = self.plan.kernel
+        if stmt.src.tensor.name in (*kernel.outputs, *kernel.workspaces):
+            raise NotModelled(f"{stmt.src.tensor.name}, which may be written, read by an index")
+        at, limit = (tuple(value(e, self.values) for e in of) for of in (src.origin, src.limit))
+        extents = self.plan.extents[src.tensor.name]
+        self._inside(at, src.shape, limit, extents, src.tensor.name)
+        access = self.in_box(src, None)
+        if access is not None:
+            self.step(Op.ACCESS, stmt, self.event(access), (access,))
+
     def gather(self, tensor: kir.Tensor) -> None:
         """Allow reads by index of what nobody writes while the kernel runs, and nothing else."""
         kernel = self.plan.kernel
@@ -881,6 +900,8 @@ class _Unroller:
         else:
             self.boxed(stmt.dst, stmt.src)
             nbytes = prod(stmt.src.shape) * stmt.src.tensor.dtype.nbytes
+        if stmt.src.index is not None:
+            self.placed(stmt, stmt.src.index)
         plan, agent = self.plan, self.agent
         issue = plan.event()
         ranks = None if stmt.multicast is None else value(stmt.multicast, self.values)

@@ -155,6 +155,8 @@ class Reading:
                     for side in (getattr(stmt, "dst", None), getattr(stmt, "src", None)):
                         if isinstance(side, kir.Box):
                             self._box(side, lets, path)
+                            if side.index is not None:
+                                self._box(side.index.src, lets, path)
 
     def _told(self, stmt: kir.Stmt, lets: Mapping[Var, Expr], path: Path) -> None:
         """Read the numbers that a statement is told: how many CTAs, and whose turn."""

@@ -294,9 +294,10 @@ def _expressions(node: object, *, boxed: bool = False) -> Iterator[tuple[Expr, b
             pass
         case kir.Fetch(_, slot):
             yield slot.index, False
-        case kir.Box(_, origin, _, limit):
+        case kir.Box(_, origin, _, limit, index):
             for expr in (*origin, *limit):
                 yield expr, True
+            yield from () if index is None else _expressions(index.src)
         case tuple():
             for part in node:
                 if not isinstance(part, kir.Stmt):

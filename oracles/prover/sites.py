@@ -498,6 +498,8 @@ def _placing(kernel: kir.Kernel) -> frozenset[Var]:
     for stmt in kernel.walk():
         box = touches(stmt)
         exprs: tuple[Expr, ...] = () if box is None else (*box.origin, *box.limit)
+        if box is not None and box.index is not None:
+            exprs = (*exprs, *box.index.src.origin, *box.index.src.limit)
         match stmt:
             case kir.ForLoop(_, stop):
                 exprs = (stop,)

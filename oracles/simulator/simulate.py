@@ -102,7 +102,7 @@ def chain(
             if t.name in memory:
                 mine[t.name] = _seen_as(memory[t.name], t, shape)
             elif tensors is None or (t.name in kernel.workspaces and t.name not in tensors):
-                mine[t.name] = _made(kernel, t, shape, i)
+                mine[t.name] = _made(kernel, t, shape, i, _places(prepared, t))
             else:
                 mine[t.name] = _checked(tensors, t, shape)
             memory.setdefault(t.name, mine[t.name])
@@ -201,8 +201,24 @@ def _poison(array: Array) -> Array:
     return np.asarray(np.nan if np.issubdtype(array.dtype, np.floating) else -1).astype(array.dtype)
 
 
-def _made(kernel: kir.Kernel, t: kir.Tensor, shape: tuple[int, ...], i: int) -> Array:
-    """Return inputs whose neighbours differ, in values that every type holds, and poison."""
+def _places(prepared: Prepared, t: kir.Tensor) -> int:
+    """Return how many places a tensor says boxes to be at, the fewest; 0 if it says none."""
+    boxes = (getattr(stmt, "src", None) for stmt in prepared.kernel.walk())
+    every = [
+        prepared.views[box.tensor.name].extents[box.index.axis]
+        for box in boxes
+        if isinstance(box, kir.Box) and box.index is not None and box.index.src.tensor == t
+    ]
+    return min(every, default=0)
+
+
+def _made(
+    kernel: kir.Kernel, t: kir.Tensor, shape: tuple[int, ...], i: int, places: int = 0
+) -> Array:
+    """Return inputs whose neighbours differ, in values that every type holds, and poison.
+
+    What says where boxes lie says so many `places`, and one behind them.
+    """
     if t.name in kernel.outputs or t.name in kernel.workspaces:
         out = np.empty(shape, REGISTER[t.dtype])
         out[...] = _poison(out)
@@ -211,6 +227,7 @@ def _made(kernel: kir.Kernel, t: kir.Tensor, shape: tuple[int, ...], i: int) -> 
     if t.dtype is DType.BOOL:
         return np.asarray((np.arange(size) % 3 == i % 3).reshape(shape))
     tags = (np.arange(size) * 7 + 31 * i) % 251 + 1
+    tags = tags % (places + 1) if places else tags
     return round_to(t.dtype, tags.astype(REGISTER[t.dtype]).reshape(shape))
 
 

@@ -97,7 +97,8 @@ class Event:
     every thread.  It stands in the role `team`, and single threads execute it if `elected`.
     `body` is how many events that of a `LastArriving` is, which all other CTAs leave out.
     `map` is which tensor map of the CTA's own, -1 for none; `begin` the element at which that
-    begins, or is taken to.
+    begins, or is taken to.  `told` has, of the integer that says where the box lies, the place
+    along each axis and the end of that.
     """
 
     line: int
@@ -117,6 +118,7 @@ class Event:
     body: int = 0
     map: int = -1
     begin: tuple[int, ...] = ()
+    told: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class Node:
     limit: tuple[Value, ...] = ()
     map: Value | None = None
     begin: tuple[Value, ...] = ()
+    told: tuple[tuple[Value, Value], ...] = ()
     body: tuple[Node, ...] = ()
     orelse: tuple[Node, ...] = ()
     plain: bool = False
@@ -247,9 +250,12 @@ def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
             case kir.Slot(_, index, cta):
                 node.index = compile_expr(index)
                 node.extra = compile_expr(-1 if cta is None else cta)
-            case kir.Box(_, origin, _, limit):
+            case kir.Box(_, origin, _, limit, index):
                 node.origin = tuple(compile_expr(e) for e in origin)
                 node.limit = tuple(compile_expr(e) for e in limit)
+                if index is not None:
+                    ends = zip(index.src.origin, index.src.limit, strict=True)
+                    node.told = tuple((compile_expr(o), compile_expr(end)) for o, end in ends)
 
 
 def _through(node: Node, ref: kir.MapSlot | None) -> None:
@@ -502,4 +508,5 @@ def _event(
         elected,
         map=-1 if mapped is None else mapped(env),
         begin=tuple([value(env) for value in node.begin]) if node.begin else (),
+        told=tuple([(at(env), end(env)) for at, end in node.told]) if node.told else (),
     )

@@ -228,9 +228,12 @@ def neighbours(body: tuple[kir.Stmt, ...]) -> Iterable[str]:
 
 
 def boxes(stmt: kir.Stmt) -> Iterator[kir.Box]:
-    """Yield the boxes of global tensors that a statement names."""
-    values = (getattr(stmt, name) for name in stmt.__slots__)
-    return (value for value in values if isinstance(value, kir.Box))
+    """Yield the boxes of global tensors that a statement names, those of indices among them."""
+    for value in (getattr(stmt, name) for name in stmt.__slots__):
+        if isinstance(value, kir.Box):
+            yield value
+            if value.index is not None:
+                yield value.index.src
 
 
 def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:

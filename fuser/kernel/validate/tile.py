@@ -44,6 +44,8 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     for box in boxes(stmt):
         if box.tensor.cycles and not isinstance(stmt, kir.Load):
             yield f": {box.tensor.name} repeats; only Load reads it, and nothing writes it"
+        if box.index is not None:
+            yield from _indexed(stmt, place, box, box.index)
     yield from _slides(stmt)
     match stmt:
         case kir.TmaLoad(dst, src, barrier, slot, multicast, through, bulk=True):
@@ -166,6 +168,9 @@ def ranks(kernel: kir.Kernel) -> Iterable[str]:
                     f"differ in rank: {', '.join(map(str, many))} and {len(box.tensor.extents)}; "
                     "give one of each per axis"
                 )
+            if box.index is not None and not 0 <= box.index.axis < len(box.shape):
+                have = f"{len(box.shape)} axes of {box.tensor.name}, an index of axis"
+                yield f"{type(stmt).__name__}: {have} {box.index.axis}; name one of them"
         match stmt:
             case kir.TensorMapReplace(ref, limit):
                 pass
@@ -183,6 +188,30 @@ def ranks(kernel: kir.Kernel) -> Iterable[str]:
                 f"{type(stmt).__name__} of {ref.maps.name}: {len(ref.origin)} numbers of an origin "
                 f"and {len(limit)} of a limit, {rank} extents; give one of each per axis"
             )
+
+
+def _indexed(stmt: kir.Stmt, place: Place, box: kir.Box, index: kir.Index) -> Iterable[str]:
+    """Say what is wrong with a box that begins where memory says."""
+    name, kernel, read = box.tensor.name, place.kernel, index.src
+    match stmt:
+        case kir.TmaLoad(_, whole, through=None, bulk=False) if whole == box:
+            pass
+        case kir.Copy(kir.Slot(), whole, kir.Engine.TMA) if whole == box:
+            pass
+        case _:
+            yield f": only loads by tensor maps of the launch are told by an index where {name} is"
+    yield from known(place, read)
+    if (box.origin[index.axis], box.shape[index.axis]) != (0, 1):
+        have = f"origin {box.origin[index.axis]} and shape {box.shape[index.axis]}"
+        yield f": {have} of {name} along the axis of its index; make them 0 and 1"
+    if read.tensor.dtype not in (DType.I32, DType.I64) or max(read.shape, default=1) > 1:
+        have = f"{read.shape} of {read.tensor.name}, {read.tensor.dtype.name}"
+        yield f": an index is one integer, not {have}; take one element of i32 or i64"
+    if read.index is not None:
+        yield f": {read.tensor.name} is itself read by an index; read it at a place"
+    for one in (name, read.tensor.name):
+        if one in (*kernel.outputs, *kernel.workspaces):
+            yield f": the kernel may write {one}; an index, and what it tells of, are only read"
 
 
 def _written(box: kir.Box, kernel: kir.Kernel) -> Iterable[str]:

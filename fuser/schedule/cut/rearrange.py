@@ -31,6 +31,7 @@ from fuser.fusion.ir import (
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, producer_axes
 from fuser.fusion.recorder import axis_of
+from fuser.schedule.cut.indexed import is_whole
 
 T = TypeVar("T")
 Argument = TensorView | Scalar | Constant
@@ -270,6 +271,8 @@ class _Rearranging:
             made = self._named(tv, logical, known) if len(known) == len(args) else None
         elif OPS[tv.op].form is Form.SHAPE:
             made = self._through(move, tv, logical)
+        elif is_whole(tv):
+            made = self._taken(move, tv, logical)
         if made is not None:
             self.tensors.append(made)
         return made
@@ -339,6 +342,19 @@ class _Rearranging:
             taken = self.seen(move.at(first), source)
             return None if taken is None else self._named(tv, logical, (taken,), tv.op, attrs)
         return self._named(tv, logical, (source,), tv.op, attrs)
+
+    def _taken(
+        self, move: _Move, tv: TensorView, logical: tuple[IterDomain, ...]
+    ) -> TensorView | None:
+        """Return a view of matrices that an index takes, as those taken of a view."""
+        (axis,), (source, index) = map(int, dict(tv.attrs)["dim"]), tensor_args(tv)
+        if move.first <= axis < move.first + move.many:
+            return None
+        taken, places = self.seen(move, source), self._argument(move, index)
+        if taken is None or places is None:
+            return None
+        axis += (len(move.made) - move.many) * (axis > move.first)
+        return self._named(tv, logical, (taken, places), attrs=(("dim", (axis,)),))
 
     def _part(self, move: _Move, tv: TensorView) -> TensorView | None:
         """Return what a slice takes of one part of a `cat`."""

@@ -18,7 +18,17 @@ from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView, ancestry
 from fuser.fusion.ops import OPS, Rule, accumulator
 from fuser.schedule.domain import Access, Domain, Product
-from fuser.schedule.matmul import PACKED, along, known, of_one, sided, sides, sizes, summed
+from fuser.schedule.matmul import (
+    PACKED,
+    along,
+    known,
+    of_one,
+    shared_by,
+    sided,
+    sides,
+    sizes,
+    summed,
+)
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import MAX_SPLITS
 from fuser.schedule.products import residual
@@ -204,7 +214,18 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
             for leaf, many in leaves or [(first.a, 1)]
         ),
         _is_bare(domain),
+        shared_by(domain),
+        _matrices(domain, around),
     )
+
+
+def _matrices(domain: Domain, around: int) -> int:
+    """Return how many matrices an index names, at most; where that is not known, as many as it may.
+
+    Extents that are numbers are in the definition.
+    """
+    many = [n for access, _ in domain.indices for n in access.tv.count if isinstance(n, int)]
+    return min([around, *many])
 
 
 def _ends_whole(domain: Domain, product: Product) -> bool:
@@ -490,7 +511,9 @@ def _params(
     around, m, n = extents
     if kind.transpose:
         m, n = n, m
-    group, lines, _ = walked(around, m, n, kind, wide, sms)
+    side = shared_by(domain)
+    spread = (around, 1) if side and (side == "rows") != kind.transpose else (1, around)
+    group, lines, _ = walked(spread, m, n, kind, wide, sms)
     params = MatmulParams(
         tile=(kind.rows, wide, span * kind.deep),
         warpgroups=kind.warpgroups,

@@ -28,6 +28,7 @@ from math import ceil
 from typing import Literal
 
 from fuser.arch import SM_90A
+from fuser.schedule.matmul import Side
 from fuser.schedule.matmul_params import WARPGROUP_ROWS, Split
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.tiles import (
@@ -151,7 +152,8 @@ class Work:
     reads so many tensors.  Rows of A and of B have `pitches` of so many bytes, those of the results
     `result_pitch`; `parts` of reductions are stored by threads.  An A that is computed in registers
     takes `computed_us` of a step for every 64 rows, from so many bytes of each row (`brought`).
-    `bare`: the one result is of 16 bits and one product, and its epilogue reads nothing.
+    `bare`: the one result is of 16 bits and one product, and its epilogue reads nothing.  Results
+    around may share so many `matrices`, by which rows or columns are multiplied (`shared_by`).
     """
 
     around: int
@@ -167,6 +169,13 @@ class Work:
     computed_us: float = 0.0
     brought: int = SPAN
     bare: bool = False
+    shared: Side = ""
+    matrices: int = 0
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """How many results lie along rows, and along columns."""
+        return (self.around, 1) if self.shared == "rows" else (1, self.around)
 
     @property
     def within_sectors(self) -> bool:
@@ -192,7 +201,9 @@ class Work:
 
 @lru_cache(maxsize=16)
 def _turned(work: Work) -> Work:
-    return replace(work, m=work.n, n=work.m, pitches=(work.pitches[1], work.pitches[0]))
+    turned: dict[Side, Side] = {"rows": "cols", "cols": "rows"}
+    pitches, shared = (work.pitches[1], work.pitches[0]), turned.get(work.shared, "")
+    return replace(work, m=work.n, n=work.m, pitches=pitches, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +281,18 @@ def raster(rows: int, across: int, high: float, wide: float, sms: int = SM_90A.s
 
 
 def walked(
-    around: int, m: int, n: int, kind: TileKind, wide: int, sms: int = SM_90A.sms
+    spread: tuple[int, int], m: int, n: int, kind: TileKind, wide: int, sms: int = SM_90A.sms
 ) -> tuple[int, int, int]:
     """Return in groups of how many rows tiles of a kind are walked, of how many rows and columns.
 
-    They are counted in whole clusters, of `around` results of M x N, `wide` columns each.
+    They are counted in whole clusters, of results of M x N, so many down and across (`spread`),
+    `wide` columns each.  Where several are down, groups are of columns, and they stand for rows.
     """
     down, along = kind.cluster
-    rows, across = ceil(m / (kind.rows * down)), around * ceil(n / (wide * along))
+    rows = spread[0] * ceil(m / (kind.rows * down))
+    across = spread[1] * ceil(n / (wide * along))
+    if spread[0] > 1:
+        return raster(across, rows, wide * along, kind.rows * down, sms), across, rows
     return raster(rows, across, kind.rows * down, wide * along, sms), rows, across
 
 
@@ -332,7 +347,7 @@ def predicted(
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
     down, along = kind.cluster
-    order = walked(work.around, work.m, work.n, kind, wide, sms)
+    order = walked(work.spread, work.m, work.n, kind, wide, sms)
     row, column = (_off(pitch) for pitch in work.pitches)
     row *= work.brought / SPAN
     sides = kind.rows / along, cols / down
@@ -399,11 +414,14 @@ def _computed(each_us: float, kind: TileKind, at_once: int) -> float:
 def _read(work: Work, kind: TileKind, many: int, order: tuple[int, int, int], sms: int) -> float:
     """Return the bytes of operands that come from memory, as so many tiles see them."""
     wide, ctas, (high, along) = work.wide(kind), sms * kind.resident, kind.cluster
-    once = work.around * work.steps * work.step_nbytes(work.m, work.n * work.many)
-    group, down, across = order
+    rows = work.m * (work.matrices if work.shared == "cols" else work.around)
+    columns = work.n * (work.matrices if work.shared == "rows" else work.around)
+    once = work.steps * work.step_nbytes(rows, columns * work.many)
+    group, lines, others = order
     at_once = ceil(min(ctas, many) / (high * along))
-    columns = min(ceil(at_once / group), across) * along * wide * work.many
-    rows = min(group * ceil(at_once / (group * across)), down) * high * kind.rows
+    read = min(group * ceil(at_once / (group * others)), lines), min(ceil(at_once / group), others)
+    down, across = read if work.shared != "rows" else read[::-1]
+    rows, columns = down * high * kind.rows, across * along * wide * work.many
     again = max(work.steps * work.step_nbytes(rows, columns) * ceil(many / ctas) - once, 0)
     return once + again * AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
 
@@ -413,10 +431,13 @@ def _asked(work: Work, kind: TileKind, order: tuple[int, int, int]) -> tuple[flo
 
     Of those beyond the end of an operand they do not.
     """
-    group, rows, across = order
+    group, lines, others = order
     down, along = kind.cluster
-    asking = read_by(NEIGHBOURS // (down * along), group, rows, across)
-    high, wide = work.m / (rows * down), work.around * work.n * work.many / (across * along)
+    asking = read_by(NEIGHBOURS // (down * along), group, lines, others)
+    rows, across = (lines, others) if work.shared != "rows" else (others, lines)
+    asking = asking if work.shared != "rows" else asking[::-1]
+    high = work.spread[0] * work.m / (rows * down)
+    wide = work.spread[1] * work.n * work.many / (across * along)
     return asking[0] * high / along, asking[1] * wide / down
 
 

@@ -58,7 +58,7 @@ def features(
     result = work.result_pitch
     work = work.seen_by(kind)
     wide, (down, along) = work.wide(kind), kind.cluster
-    group, lines, across = walked(work.around, work.m, work.n, kind, wide, sms)
+    group, lines, across = walked(work.spread, work.m, work.n, kind, wide, sms)
     ctas, at_once = lines * down * across * along * count, sms * kind.resident
     waves = -(-ctas // at_once)
     return (

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
@@ -66,8 +67,9 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
         reason = written.reason or sized.reason
         return Covered(checked + counted.checked, (*findings, *counted.findings), reason)
     reasons = [reason for reason in (written.reason, sized.reason) if reason]
-    for site, box in boxes:
-        wrong_axis = _inside(site, box, known)
+    told = [(site, box.index.src) for site, box in boxes if box.index is not None]
+    for site, box in (*boxes, *told):
+        wrong_axis = _inside(site, box, known, ordinary=(site, box) in told)
         checked += len(box.shape)
         if wrong_axis:
             reasons.append(f"{site.where}: {wrong_axis}")
@@ -129,8 +131,8 @@ def _at(site: Site, kind: str, says: str) -> Finding:
     return Finding(kind, site.where, says, lines=(site.line,))
 
 
-def _inside(site: Site, box: kir.Box, known: Known) -> str:
-    """Say why a box may leave its tensor, if it may."""
+def _inside(site: Site, box: kir.Box, known: Known, *, ordinary: bool = False) -> str:
+    """Say why a box may leave its tensor, if it may; an `ordinary` read of a copy is its index."""
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for axis, (origin, size, limit, extent) in enumerate(axes):
         bound, start = site.plain(limit), site.plain(origin)
@@ -140,7 +142,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        told = says(site.stmt)
+        told = None if ordinary else says(site.stmt)
         known_here = told is not None or runs.is_run(site.stmt)
         inside = runs.reached(site) if known_here else tuple(within(site))
         if not known.at_most(bound, extent, *inside, *site.guards):
@@ -152,7 +154,8 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             for low, high in ((0, first), (first, start), (first + 1, bound)):
                 if not known.at_most(low, high, *inside, *site.guards):
                     return f"of its map, from {first} to {bound}, {low} may exceed {high}"
-        if isinstance(site.stmt, kir.TmaLoad | kir.QueueCopy) and not runs.is_run(site.stmt):
+        engine = isinstance(site.stmt, kir.TmaLoad | kir.QueueCopy) and not ordinary
+        if engine and not runs.is_run(site.stmt):
             continue  # what lies before the tensor is 0, as is what lies behind it
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
@@ -262,7 +265,7 @@ def _wrong(site: Site) -> list[Claim]:
             once = [] if isinstance(copy, kir.TmaLoad) else [_issued_once(site)]
             return [*runs.claims(copy, site), *once]
         case kir.TmaLoad(slot, box) | kir.QueueCopy(slot, box):
-            return _bulk(site.stmt, slot, box)
+            return [*_bulk(site.stmt, slot, box), *_told(box)]
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
             return [*_bulk(site.stmt, slot, box), *_tensor_store(site, box.tensor)]
         case kir.CpAsync(slot, box, layout, width):
@@ -363,6 +366,19 @@ def _bulk(
         (tensor.strides[-1] == 1, "the last stride is not the literal 1"),
     )
     return [_starts(buffer, TMA_SHARED), *(_claim("bounds", *claim) for claim in claims)]
+
+
+def _told(box: kir.Box) -> list[Claim]:
+    """Claim that what memory says of a box is one integer, for an axis along which it has one."""
+    if box.index is None:
+        return []
+    axis, src = box.index.axis, box.index.src
+    whole = 0 <= axis < len(box.shape) and (box.shape[axis], box.origin[axis]) == (1, 0)
+    integer = src.tensor.dtype in (DType.I32, DType.I64) and {*src.shape} <= {1}
+    return [
+        _claim("bounds", whole, f"an index along axis {axis} of a box of {box.shape}"),
+        _claim("bounds", integer, f"an index of {src.shape} {src.tensor.dtype}, no integer"),
+    ]
 
 
 def _starts(buffer: kir.Buffer, unit: int) -> Claim:

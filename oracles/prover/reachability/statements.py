@@ -313,10 +313,12 @@ def _depends(step: Step) -> None:
     if box is None and not isinstance(site.stmt, others):
         return
     if box is not None:
-        if box.tensor.name in kernel.early and not (writes(site.stmt) or adds(site.stmt)):
+        read = {box.tensor.name} | ({box.index.src.tensor.name} if box.index else set())
+        if read <= {*kernel.early} and not (writes(site.stmt) or adds(site.stmt)):
             return
         spread = step.world.accesses.spreads[site.index]
-        if spread is not None and not step.world.accesses.touch(site, step.agent):
+        touched = spread is None or step.world.accesses.touch(site, step.agent)
+        if box.index is None and not touched:
             return
     step.findings.ask()
     if not step.a.mine & step.state.past:
@@ -582,6 +584,10 @@ def _st_async(step: Step, stmt: kir.StAsync) -> None:
 def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
     step.alone(Rule.WAW, "is issued", " at once")
     a, box, index = step.a, stmt.src, step.value("slot")
+    if box.index is not None:
+        may = {*step.world.kernel.outputs, *step.world.kernel.workspaces}
+        if not may.isdisjoint((box.tensor.name, box.index.src.tensor.name)):
+            raise UnsupportedError(f"an index says where {box.tensor.name} is read; one is written")
     _, name, bar = _at(step, stmt.barrier)
     nbytes = prod(box.shape) * box.tensor.dtype.nbytes * a.kind.count
     read = 0

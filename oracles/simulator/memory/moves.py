@@ -9,6 +9,7 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -421,6 +422,8 @@ class Memory:
         else:
             check_copy(view, event, stmt.src, stmt.dst)
             many = prod(stmt.src.shape)
+        if stmt.src.index is not None:
+            event = self._told(agent, event, stmt.src, stmt.src.index)
         for cta in targets:
             self._clipped[cta, stmt.dst.buffer.name, event.index] = many
             if many:  # of an empty box nothing is copied
@@ -428,6 +431,30 @@ class Memory:
                 if stmt.through is not None:
                     self.maps.read(flight, stmt.through, view, WRITE_DONE)
                 self._begin_load(flight, stmt, many, partial(self._complete, flight, stmt, many))
+
+    def _told(self, agent: Agent, event: Event, box: kir.Box, index: kir.Index) -> Event:
+        """Read the integer that says where a box lies, and return what then is copied."""
+        axis, src = index.axis, index.src
+        name, view = src.tensor.name, self.geometry.views[src.tensor.name]
+        if name in self.tensors.shadows:
+            raise Violation("bounds", f"{name} says where a box lies, and may be written")
+        if any(n != 1 for n in src.shape) or box.shape[axis] != 1 or box.origin[axis] != 0:
+            says = f"an index of {src.shape} along axis {axis} of a box of {box.shape}"
+            raise Violation("bounds", says)
+        check_once(view)
+        there = all(at < end for at, end in event.told)
+        flat = 0
+        for (at, _), extent, step in zip(event.told, view.extents, view.steps, strict=True):
+            if there and not 0 <= at < extent:
+                says = f"an index at {at} of {name}, which has {extent} along an axis"
+                raise Violation("bounds", says)
+            flat += at * step
+        self._access(agent, event, src, np.array([flat] if there else [], np.int64), Act.READ)
+        many = self.geometry.views[box.tensor.name].extents[axis]
+        found = int(self.tensors.flat[name][flat]) if there else many
+        start = found if 0 <= found < many else many
+        origin = (*event.origin[:axis], start, *event.origin[axis + 1 :])
+        return replace(event, origin=origin)
 
     def _complete(self, flight: Flight, stmt: kir.TmaLoad, many: int) -> None:
         barrier = self.phases.barrier(stmt.barrier, flight.event.slot, flight.cta)
@@ -457,7 +484,7 @@ class Memory:
         self, flight: Flight, stmt: kir.TmaLoad | kir.QueueCopy, many: int, over: Callable[[], None]
     ) -> None:
         event, box, cta = flight.event, stmt.src, flight.cta
-        if self._clip(event, box)[0] is not None:
+        if self._clip(event, box)[0] is not None or box.index is not None:
             self._alone(flight.issuer, box, writes=False)
         buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
         shadow = self.tensors.shadows.get(box.tensor.name)
