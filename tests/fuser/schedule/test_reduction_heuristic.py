@@ -282,7 +282,7 @@ def whole(
     [
         ((1, 8192, 8192), whole((2, 8192), 16, 128)),
         ((1, 4096, 14336), whole((1, 14336), 16, 128)),
-        ((2, 8192, 8192), whole((2, 8192), 8, 128)),
+        ((2, 1024, 4096), whole((2, 4096), 8, 64)),
     ],
 )
 def test_rows_of_bytes_are_read_as_those_measured(
@@ -368,3 +368,15 @@ def test_rows_of_bytes_are_summed_right(shape: tuple[int, int, int], params: Nor
     wanted = [one for one in CPU_ORACLES if one != "schedules"]
     found = judge(case, wanted, seconds=0.05)
     assert {one.status for one in found} == {"pass"}, [f for f in found if f.status != "pass"]
+
+
+@pytest.mark.parametrize(("shape", "sums"), [((2, 2304, 4096), True), ((2, 2432, 4096), False)])
+def test_two_rows_by_weights_of_bytes_are_sums_of_few(
+    shape: tuple[int, int, int], sums: bool
+) -> None:
+    """Up to 9 MiB of weights; of bf16 however many."""
+    for weights in ("i8", "bf16"):
+        of = dict(zip("mnk", shape, strict=True))
+        case = Case(weighed(weights), PARAMS, of, "reals", 0)
+        found = classify(case.fusion, None, specs(case)).choices
+        assert bool(found.few) == (sums or weights == "bf16")
