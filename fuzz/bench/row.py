@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import click
 import torch
@@ -29,6 +29,7 @@ from fuzz.campaign.record import DEFAULT, ROOF, Timing
 Tensors = tuple[torch.Tensor, ...]
 Form = Callable[..., "torch.Tensor | Tensors"]
 Peers = dict[str, Callable[..., object]]
+Made = TypeVar("Made")
 
 L2_BYTES = 60_000_000
 SAMPLES = 15
@@ -104,6 +105,18 @@ def together(outs: torch.Tensor | Tensors) -> Tensors:
 def random_bf16(*shape: int) -> torch.Tensor:
     """Return numbers in [-1, 1]."""
     return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
+
+
+def kept(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Return a function that makes what it is for once of each tensor, by its address."""
+    known: dict[int, Made] = {}
+
+    def made(of: torch.Tensor, *rest: torch.Tensor) -> Made:
+        if of.data_ptr() not in known:
+            known[of.data_ptr()] = make(of, *rest)
+        return known[of.data_ptr()]
+
+    return made
 
 
 def warm_peers(row: Row, *, compiled: bool) -> None:

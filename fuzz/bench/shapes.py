@@ -16,7 +16,7 @@ from torch.nn import functional
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuzz.bench import norms, pointwise, reductions
-from fuzz.bench.matmul import products, quantized
+from fuzz.bench.matmul import grouped, products, quantized
 from fuzz.bench.matmul.quantized import Weights
 from fuzz.bench.row import Row
 from fuzz.campaign.record import DEFAULT
@@ -28,6 +28,10 @@ HEIGHTS, DEPTHS = (1, 16_384), (64, 32_768)
 FEW, LAYERS = (1, 2048), (512, 16_384)
 """Rows of the other operand, least and most, where one is computed; and its own, or elements to
 sum."""
+BLOCKS, MATRICES = (4, 128), (2, 64)
+"""Blocks of rows that have a matrix each, least and most, and how many matrices there are."""
+BLOCK = (16, 32, 64, 128)
+"""Rows of such a block."""
 WEIGHTS = tuple(
     Weights(bits, group, by_rows)
     for bits in (8, 4)
@@ -128,6 +132,16 @@ def _quantized(name: str, rng: random.Random) -> Row:
     return quantized.row(name, (few, n, k), rng.choice(WEIGHTS), alone=True)
 
 
+def _grouped(name: str, rng: random.Random) -> Row:
+    """Return a product of blocks of rows, each by one of several matrices."""
+    while True:
+        many, groups = _extent(rng, *BLOCKS), _extent(rng, *MATRICES)
+        n, k = (_extent(rng, *LAYERS) // 64 * 64 for _ in range(2))
+        if 2 * max(many, groups) * n * k <= MOST_BYTES:  # torch takes one for each block
+            shape = many, rng.choice(BLOCK), groups, n, k
+            return grouped.row(name, shape, turned=rng.random() < 1 / 2, alone=True)
+
+
 def _broadcast(name: str, rng: random.Random) -> Row:
     shape = _shape(rng)
     says = f"silu(x + bias) + r, {shape[0]} x {shape[1]}"
@@ -157,5 +171,6 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "product": _product,
     "computed": _computed,
     "quantized": _quantized,
+    "grouped": _grouped,
 }
 """Kinds of rows that are drawn, by name."""

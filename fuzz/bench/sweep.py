@@ -42,6 +42,7 @@ from fuser.schedule.products.choose import candidates
 from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, Params
+from fuzz.bench.matmul.grouped import Grouped
 from fuzz.bench.matmul.products import Product, plain
 from fuzz.bench.matmul.quantized import Quantized
 from fuzz.bench.row import L2_BYTES, SHORT_US, Row, fastest_us, side_by_side, together
@@ -78,11 +79,16 @@ def schedules(
 
 def in_registers(row: Row) -> Iterator[MatmulParams]:
     """Yield schedules by which an operand is computed where it is multiplied."""
-    fusion = row.fusion()
-    *_, segment = segments(fusion, Choices(registers="either"))
-    loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
-    for params in candidates(fusion, segment.domain, loops):
+    for params in multiplying(row, Choices(registers="either")):
         yield replace(params, prologue="registers")
+
+
+def multiplying(row: Row, choices: Choices) -> Iterator[MatmulParams]:
+    """Yield schedules for the last kernel of a row, a product, where it is cut so."""
+    fusion = row.fusion()
+    *_, segment = segments(fusion, choices)
+    loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
+    yield from candidates(fusion, segment.domain, loops)
 
 
 def worthwhile(m: int, n: int, k: int) -> list[MatmulParams | AmpereParams]:
@@ -192,6 +198,8 @@ def promising(row: Row, most: int | None) -> list[Params]:
         return [*worthwhile(*row.shape)[:most]]
     if isinstance(row, Quantized):
         return [*islice(in_registers(row), most or SAMPLES)]
+    if isinstance(row, Grouped):
+        return [*islice(multiplying(row, Choices()), most or SAMPLES)]
     found = Alternatives(row.fusion(), lying(row))
     alone = len(found.default.schedules) == 1  # params serve all kernels, or ask for another cut
     return [*islice(dict.fromkeys(found.candidates(0)), most or SAMPLES)] if alone else []

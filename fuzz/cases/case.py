@@ -11,6 +11,7 @@ import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_python
+from fuser.fusion.ir import tensor_args
 from fuser.pipeline import Program, Watch, build
 from fuser.runtime.call import Spec, output_spec
 from fuser.runtime.classify import classify
@@ -43,6 +44,8 @@ _SAME = (
     "set", "cast", "neg", "abs", "broadcast", "expand", "permute", "squeeze", "maximum", "minimum"
 )  # fmt: skip
 """Operations that leave magnitudes as they are, or choose among some."""
+_MOVES = ("set", "cast", "broadcast", "expand", "permute", "squeeze")
+"""Operations that leave values as they are."""
 _SPACING = 1 << 32
 """Bytes between the made-up addresses of `specs`."""
 
@@ -208,8 +211,26 @@ def _tensor(case: Case, tv: TensorView, random: torch.Generator) -> torch.Tensor
     values = _values(
         case.kind, tv.dtype, shape, random, special=_special(case), factors=_factors(case, tv)
     )
+    if places := _places(case, tv):
+        inside = torch.randint(0, places, shape, generator=random)
+        outside = (torch.rand(shape, generator=random) < 1 / 8) & _special(case)
+        outside.view(-1)[:1] = False  # or nothing might be left to compare
+        values = torch.where(outside, values, inside)
     view.copy_(values)
     return view
+
+
+def _places(case: Case, given: TensorView) -> int:
+    """Return how many places an input of indices names, the fewest; 0 if it has none."""
+    known, found = {given}, list[int]()
+    for tv in case.fusion.tensors:
+        args = tensor_args(tv)
+        if tv.op == "gather" and args[1] in known:
+            (axis,) = map(int, dict(tv.attrs)["dim"])
+            found.append(shape_of(case, args[0])[axis])
+        elif tv.op in _MOVES and args[0] in known:
+            known.add(tv)
+    return min(found, default=0)
 
 
 def _factors(case: Case, given: TensorView) -> int:

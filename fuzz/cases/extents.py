@@ -7,6 +7,7 @@ from math import prod
 from hypothesis import strategies as st
 
 from fuser.fusion.definition import Fusion, Symbol, TensorView
+from fuser.fusion.ir import tensor_args
 from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
@@ -133,13 +134,19 @@ def _is_summed(fusion: Fusion, symbol: str) -> bool:
 
 
 def _role(fusion: Fusion, symbol: str) -> AxisRole:
-    """Return what a symbol does first in a product."""
+    """Return what a symbol does first in a product; or as in a batch, if an index takes of it."""
     for tv in fusion.tensors:
         if tv.op == "mma":
             for axis in roles(tv):
                 if str(axis.extent) == symbol:
                     return axis.role
-    return AxisRole.N
+    indexed = any(
+        str(tensor_args(tv)[0].shape[int(axis)]) == symbol
+        for tv in fusion.tensors
+        if tv.op == "gather"
+        for axis in dict(tv.attrs)["dim"]
+    )
+    return AxisRole.BATCH if indexed else AxisRole.N
 
 
 def word(fusion: Fusion) -> int:

@@ -3,7 +3,7 @@
 A cell is a tuple of words: an operation and the type of its first tensor, the forms of two
 operations one behind the other, an operation and how its results are reduced, a schedule and the
 depth of its ring, a schedule and how its CTAs share tiles, a schedule and which operands it
-computes in registers, or how long an axis is beside its tile.
+computes in registers or is told by an index where they lie, or how long an axis is beside its tile.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def _is(tv: TensorView, form: Form) -> bool:
 class Kernel:
     """One kernel of a case: its schedule, how long its axes are, the CTAs that share a tile.
 
-    And which operands of products are `computed` in registers, if any.
+    And which operands of products are `computed` in registers, if any; and whether some are
+    `indexed`, and lie where numbers in memory say.
     """
 
     kind: str
@@ -148,6 +149,7 @@ class Kernel:
     lengths: tuple[str, ...]
     sharing: int
     computed: str = ""
+    indexed: bool = False
 
     @property
     def way(self) -> str:
@@ -192,7 +194,8 @@ def plan(case: Case) -> Plan:
         else:
             kind = "pointwise"
         sharing = sharing if 0 not in extents else 0
-        kernels.append(Kernel(kind, schedule, lengths, sharing, _computed(segment.domain)))
+        computed, indexed = _computed(segment.domain), bool(segment.domain.indices)
+        kernels.append(Kernel(kind, schedule, lengths, sharing, computed, indexed))
     return Plan(call, tuple(kernels))
 
 
@@ -253,6 +256,7 @@ def scheduled(found: Plan) -> set[Cell]:
     depths = {(k.params.family, DEPTHS[k.params.stages]) for k in found.kernels}
     ways = {(k.params.family, k.way) for k in found.kernels}
     which = {(k.params.family, k.computed) for k in found.kernels if k.computed}
+    which |= {(k.params.family, "indexed") for k in found.kernels if k.indexed}
     named = (("schedule", depths), ("sharing", ways), ("computed", which))
     return {(name, *one) for name, some in named for one in some}
 
@@ -305,7 +309,7 @@ def legal() -> frozenset[Cell]:
         made |= {("sharing", family, way) for way in ways if len(ways) > 1}
     for family in MATMUL_FAMILIES:
         which = ["first", "several"]
-        which += [] if family in OBSERVES else ["second", "packed", "grouped"]
+        which += [] if family in OBSERVES else ["second", "packed", "grouped", "indexed"]
         made |= {("computed", family, one) for one in which}
     kinds = ("pointwise", "reduction", "rows", "scan", "product")
     made |= {("extents", kind, length) for kind, length in product(kinds, LENGTHS)}

@@ -35,7 +35,7 @@ _F8 = (DType.F8E4M3, DType.F8E5M2)
 _PINNED = (64, 8, 16, 3, 40)
 
 Names = tuple[str, ...]
-"""Names of axes; the first letter says what an axis did first: b, m, n or k."""
+"""Names of axes; the first letter says what an axis did first: b, m, n or k; g has indices."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ def new_axis(draw: st.DrawFn, products: Products, letter: str) -> str:
     choices: list[str | int] = [f"i{len(known)}"] * 8
     if products.allows("equal axes") and known:
         choices.append(next(iter(known.values())))
-    if products.allows("pinned extents") and letter != "b":
+    if products.allows("pinned extents") and letter not in ("b", "g"):
         choices.append(draw(st.sampled_from(_PINNED)))
     if letter == "k":  # numbers cannot be halved later: they alone must not sum over too much
         rest = MAX_SUM // prod(n for k, n in known.items() if k[0] == "k" and isinstance(n, int))
@@ -102,10 +102,14 @@ def operand(
 ) -> TensorView:
     """Make an operand with these axes; `stretched` ones may be those of a smaller input.
 
-    It may be `computed` from inputs, if that is not said.
+    It may be `computed` from inputs, if that is not said; or taken of more matrices than there are
+    products.
     """
+    batch = any(name.startswith("b") for name in names)
     if computed is not None:
         made = (_prologue if computed else _plain)(draw, products, names)
+    elif batch and products.allows("indexed operands") and rarely(draw):
+        return indexed(draw, products, names)
     elif stretched and products.allows("stretched operands") and rarely(draw):
         made = _stretched(draw, products, names, stretched)
     elif products.allows("prologues") and products.dtype.nbytes > 1 and rarely(draw):
@@ -175,13 +179,42 @@ def quantized(draw: st.DrawFn, products: Products, names: Names, *, packed: bool
         group = draw(st.sampled_from([one for one in (64, 32, 128) if depth % one == 0]))
         dtype = draw(st.sampled_from([products.dtype, DType.F32]))
         if draw(st.booleans()):
-            numbers = fd.define_tensor([rows, depth // group], dtype)
+            factors = fd.define_tensor([rows, depth // group], dtype)
         else:
-            numbers = fd.ops.permute(fd.define_tensor([depth // group, rows], dtype), [1, 0])
-        made, size = fd.ops.mul(made, fd.ops.repeat_interleave(numbers, group, 1)), size * SMALL
+            factors = fd.ops.permute(fd.define_tensor([depth // group, rows], dtype), [1, 0])
+        made, size = fd.ops.mul(made, fd.ops.repeat_interleave(factors, group, 1)), size * SMALL
     made = narrowed(products, made, size)
     products.shared.append((made, names))
     return made
+
+
+def indexed(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
+    """Make an operand that takes, along a batch axis, what the numbers of a vector name.
+
+    Elements may be cast from bytes, before or behind that.
+    """
+    ops = products.fd.ops
+    batch = draw(st.sampled_from([name for name in names if name.startswith("b")]))
+    places = new_axis(draw, products, "g")
+    lying = tuple(places if name == batch else name for name in names)
+    casts = products.dtype.nbytes == DType.BF16.nbytes and products.allows("prologues")
+    casts, first = casts and rarely(draw), draw(st.booleans())
+    if casts:
+        made = products.fd.define_tensor([products.extents[name] for name in lying], "i8")
+        made = ops.cast(made, products.dtype) if first else made
+    else:
+        made = _plain(draw, products, lying)
+    which = numbers(draw, products, products.extents[batch])
+    made = ops.index_select(made, lying.index(places), which)
+    made = ops.cast(made, products.dtype) if casts and not first else made
+    products.sizes[made.name] = SMALL
+    products.shared.append((made, names))
+    return made
+
+
+def numbers(draw: st.DrawFn, products: Products, many: str | int) -> TensorView:
+    """Define a vector of so many integers, which name places."""
+    return products.fd.define_tensor([many], draw(st.sampled_from([DType.I32, DType.I64])))
 
 
 def _stretched(draw: st.DrawFn, products: Products, names: Names, stretched: Names) -> TensorView:

@@ -25,8 +25,10 @@ from fuzz.cases.operands import (
     Names,
     Products,
     bounded,
+    indexed,
     narrowed,
     new_axis,
+    numbers,
     operand,
     quantized,
     spread,
@@ -41,6 +43,7 @@ MATMUL_FEATURES = (
     "transposed operands",
     "prologues",
     "stretched operands",
+    "indexed operands",
     "several products",
     "chains",
     "other types",
@@ -157,6 +160,42 @@ def computed_fusions(
         _enter(products, draft, (m, n), result, (m, n))
     if which == "several":
         _join(draw, draft)
+    for _ in range(draw(st.integers(0, 2))):
+        grow(draw, draft, draw(st.sampled_from(BLOCKS)))
+    on.add_outputs(draw, draft)
+    return products.fd.fusion()
+
+
+@st.composite
+def indexed_fusions(draw: st.DrawFn, *, exact: bool = False, wanted: Wanted = ()) -> Fusion:
+    """Layers of experts: blocks of rows, each times the matrix that its number names.
+
+    The blocks have an axis, or all rows are one matrix; then there are as many as a number says.
+    Where they have one it may be the blocks that are named.
+    """
+    banned = BY_ROWS - {"transposed operands"}
+    products = Products(
+        FusionDefinition(), banned, exact, draw(st.sampled_from(OPERANDS)), wanted=wanted
+    )
+    ops, (b, m, n, k) = products.fd.ops, (new_axis(draw, products, letter) for letter in "bmnk")
+    names: Names = (b, m, n)
+    if draw(st.sampled_from([False, False, True])):
+        names, places = (m, n), new_axis(draw, products, "g")
+        blocks, rows = draw(st.sampled_from([2, 1, 3])), draw(st.sampled_from([8, 16, 64, 5]))
+        products.extents[m] = blocks * rows
+        left = operand(draw, products, (m, k), computed=False)
+        right = operand(draw, products, (places, k, n), computed=False)
+        result = ops.grouped_matmul(left, right, numbers(draw, products, blocks))
+    elif rarely(draw):
+        left = indexed(draw, products, (b, m, k))
+        right = operand(draw, products, (b, k, n), computed=False)
+        result = ops.matmul(left, right)
+    else:
+        left = operand(draw, products, (b, m, k), computed=False)
+        right = indexed(draw, products, (b, k, n))
+        result = ops.matmul(left, right)
+    draft = products.frame(names)
+    _enter(products, draft, names, _sized(products, result, left, right), names)
     for _ in range(draw(st.integers(0, 2))):
         grow(draw, draft, draw(st.sampled_from(BLOCKS)))
     on.add_outputs(draw, draft)

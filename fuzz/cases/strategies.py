@@ -51,7 +51,7 @@ from fuzz.cases.params import (
     scan_params,
     trimmed,
 )
-from fuzz.cases.products import computed_fusions, product_fusions
+from fuzz.cases.products import computed_fusions, indexed_fusions, product_fusions
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, footprint, matmul_params, suited
 
 HINDERING = ("8 bits", "other types", "several products", "chains", "compositions", "reductions")
@@ -208,7 +208,13 @@ def _scheduled(
 
 @st.composite
 def _computing(draw: st.DrawFn, family: str, which: str, *, kind: Kind, wanted: Wanted) -> Case:
-    """Cases whose products compute operands in registers: of transposed tiles the second ones."""
+    """Cases whose products compute operands in registers: of transposed tiles the second ones.
+
+    Or whose operands are "indexed".
+    """
+    if which == "indexed":
+        layers = indexed_fusions(exact=kind == "integers", wanted=wanted)
+        return draw(product_cases(families=(family,), kinds=(kind,), of=layers))
     of = computed_fusions(which, exact=kind == "integers", wanted=wanted)
     case = draw(product_cases(families=(family,), kinds=(kind,), of=of))
     how: dict[str, Any] = {"prologue": "registers"}

@@ -1,1 +1,1 @@
-"""Rows of matrix products, of one matrix and of many; and of weights of few bits."""
+"""Rows of matrix products: of one matrix, of many, of such as numbers name; and of few bits."""

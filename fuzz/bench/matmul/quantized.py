@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch.nn import functional
@@ -13,9 +11,7 @@ from torch.nn import functional
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.bench.row import Peers, Row, Tensors, random_bf16, together
-
-T = TypeVar("T")
+from fuzz.bench.row import Peers, Row, Tensors, kept, random_bf16, together
 
 INNER_TILES = 8
 """How torch packs weights for its own kernel."""
@@ -149,7 +145,7 @@ class Quantized(Row):
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch with weights in bf16, torch.compile, and torch's kernel for 4 bits."""
-        dense = _kept(self.weights.in_bf16)
+        dense = kept(self.weights.in_bf16)
         in_bf16: Peers = {"torch": lambda x, *rest: functional.linear(x, dense(*rest))}
         if self.alone or not compiled:
             return in_bf16
@@ -157,7 +153,7 @@ class Quantized(Row):
         mode = "max-autotune-no-cudagraphs"
         found["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
         if self.weights.bits == 4 and self.weights.group:
-            packed, group = _kept(self.weights.for_torch), self.weights.group
+            packed, group = kept(self.weights.for_torch), self.weights.group
             found["torch's int4pack"] = lambda x, *rest: _packed(x, packed(*rest), group)
         return found | {"weights in bf16": in_bf16["torch"]}
 
@@ -165,18 +161,6 @@ class Quantized(Row):
 def _packed(x: torch.Tensor, weights: Tensors, group: int) -> object:
     bits, numbers = weights
     return torch.ops.aten._weight_int4pack_mm(x, bits, group, numbers)
-
-
-def _kept(make: Callable[..., T]) -> Callable[..., T]:
-    """Return a function that makes what it is for once of each tensor, by its address."""
-    known: dict[int, T] = {}
-
-    def made(bits: torch.Tensor, *rest: torch.Tensor) -> T:
-        if bits.data_ptr() not in known:
-            known[bits.data_ptr()] = make(bits, *rest)
-        return known[bits.data_ptr()]
-
-    return made
 
 
 def row(name: str, shape: tuple[int, int, int], weights: Weights, *, alone: bool = False) -> Row:

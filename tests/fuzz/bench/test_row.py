@@ -24,13 +24,14 @@ from stand_in import stand_in
 from fuser.runtime import executable
 from fuzz.bench import norms, pointwise, reductions, shapes
 from fuzz.bench.__main__ import cost, main
-from fuzz.bench.matmul import batched, products
+from fuzz.bench.matmul import batched, grouped, products
 from fuzz.bench.row import Row, measure, medians, table, together
 from fuzz.campaign.record import BENCH, DEFAULT, Timing
 from fuzz.exit_code import FAILED
 from oracles.reference.evaluate import evaluate
 
-ROWS = [*pointwise.rows(), *products.rows(), *batched.rows(), *reductions.rows()]
+PRODUCTS = [*products.rows(), *batched.rows(), *grouped.rows()]
+ROWS = [*pointwise.rows(), *PRODUCTS, *reductions.rows()]
 NORMS = norms.rows()
 
 

@@ -68,7 +68,9 @@ def test_a_default_is_compiled_as_its_shape_asks(
     assert len(sources) == kernels
 
 
-@pytest.mark.parametrize("kind", ["rowsum", "colsum", "pointwise", "softmax", "layernorm"])
+@pytest.mark.parametrize(
+    "kind", ["rowsum", "colsum", "pointwise", "softmax", "layernorm", "grouped"]
+)
 def test_other_kinds_have_the_schedules_that_the_model_takes_for_the_fastest(kind: str) -> None:
     """As many as are asked for, at most, each once; rows are found again by their names."""
     rows = sweep.drawn(kind, 3, seed=5)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import PointwiseParams
-from fuzz.cases.case import SMALL, Case, case_id, from_text, inputs, specs, to_text
+from fuzz.cases.case import SMALL, Case, Kind, case_id, from_text, inputs, specs, to_text
 from fuzz.cases.strategies import cases
 
 PARAMS = PointwiseParams((1, 64), 4, 1, None, "direct", "direct")
@@ -84,3 +84,34 @@ def test_reals_of_every_other_seed_hold_special_values(seed: int) -> None:
     x = inputs(case(kind="reals", extents={"i0": 60, "i1": 60}, seed=seed))[0]
     assert isinstance(x, torch.Tensor)
     assert [bool(x.isnan().any()), bool(x.isinf().any())] == [seed % 2 == 0] * 2
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.parametrize("kind", ["integers", "reals"])
+def test_indices_are_places_that_there_are_mostly(kind: Kind, seed: int) -> None:
+    """Of all that they index; where all lie outside nothing is compared, and some do."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor(["i0", "i1"], "f32"), fd.define_tensor(["i1", "i2"], "f32")
+    where, other = fd.define_tensor(["i3"], "i32"), fd.define_tensor(["i3"], "i64")
+    fd.add_output(fd.ops.index_select(x, 1, where))
+    fd.add_output(fd.ops.index_select(y, 1, where))
+    fd.add_output(fd.ops.index_select(y, 0, fd.ops.abs(other)))
+    extents = {"i0": 2, "i1": 9, "i2": 3, "i3": 400}
+    _, _, found, computed = inputs(case(fusion=fd.fusion(), extents=extents, kind=kind, seed=seed))
+    assert isinstance(found, torch.Tensor)
+    assert isinstance(computed, torch.Tensor)
+    inside = (found >= 0) & (found < 3)
+    assert {*found[inside].tolist()} == {0, 1, 2}
+    assert bool(inside.all()) == bool(seed % 2)
+    assert inside.sum() > 0.8 * len(found)
+    assert int(computed.min()) < 0
+
+
+def test_a_single_index_is_a_place_that_there_is() -> None:
+    """Nothing would be compared of most of a product."""
+    fd = FusionDefinition()
+    x, where = fd.define_tensor(["i0", 3], "f32"), fd.define_tensor(["i1"], "i32")
+    fd.add_output(fd.ops.index_select(x, 0, where))
+    extents = {"i0": 2, "i1": 1}
+    every = [inputs(case(fusion=fd.fusion(), extents=extents, seed=2 * n))[1] for n in range(40)]
+    assert {int(one) for one in every} == {0, 1}

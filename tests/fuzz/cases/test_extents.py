@@ -51,6 +51,24 @@ def test_extents_meet_every_corner_in_every_role() -> None:
     assert not [corner for corner in missing if not counts[corner]], counts
 
 
+def test_an_axis_that_is_indexed_is_short() -> None:
+    """Mostly: nobody walks it, and all tensors have few elements."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor(shape, "bf16") for shape in (["t", "m", "k"], ["g", "k", "n"]))
+    fd.add_output(fd.ops.grouped_matmul(a, b, fd.define_tensor(["t"], "i32")))
+    seen: Counter[int] = Counter()
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @given(matmul_extents(fd.fusion(), PLAIN))
+    def draw(values: dict[str, int]) -> None:
+        seen[values["g"]] += 1
+
+    draw()
+    assert {1, 2, 3} <= {*seen}
+    assert seen[1] + seen[2] + seen[3] > 2 * seen.total() / 3, seen
+
+
 def test_large_extents_are_halved_and_stay_multiples_of_8() -> None:
     """A case is judged in a second, and TMA can still move its tensors."""
     values = bounded(product(), PLAIN, {"m": 4096, "n": 4096, "k": 4096}, exact=True)

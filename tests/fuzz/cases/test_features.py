@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 
 from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import ReductionParams
 from fuzz.campaign.record import ENOUGH, Cell
 from fuzz.cases.__main__ import draw
@@ -64,6 +65,21 @@ def test_operands_in_registers_are_a_cell(name: str, computed: str) -> None:
     assert found.kernels[-1].computed == computed
     cell = ("computed", made.params.family, computed)
     assert (cell in scheduled(found)) == bool(computed)
+
+
+@pytest.mark.parametrize(("depth", "told"), [(64, True), (63, False)])
+def test_matrices_that_an_index_names_are_a_cell(depth: int, told: bool) -> None:
+    """Where a kernel is told where they lie; not where they are copied first, as TMA cannot."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor(shape, "bf16") for shape in (["t", "m", "k"], ["g", "n", "k"]))
+    which = fd.define_tensor(["t"], "i32")
+    fd.add_output(fd.ops.grouped_matmul(a, fd.ops.permute(b, [0, 2, 1]), which))
+    params = MatmulParams((64, 32, 64), 1, "cooperative", 2, 1, persistent=False, columns=32)
+    extents = {"t": 3, "m": 70, "k": depth, "g": 2, "n": 40}
+    found = plan(Case(fd.fusion(), params, extents, "integers", 0))
+    assert [kernel.indexed for kernel in found.kernels if kernel.kind == "product"] == [told]
+    assert (("computed", "hopper-cooperative", "indexed") in scheduled(found)) == told
+    assert ("computed", "hopper-cooperative", "indexed") in legal()
 
 
 def test_diamonds_and_norms_are_told_from_chains() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from fuser.dtype import DType
@@ -14,6 +14,7 @@ from fuzz.cases.operands import (
     MAX_SUM,
     Products,
     bounded,
+    indexed,
     narrowed,
     new_axis,
     operand,
@@ -49,6 +50,39 @@ def test_an_operand_has_its_axes_in_order_and_its_type(
         assert tv.dtype is DType.BF16
         assert made.sizes[tv.name] <= LARGEST_FACTOR
     assert [tv for tv, _ in made.shared] == operands
+
+
+@st.composite
+def taken(draw: st.DrawFn) -> tuple[Products, TensorView]:
+    """An operand that an index takes of more."""
+    made = products()
+    return made, indexed(draw, made, draw(st.sampled_from([NAMES, (*NAMES[1:], NAMES[0])])))
+
+
+def test_an_indexed_operand_takes_whole_matrices_of_any() -> None:
+    """As many as a vector names, of others; from bytes, too, and wherever the axis is."""
+    seen: set[str] = set()
+
+    @seed(2)
+    @settings(database=None, phases=(Phase.generate,), max_examples=80, deadline=None)
+    @given(taken())
+    def look(drawn: tuple[Products, TensorView]) -> None:
+        made, tv = drawn
+        ((operand, names),) = made.shared
+        assert operand is tv
+        assert [*map(str, tv.shape)] == [str(made.extents[name]) for name in names]
+        assert (tv.dtype, made.sizes[tv.name]) == (DType.BF16, SMALL)
+        (one,) = (tv for tv in made.fd.ops._recorder.tensors if tv.op == "gather")
+        source, where = (arg for arg in one.args if isinstance(arg, TensorView))
+        (axis,) = (int(str(n)) for n in dict(one.attrs)["dim"])
+        assert axis == names.index("b0")
+        assert str(source.shape[axis]) == str(made.extents["g3"])
+        assert [str(n) for n in where.shape] == ["i0" if n == axis else "1" for n in range(3)]
+        casts = "behind" if one is not tv else "before" if source.op == "cast" else "no cast"
+        seen.update((f"{where.dtype}", casts, f"{source.dtype}", f"axis {axis}"))
+
+    look()
+    assert seen == {"i32", "i64", "behind", "before", "no cast", "i8", "bf16", "axis 0", "axis 2"}
 
 
 @st.composite

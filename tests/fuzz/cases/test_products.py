@@ -12,7 +12,7 @@ from fuser.fusion.definition import Fusion, TensorView, to_python
 from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import accumulator
 from fuzz.cases.draft import INEXACT
-from fuzz.cases.products import product_fusions
+from fuzz.cases.products import indexed_fusions, product_fusions
 
 QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
 LEAST = """from fuser.fusion.definition import FusionDefinition
@@ -44,6 +44,13 @@ def sources(tv: TensorView) -> set[TensorView]:
     return found
 
 
+def source(tv: TensorView) -> TensorView:
+    """What an operand is, but for its type."""
+    while tv.op == "cast" and isinstance(tv.args[0], TensorView):
+        tv = tv.args[0]
+    return tv
+
+
 def traits(fusion: Fusion) -> set[str]:
     """What is special about a fusion, in words."""
     found = set()
@@ -71,6 +78,7 @@ def traits(fusion: Fusion) -> set[str]:
             *["permuted operand"] * any(arg.op == "permute" for arg in operands),
             *["operand by strides"] * any(not arg.is_row_major for arg in operands),
             *["broadcast operand"] * any(arg.op == "broadcast" for arg in operands),
+            *["indexed operand"] * any(source(arg).op == "gather" for arg in operands),
             *["chained"] * any(s.op == "mma" for s in sources(tv)),
             *["output"] * (tv in fusion.outputs),
             *["output and used"] * (tv in fusion.outputs and tv in used),
@@ -110,6 +118,7 @@ EVERY = (
     "permuted operand",
     "operand by strides",
     "broadcast operand",
+    "indexed operand",
     "chained",
     "output",
     "output and used",
@@ -154,6 +163,27 @@ def test_every_kind_of_product_is_drawn() -> None:
 
     draw()
     assert not [trait for trait in EVERY if counts[trait] < 2], counts
+
+
+def test_layers_of_experts_are_drawn_in_every_form() -> None:
+    """Either operand is taken; the rows are blocks, or one matrix of so many blocks as a number."""
+    counts: Counter[str] = Counter()
+
+    @seed(3)
+    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @given(indexed_fusions())
+    def draw(fusion: Fusion) -> None:
+        (made,) = products(fusion)
+        a, b = (source(arg).op for arg in made.args if isinstance(arg, TensorView))
+        assert (a == "gather") != (b == "gather")
+        which = (
+            "first" if a == "gather" else "second, of a matrix" if a == "unflatten" else "second"
+        )
+        counts[which] += 1
+
+    draw()
+    assert {*counts} == {"first", "second", "second, of a matrix"}
+    assert min(counts.values()) > 3, counts
 
 
 @given(product_fusions(exact=True))

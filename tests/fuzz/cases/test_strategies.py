@@ -186,7 +186,7 @@ def test_many_inputs_and_many_products_are_drawn() -> None:
     """Of 20 tensors, or 17 products, none was, and several were refused by default."""
     inputs, products = Counter[bool](), Counter[bool]()
 
-    @seed(3)
+    @seed(7)
     @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
     @given(cases())
     def draw(case: Case) -> None:
