@@ -197,8 +197,9 @@ def with_views(
 
 
 def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:
-    """Return the extents of the loop axes of a domain."""
-    return [number_of(extent, values) for extent in domain.extents]
+    """Return the extents of the loop axes of a domain; behind them, how many each index may name."""
+    named = (extent for access, _ in domain.indices for extent in access.tv.count)
+    return [number_of(extent, values) for extent in (*domain.extents, *named)]
 
 
 def with_parts(

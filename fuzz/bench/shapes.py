@@ -16,7 +16,7 @@ from torch.nn import functional
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuzz.bench import norms, pointwise, reductions
-from fuzz.bench.matmul import grouped, products, quantized
+from fuzz.bench.matmul import grouped, layouts, products, quantized
 from fuzz.bench.matmul.quantized import Weights
 from fuzz.bench.row import Row
 from fuzz.campaign.record import DEFAULT
@@ -109,12 +109,23 @@ def _normal(kind: str, name: str, rng: random.Random) -> Row:
 
 
 def _product(name: str, rng: random.Random) -> Row:
+    return replace(products.plain(name, _drawn(rng)), alone=True)
+
+
+def _layout(name: str, rng: random.Random) -> Row:
+    """Return a product of which an operand, or both, do not lie along K."""
+    turned = rng.choice(((False, True), (True, False), (True, True)))
+    return layouts.row(name, _drawn(rng), turned, alone=True)
+
+
+def _drawn(rng: random.Random) -> tuple[int, int, int]:
+    """Return M, N and K, of which a third are no multiples of 64."""
     n, k = _extent(rng, *DEPTHS), _extent(rng, *DEPTHS)
     if rng.random() >= ODD:
         n, k = n // 64 * 64, k // 64 * 64
     elif rng.random() < ODD:
         n, k = n // 8 * 8, k // 8 * 8
-    return replace(products.plain(name, (_extent(rng, *HEIGHTS), n, k)), alone=True)
+    return _extent(rng, *HEIGHTS), n, k
 
 
 def _computed(name: str, rng: random.Random) -> Row:
@@ -172,5 +183,6 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "computed": _computed,
     "quantized": _quantized,
     "grouped": _grouped,
+    "layout": _layout,
 }
 """Kinds of rows that are drawn, by name."""

@@ -43,6 +43,7 @@ from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, Params
 from fuzz.bench.matmul.grouped import Grouped
+from fuzz.bench.matmul.layouts import Layout
 from fuzz.bench.matmul.products import Product, plain
 from fuzz.bench.matmul.quantized import Quantized
 from fuzz.bench.row import L2_BYTES, SHORT_US, Row, fastest_us, side_by_side, together
@@ -198,7 +199,7 @@ def promising(row: Row, most: int | None) -> list[Params]:
         return [*worthwhile(*row.shape)[:most]]
     if isinstance(row, Quantized):
         return [*islice(in_registers(row), most or SAMPLES)]
-    if isinstance(row, Grouped):
+    if isinstance(row, Grouped | Layout):
         return [*islice(multiplying(row, Choices()), most or SAMPLES)]
     found = Alternatives(row.fusion(), lying(row))
     alone = len(found.default.schedules) == 1  # params serve all kernels, or ask for another cut

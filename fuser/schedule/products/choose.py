@@ -215,17 +215,8 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         ),
         _is_bare(domain),
         shared_by(domain),
-        _matrices(domain, around),
+        min(around, *loops[len(domain.extents) :], around),
     )
-
-
-def _matrices(domain: Domain, around: int) -> int:
-    """Return how many matrices an index names, at most; where that is not known, as many as it may.
-
-    Extents that are numbers are in the definition.
-    """
-    many = [n for access, _ in domain.indices for n in access.tv.count if isinstance(n, int)]
-    return min([around, *many])
 
 
 def _ends_whole(domain: Domain, product: Product) -> bool:
