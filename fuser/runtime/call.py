@@ -197,7 +197,7 @@ def with_views(
 
 
 def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:
-    """Return the extents of the loop axes of a domain; behind them, how many each index may name."""
+    """Return the extents of the loop axes of a domain, then how many places each index may name."""
     named = (extent for access, _ in domain.indices for extent in access.tv.count)
     return [number_of(extent, values) for extent in (*domain.extents, *named)]
 

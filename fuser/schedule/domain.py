@@ -453,9 +453,12 @@ def _domain(
     if held is not None:
         assert not held.apart, "the cut has computed these before"
         return _of_rows(writes, held)
-    results = [(access.tv, access.coords) for access in writes]
     scanned = scans(extents, writes)
     assert not scanned.apart, "the cut has computed these before"
+    _, products, reductions = sources([(access.tv, access.coords) for access in writes])
+    if not (products or reductions) and scanned.axis is None:
+        extents, writes = _as_it_lies(extents, writes)
+    results = [(access.tv, access.coords) for access in writes]
     inputs, products, reductions = sources(results)
     outer = len(extents)
     operands, extents = _operands(products, extents)
@@ -498,6 +501,26 @@ def _domain(
     return Domain(
         extents or (1,), *memory, merged, tuple(made), direct, folds, (), gathers, scan, indices
     )
+
+
+def _as_it_lies(extents: tuple[Extent, ...], writes: list[Access]) -> Group:
+    """Return loop axes in the order in which the first result lies in memory, and all results.
+
+    Such as an operand that is stored by columns: threads that are next to each other then have
+    neighbours of it.
+    """
+    first, *_ = writes
+    walked = [axis for axis in range(first.tv.rank) if first.coords[axis] is not None]
+    walked.sort(key=lambda axis: -first.tv.stride_order[axis])
+    order = [first.coords[axis] for axis in walked]
+    if order in ([], [*range(len(extents))]) or len(order) < len(extents):
+        return extents, writes
+    place = {axis: n for n, axis in enumerate(order)}
+    moved = [
+        replace(one, coords=tuple(None if c is None else place[c] for c in one.coords))
+        for one in writes
+    ]
+    return tuple(extents[axis] for axis in order if axis is not None), moved
 
 
 def _reduced(

@@ -28,9 +28,10 @@ from fuser.fusion.ir import (
     tensor_args,
 )
 from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
-from fuser.fusion.ops import OPS, Form, accumulator, unmoved
+from fuser.fusion.ops import OPS, Form, accumulator, producer_axes, unmoved
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.kept import memory_dtype
+from fuser.schedule.domain import unit_stride
 
 MOST = {1: None, 2: None, 3: 6 << 20, 4: 6 << 20}
 """Rows, at most, and the bytes of the large operand up to which as many are sums: threads add up
@@ -66,7 +67,8 @@ class Few:
 
     Of one row the `axis` is None: there is nothing to take apart; `ones` are the extents that are
     1 then.  `small` is the operand (0 or 1) whose elements are multiplied many times each; None if
-    neither's are.
+    neither's are.  Where its rows lie in columns (`strided`), they are stored first: each thread
+    would load single elements of them.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Few:
     axis: int | None
     small: int | None
     ones: tuple[Symbol, ...] = ()
+    strided: bool = False
 
     def products(self) -> tuple[str, ...]:
         """Return the names of what is summed, row by row."""
@@ -107,7 +110,20 @@ def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
         return None
     ones = [axis.extent for axis in sides[few] if isinstance(axis.extent, Symbol) and not real]
     axis, small = real[0] if real else None, few if max(rows, cols) > 1 else None
-    return Few(product.name, many, axis, small, tuple(ones))
+    strided = many > 1 and small is not None and _is_strided(product, few)
+    strided = strided and not _is_strided(product, 1 - few)  # else one element serves a row
+    return Few(product.name, many, axis, small, tuple(ones), strided)
+
+
+def _is_strided(product: TensorView, side: int) -> bool:
+    """Tell whether an operand is an input whose neighbours along the sums are apart in memory."""
+    tv = tensor_args(product)[side]
+    ends = [axis.b if side else axis.a for axis in roles(product) if axis.role is AxisRole.K]
+    at = ends[-1] if ends else None
+    while at is not None and tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
+        at = producer_axes(tv, 0)[at]
+        (tv,) = tensor_args(tv)
+    return tv.op == "input" and at is not None and not unit_stride(tv, at)
 
 
 def _worth(
@@ -227,7 +243,14 @@ class _Summing:
         taken = next((n for n, a in enumerate(axes) if few.axis == a.result is not None), None)
         name = few.products()[row]
         args = tuple(
-            self._operand(f"{name}_{'ab'[side]}", arg, axes, side, (taken, row))
+            self._operand(
+                f"{name}_{'ab'[side]}",
+                arg,
+                axes,
+                side,
+                (taken, row),
+                strided=few.strided and side == few.small,
+            )
             for side, arg in enumerate(tensor_args(product))
         )
         wide = tuple(axis_of(1 if n == taken else axis.extent) for n, axis in enumerate(axes))
@@ -245,8 +268,13 @@ class _Summing:
         axes: tuple[MmaAxis, ...],
         side: int,
         part: tuple[int | None, int],
+        *,
+        strided: bool,
     ) -> TensorView:
-        """Return an operand, or a row of it, with all axes of the full output, in their order."""
+        """Return an operand, or a row of it, with all axes of the full output, in their order.
+
+        A row of one that is `strided` is a tensor of its own.
+        """
         taken, row = part
         number, dtype = arg.number, arg.dtype
 
@@ -264,6 +292,8 @@ class _Summing:
             one = (*arg.logical[:at], axis_of(1), *arg.logical[at + 1 :])
             arg = moved("row", arg, one, "slice", ("dim", (at,)), ("start", (row,)), ("step", (1,)))
             places[places.index(at)] = None
+            if strided:
+                arg = moved("near", arg, one, "set")
         used = [place for place in places if place is not None]
         left = tuple(n for n in range(arg.rank) if n not in used)
         if left:

@@ -216,7 +216,14 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         _is_bare(domain),
         shared_by(domain),
         min(around, *loops[len(domain.extents) :], around),
+        _turned(domain),
     )
+
+
+def _turned(domain: Domain) -> tuple[bool, bool]:
+    """Return whether some A lies along the rows of tiles, and some B along their columns."""
+    first, second = zip(*sided(domain), strict=True)
+    return any(one.transposed for one in first), any(one.transposed for one in second)
 
 
 def _ends_whole(domain: Domain, product: Product) -> bool:

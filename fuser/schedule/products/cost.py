@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
+from math import ceil, gcd
 from typing import Literal
 
 from fuser.arch import SM_90A
@@ -47,6 +47,12 @@ LATENCY_US = 1.03
 """From a request of a step's operands to their arrival."""
 ROW_US, COL_US = 0.35e-3, 0.514e-3
 """Of a step, for every row of A and of B that a CTA brings."""
+BOX_NBYTES = 2
+"""Bytes of an element of an operand that may lie along M or N.  The rows of its boxes are parts of
+rows of its tile, as long as a swizzle, at most: of 144 columns 32 bytes, which takes four times as
+long as lines.  Measured on an H200, in times of what was predicted without, two sweeps: 25
+schedules by rows of 32 bytes 1.63 and 11 1.25, 34 of 64 bytes 1.11 and 6 1.07, 81 of whole lines
+1.04 and 20 1.01."""
 NEAR_US, NEIGHBOURS = 0.838e-3, 12
 """Of a step, for every row that the L2 is asked for, where all SMs ask, in part where some do: of
 so many CTAs of neighbouring numbers, which read the same rows at the same time, one asks.  An H200
@@ -154,6 +160,7 @@ class Work:
     takes `computed_us` of a step for every 64 rows, from so many bytes of each row (`brought`).
     `bare`: the one result is of 16 bits and one product, and its epilogue reads nothing.  Results
     around may share so many `matrices`, by which rows or columns are multiplied (`shared_by`).
+    A may lie along M, and B along N (`turned`).
     """
 
     around: int
@@ -171,6 +178,7 @@ class Work:
     bare: bool = False
     shared: Side = ""
     matrices: int = 0
+    turned: tuple[bool, bool] = (False, False)
 
     @property
     def spread(self) -> tuple[int, int]:
@@ -203,7 +211,8 @@ class Work:
 def _turned(work: Work) -> Work:
     turned: dict[Side, Side] = {"rows": "cols", "cols": "rows"}
     pitches, shared = (work.pitches[1], work.pitches[0]), turned.get(work.shared, "")
-    return replace(work, m=work.n, n=work.m, pitches=pitches, shared=shared)
+    lie = work.turned[1], work.turned[0]
+    return replace(work, m=work.n, n=work.m, pitches=pitches, shared=shared, turned=lie)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +360,11 @@ def predicted(
     row, column = (_off(pitch) for pitch in work.pitches)
     row *= work.brought / SPAN
     sides = kind.rows / along, cols / down
-    bring = sides[0] * ROW_US * row + sides[1] * COL_US * column
+    lines = [
+        SPAN / gcd(width * BOX_NBYTES, SPAN) if lies else 1.0
+        for width, lies in zip((kind.rows, wide), work.turned, strict=True)
+    ]
+    bring = sides[0] * ROW_US * row * lines[0] + sides[1] * COL_US * column * lines[1]
     per_row, per_column = _asked(work, kind, order)
     multiplied = 128e-6 * kind.rows * cols / manner.rate
     step = multiplied + bring

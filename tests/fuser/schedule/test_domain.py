@@ -1,5 +1,8 @@
 """The loop domain: which axes a kernel has, and how tensors walk along them."""
 
+from dataclasses import replace
+
+import pytest
 from fusions import DIRECT, compiled, row_major
 
 from fuser.dtype import DType
@@ -86,3 +89,23 @@ def test_an_operand_of_both_sides_is_two_accesses() -> None:
     (product,) = domain.products
     assert (product.a.name, product.b.name) == ("T0", "T0_1")
     assert (product.a.tv, product.a.coords) == (product.b.tv, product.b.coords)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_stored_by_columns_is_walked_so(turned: bool) -> None:
+    """A copy whose ends lie alike is one of neighbours, and its axes one."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "n", "k"], "bf16")
+    fd.add_output(fd.ops.relu(fd.ops.permute(x, [0, 2, 1])))
+    fusion = fd.fusion()
+    (out,) = fusion.outputs
+    if turned:
+        out = replace(out, stride_order=(2, 0, 1))
+    (domain,) = domains(replace(fusion, tensors=(*fusion.tensors[:-1], out), outputs=(out,)))
+    (read,), (write,) = domain.reads, domain.writes
+    assert [str(extent) for extent in domain.extents] == (
+        ["m", "n", "k"] if turned else ["m", "k", "n"]
+    )
+    assert write.coords == ((0, 2, 1) if turned else (0, 1, 2))
+    assert read.coords == ((0, 1, 2) if turned else (0, 2, 1))
+    assert domain.merged == (((0, 1, 2),) if turned else ((0,), (1,), (2,)))

@@ -14,7 +14,7 @@ from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams
 from fuzz.campaign.judge import CPU_ORACLES, judge
-from fuzz.cases.case import Case
+from fuzz.cases.case import Case, specs
 
 M, N = Symbol("m"), Symbol("n")
 HOPPER = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
@@ -215,3 +215,26 @@ def test_all_judges_pass_them(name: str) -> None:
     wanted = [one for one in CPU_ORACLES if one != "schedules"]
     found = judge(CASES[name], wanted, seconds=0.05)
     assert {one.status for one in found} == {"pass"}, [f for f in found if f.status != "pass"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kernels"),
+    [(False, False, 1), (True, False, 2), (False, True, 1), (True, True, 1)],
+)
+@pytest.mark.parametrize("many", [1, 2])
+def test_rows_that_lie_in_columns_are_stored_first(
+    many: int, first: bool, second: bool, kernels: int
+) -> None:
+    """Where threads walk the other operand along K; one row lies along K anyhow."""
+    fd = FusionDefinition()
+    a = fd.define_tensor(["k", "m"] if first else ["m", "k"], "bf16")
+    b = fd.define_tensor(["k", "n"] if second else ["n", "k"], "bf16")
+    a, b = (fd.ops.permute(a, [1, 0]) if first else a), (b if second else fd.ops.permute(b, [1, 0]))
+    fd.add_output(fd.ops.matmul(a, b))
+    case = Case(fd.fusion(), DIRECT, {"m": many, "n": 300, "k": 1000}, "reals", 0)
+    found = classify(case.fusion, DIRECT, specs(case))
+    (one,) = found.choices.few
+    assert one.strided == (kernels == 2 and many > 1)
+    assert len(found.kernels) == (kernels if many > 1 else 1)
+    records = judge(case, CPU_ORACLES)
+    assert not [r for r in records if r.status != "pass"]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from product_work import work
 
 from fuser.schedule.params import largest_divisor
-from fuser.schedule.products.cost import Sharing, at_most, predicted, raster, read_by, whole
+from fuser.schedule.products.cost import (
+    Sharing,
+    at_most,
+    predicted,
+    raster,
+    read_by,
+    walked,
+    whole,
+)
 from fuser.schedule.products.tiles import PARTED, RESIDENT, WHOLE, TileKind
 
 COOPERATIVE = TileKind(128, 256, "cooperative", 2)
@@ -157,3 +165,38 @@ def test_nothing_takes_no_longer_than_a_launch() -> None:
     """Of no results."""
     for kind in (*WHOLE, *RESIDENT, *PARTED):
         assert predicted(work(0, 64, 64), kind, 4, 64).us == kind.manner.start_us
+
+
+@pytest.mark.parametrize(
+    ("wide", "lines"), [(64, 1), (256, 1), (160, 2), (96, 2), (144, 4), (16, 4)]
+)
+def test_narrow_rows_of_boxes_cost_as_many_lines(wide: int, lines: int) -> None:
+    """Of B along N, by the swizzle of so many columns; of B along K all rows are lines."""
+    kind = TileKind(64, wide, "cooperative", 1)
+    plain, turned = work(64, wide, 1 << 16), work(64, wide, 1 << 16, turned=(False, True))
+    along_k, along_n = (predicted(of, kind, 8, 16).loop_us for of in (plain, turned))
+    assert along_n == along_k if lines == 1 else along_n > along_k
+    assert predicted(replace(turned, turned=(True, False)), kind, 8, 16).loop_us == along_k
+
+
+def test_matrices_that_are_shared_come_from_memory_once() -> None:
+    """By blocks that follow each other; also where tiles are transposed."""
+    apart = work(128, 14336, 4096, around=64)
+    shared = replace(apart, shared="rows", matrices=8)
+    for kind in (PING_PONG, TileKind(256, 128, "cooperative", 2, transpose=True)):
+        whole, few = (predicted(of, kind, 4, 64).memory_us for of in (apart, shared))
+        assert few < whole / 4
+        most = replace(shared, matrices=64)
+        assert few < predicted(most, kind, 4, 64).memory_us < whole * 1.01
+
+
+@pytest.mark.parametrize(("blocks", "across"), [(64, 20), (3, 7), (1, 5)])
+def test_blocks_that_share_matrices_are_walked_by_columns(blocks: int, across: int) -> None:
+    """As one result with all rows would be, the other way around."""
+    kind = TileKind(128, 128, "cooperative", 2)
+    group, lines, others = walked((blocks, 1), 128, 128 * across, kind, 128)
+    if blocks > 1:
+        assert (lines, others) == (across, blocks)
+        assert group == raster(across, blocks, 128, 128)
+    assert lines % group == 0
+    assert walked((1, blocks), 128, 128 * across, kind, 128)[1:] == (1, blocks * across)
