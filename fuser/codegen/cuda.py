@@ -5,8 +5,9 @@ The functions are those of `fuser/device/*.cuh`, under the names of the statemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count as count_up
 
 from fuser.codegen.counters import declared, ring_of
 from fuser.codegen.expr import REGISTER, assigned, condition, divisors, fixed_lets, less, spell
@@ -14,7 +15,7 @@ from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, kept, plan
 from fuser.codegen.roles import SECOND, merged
 from fuser.codegen.sync import last_arriving, sync_line
-from fuser.codegen.tile import slot, tile_line
+from fuser.codegen.tile import NOWHERE, place_of, slot, tile_line
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
@@ -89,6 +90,8 @@ class _Writer:
     changing: frozenset[Var]
     lets: dict[Var, Expr]
     divisors: dict[Expr, Var]
+    places: Mapping[str, str] = field(default_factory=lambda: NOWHERE)
+    numbers: Iterator[int] = field(default_factory=count_up)
 
 
 def _lines(kernel: kir.Kernel, registers: Registers) -> Iterator[str]:
@@ -250,11 +253,15 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
         if isinstance(stmt, kir.Data):
             reduces = isinstance(stmt, kir.Reduce)
             packed = kept(writer.registers, body, path) if reduces else ()
-            yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers, packed)}"
+            words = tile_line(stmt, writer.kernel, writer.registers, packed, writer.places)
+            yield f"{pad}{words}"
             continue
         match stmt:
             case kir.ForLoop(index, stop, inner):
                 begin, going = "0", less(index, stop, writer.lets)
+                places = _places(writer, stmt)
+                yield from (f"{pad}const int {name} = {told};" for told, name in places.items())
+                within = replace(writer, places={**writer.places, **places})
                 if stmt.beyond:
                     begin, many = f"{index}_0", stmt.unroll
                     more = less(Var(begin), stop, writer.lets)
@@ -265,7 +272,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 # Where iterations are written out, the compiler knows their slots.
                 ring = 0 if isinstance(stop, int) or stmt.unroll > 1 else ring_of(index, inner)
                 yield f"{pad}for ({declared(index, begin, ring)}; {going}; ++{index}) {{"
-                yield from _body(writer, inner, (*path, 0))
+                yield from _body(within, inner, (*path, 0))
                 yield f"{pad}}}"
             case kir.Loop(index, inner):
                 yield f"{pad}for ({declared(index, '0', ring_of(index, inner))};; ++{index}) {{"
@@ -305,6 +312,36 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 names = writer.registers.names
                 pinned = tuple(names[frag] for frag in writer.registers.visible(path))
                 yield f"{pad}{sync_line(stmt, pinned, writer.threads)}"
+
+
+def _places(writer: _Writer, loop: kir.ForLoop) -> dict[str, str]:
+    """Return what indices say that is the same in all iterations of a loop, and its names.
+
+    By how it is written.  The thread that issues the copies would load it again for each.
+    """
+    inside = [*kir.walk(loop.body)]
+    if any(isinstance(stmt, kir.GridDependencyWait) for stmt in inside):
+        return {}
+    made = {loop.index}
+    for stmt in inside:
+        match stmt:
+            case kir.Let(var) | kir.Assign(var) | kir.Fetch(var):
+                made.add(var)
+            case kir.ForLoop(index) | kir.Loop(index):
+                made.add(index)
+            case _:
+                pass
+    found: dict[str, str] = {}
+    for stmt in inside:
+        if not isinstance(stmt, kir.TmaLoad) or stmt.src.index is None:
+            continue
+        told = stmt.src.index
+        ends = (*told.src.origin, *told.src.limit, stmt.src.limit[told.axis])
+        written = place_of(stmt.src, told)
+        fixed = all(map(made.isdisjoint, map(variables, ends)))
+        if fixed and written not in found and written not in writer.places:
+            found[written] = f"{stmt.src.tensor.name}_place{next(writer.numbers)}"
+    return found
 
 
 def _role(writer: _Writer, role: kir.Role, path: Path) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import isinf, prod
+from types import MappingProxyType
 
 from fuser.codegen.expr import REGISTER, divisor, divisors, literal, map_slot, spell
 from fuser.codegen.neighbours import apart
@@ -19,16 +21,21 @@ from fuser.kernel.text import line
 HALVES = (DType.F16, DType.BF16)
 """Types that matrix instructions move and a register holds in f32."""
 
+NOWHERE: Mapping[str, str] = MappingProxyType({})
+"""No names of what indices say."""
+
 
 def tile_line(
     stmt: kir.Data,
     kernel: kir.Kernel,
     registers: Registers,
     pinned: tuple[kir.Fragment, ...] = (),
+    places: Mapping[str, str] = NOWHERE,
 ) -> str:
     """Write a statement that moves or computes tiles; ScheduleError if no instruction does it.
 
     The assembler is to keep `pinned` fragments as they are, packed, and not what they become.
+    `places` has names of what indices say, by how that is written.
     """
     names, packed = registers.names, registers.packed
     match stmt:
@@ -148,9 +155,9 @@ def tile_line(
             inside = " && ".join(f"tile::inside({names[i]}[i], {spell(n)})" for i, n, _ in axes)
             at = " + ".join(f"int64({names[i]}[i]) * {spell(s)}" for i, _, s in axes)
             verb = "gather_packed" if dst in packed else "gather"
-            places = f"[&](int i) {{ return {at}; }}, [&](int i) {{ return {inside}; }}"
+            where = f"[&](int i) {{ return {at}; }}, [&](int i) {{ return {inside}; }}"
             which = f"{dst.layout.vector}, {apart(stmt, registers.steps)}"
-            return f"tile::{verb}<{which}>({names[dst]}, {src.name}, {places});"
+            return f"tile::{verb}<{which}>({names[dst]}, {src.name}, {where});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
             which = f"{layout(stmt, dst.layout)}, {rank - 1 - axis}"
@@ -175,7 +182,8 @@ def tile_line(
             verb = "load"
             if multicast is not None:
                 verb, ends = "multicast", f"{ends}, {spell(multicast)}"
-            return f"tma::{verb}{_panels(dst)}({ends}, {_coordinates(kernel, box, dst, through)});"
+            at = _coordinates(kernel, box, dst, through, places)
+            return f"tma::{verb}{_panels(dst)}({ends}, {at});"
         case kir.TmaStore(box, src, through) | kir.TmaReduce(box, src, through):
             verb = "store" if isinstance(stmt, kir.TmaStore) else "reduce"
             ends = f"{slot(src)}, {_map(kernel, box, src, through)}"
@@ -339,19 +347,27 @@ def _map(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot, through: kir.MapSlot |
     return map_slot(through.maps, through.index)
 
 
+def place_of(box: kir.Box, index: kir.Index) -> str:
+    """Write where a box begins along the axis of its index."""
+    ends = zip(index.src.origin, index.src.limit, strict=True)
+    inside = " && ".join(f"{spell(o)} < {spell(end)}" for o, end in ends if end != 1)
+    return f"tma::place({_first(index.src)}, {inside or 'true'}, {spell(box.limit[index.axis])})"
+
+
 def _coordinates(
-    kernel: kir.Kernel, box: kir.Box, ref: kir.Slot, through: kir.MapSlot | None
+    kernel: kir.Kernel,
+    box: kir.Box,
+    ref: kir.Slot,
+    through: kir.MapSlot | None,
+    places: Mapping[str, str] = NOWHERE,
 ) -> str:
     at = box.origin
     if through is not None:
         at = tuple(fold(Kind.SUB, o, first) for o, first in zip(at, through.origin, strict=True))
     words = [spell(one) for one in at]
     if box.index is not None:
-        src, axis = box.index.src, box.index.axis
-        ends = zip(src.origin, src.limit, strict=True)
-        inside = " && ".join(f"{spell(o)} < {spell(end)}" for o, end in ends if end != 1)
-        which = f"{_first(src)}, {inside or 'true'}, {spell(box.limit[axis])}"
-        words[axis] = f"tma::place({which})"
+        written = place_of(box, box.index)
+        words[box.index.axis] = places.get(written, written)
     return ", ".join(words[axis] for axis in map_of(kernel, box, ref).axes)
 
 

@@ -88,13 +88,13 @@ def row(name: str, shape: tuple[int, int, int], turned: Turned, *, alone: bool =
 
 
 def rows() -> list[Row]:
-    """Return the rows T: squares, gradients of inputs and of weights, and few rows."""
+    """Return the rows D: squares, gradients of inputs and of weights, and few rows."""
     told = {
-        "T1": ((4096, 4096, 4096), (False, True)),
-        "T2": ((8192, 4096, 14336), (False, True)),
-        "T3": ((14336, 4096, 8192), (True, True)),
-        "T4": ((2048, 2048, 8192), (True, False)),
-        "T5": ((16, 8192, 8192), (False, True)),
+        "D1": ((4096, 4096, 4096), (False, True)),
+        "D2": ((8192, 4096, 14336), (False, True)),
+        "D3": ((14336, 4096, 8192), (True, True)),
+        "D4": ((2048, 2048, 8192), (True, False)),
+        "D5": ((16, 8192, 8192), (False, True)),
     }
     return [row(name, shape, turned) for name, (shape, turned) in told.items()]
 

@@ -148,6 +148,9 @@ def _applied(draw: st.DrawFn, ops: Ops, op: str, args: list[Any]) -> TensorView:
             factors = ops.cast(x, kind), ops.cast(a, kind)
             product: TensorView = getattr(ops, op)(*factors, precision=precision)
             return product
+        case "grouped_matmul":
+            kind = draw(st.sampled_from(["bf16", "f16"]))
+            return ops.grouped_matmul(ops.cast(x, kind), ops.cast(a, kind), b)
         case _:
             result: TensorView = getattr(ops, op)(*args[: OPS[op].arity])
             return result
@@ -330,6 +333,7 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
             refusals.append(str(error))
 
     most = {"cast": 2, "iota": 4, "full": 3, "fused_multiply_sum": 6, "matmul": 3, "linear": 4}
+    most["grouped_matmul"] = 5
     for name in set(METHODS) - {*COMPOSITIONS}:
         arity = most[name] if name in most else OPS[name].arity
         arity = 2 if name in ("broadcast", "expand", "squeeze", "permute", "cat") else arity

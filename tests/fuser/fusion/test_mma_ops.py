@@ -337,3 +337,39 @@ def test_a_refused_product_changes_nothing() -> None:
     fusion = fd.fusion()
     assert len(fusion.tensors) == 8
     assert [str(tv.shape) for tv in fusion.tensors[:3]] == ["(b, m, 8)", "(c, 9, n)", "(5, k)"]
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 8), (24, 8)])
+def test_a_grouped_product_is_one_of_matrices_that_are_taken(shape: tuple[int, ...]) -> None:
+    """Of blocks with an axis, or of rows of which they are parts; the result has the same axes."""
+    fd = FusionDefinition()
+    a, b = fd.define_tensor(shape, "bf16"), fd.define_tensor([3, 8, 5], "bf16")
+    made = fd.ops.grouped_matmul(a, b, fd.define_tensor([6], "i64"))
+    assert made.shape == (*shape[:-1], 5)
+    fd.add_output(made)
+    assert [tv.op for tv in fd.fusion().tensors if tv.op in ("gather", "mma")] == ["gather", "mma"]
+    assert str(rebuilt(fd.fusion())) == str(fd.fusion())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "groups", "dtype", "says"),
+    [
+        ([6, 4, 8], [3, 8, 5], [6], "f32", r"T2 is f32 with 1 axes; give \[T\] of i32 or i64"),
+        ([6, 4, 8], [3, 8, 5], [6, 1], "i32", r"T2 is i32 with 2 axes; give \[T\] of i32 or i64"),
+        ([6, 4, 8], [8, 5], [6], "i32", r"T0 has shape .*; give \[T, R, K\] or \[M, K\], and \[G"),
+        ([8], [3, 8, 5], [6], "i32", r"T0 has shape .*; give \[T, R, K\] or \[M, K\], and \[G"),
+        ([25, 8], [3, 8, 5], [6], "i32", r"T0 has 25 rows for the 6 blocks of T2; give numbers"),
+        ([-1, 8], [3, 8, 5], [6], "i32", r"T0 has i0 rows for the 6 blocks of T2; give numbers"),
+        ([6, 4, 8], [3, 7, 5], [6], "i32", r"8 .*7|7 .*8"),
+        ([6, 4, 8], [3, 8, 5], [7], "i32", r"6 .*7|7 .*6"),
+    ],
+)
+def test_what_no_grouped_product_is(
+    a: list[int], b: list[int], groups: list[int], dtype: str, says: str
+) -> None:
+    """In the documented form, with the call as it was written."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(a, "bf16"), fd.define_tensor(b, "bf16")
+    index = fd.define_tensor(groups, dtype)
+    with pytest.raises(FusionError, match=says):
+        fd.ops.grouped_matmul(x, w, index)
