@@ -20,7 +20,7 @@ PARTS = {
     "reduced": "operation, and what reduces its results",
     "schedule": "schedule family, slots of its rings",
     "sharing": "schedule family, how CTAs share tiles",
-    "computed": "schedule family, which operands it computes in registers",
+    "computed": "schedule family, which operands it computes in registers or finds by an index",
     "extents": "kind of kernel, extent beside its tile",
 }
 """What the cells of each part of the coverage table are."""

@@ -61,6 +61,15 @@ def batched() -> Fusion:
     return fd.fusion()
 
 
+def experts(*, bits: int = 16) -> Fusion:
+    """Multiply blocks of rows, each by the matrix that its number names; or by i8 matrices."""
+    fd, (x,) = begin(3)
+    w = fd.define_tensor([-1] * 3, "bf16" if bits == 16 else "i8")
+    made = fd.ops.permute(w if bits == 16 else fd.ops.cast(w, "bf16"), [0, 2, 1])
+    fd.add_output(fd.ops.grouped_matmul(x, made, fd.define_tensor([-1], "i32")))
+    return fd.fusion()
+
+
 def residual() -> Fusion:
     """`x @ w + r`, with r read in the epilogue."""
     fd, (x, w, r) = begin(2, 2, 2)

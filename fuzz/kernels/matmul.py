@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from fuser.expr import Var
 from fuser.fusion.definition import Fusion
 from fuser.kernel import ir as kir
 from fuser.pipeline import build
@@ -21,6 +22,7 @@ from fuzz.kernels.fusions import (
     batched,
     computed,
     dense,
+    experts,
     gated,
     gated_weights,
     linear,
@@ -40,6 +42,8 @@ N, K = 16, 16
 """Columns and depth of every tile."""
 TILES = 2
 """Tiles of a launch whose CTAs share them, at most."""
+MATRICES = 3
+"""Matrices of which an index names one for each tile, where one does."""
 
 Params = MatmulParams | AmpereParams
 
@@ -88,6 +92,7 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     many = params.splits if steps > 1 or params.meet in COUNTED else 1
     sizes += [depth * max((steps - 1) * params.splits + 1, many)] * (len(names) - len(sizes))
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
+    given |= {p.name: MATRICES for p in kernel.params if p.name not in names and _counts(kernel, p)}
     for tensor in kernel.tensors:
         given |= strides(tensor, -(-max(sizes) // tensor.aligned) * tensor.aligned)
     takers = (1 if tiles else 2) if params.persistent else max(tiles, 1)
@@ -96,6 +101,12 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
         given |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
         return many * takers, given
     return kernel.cluster * takers, given
+
+
+def _counts(kernel: kir.Kernel, param: Var) -> bool:
+    """Tell whether a parameter is how many places of a tensor an index may name."""
+    loads = (stmt.src for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad))
+    return any(box.tensor.extents[box.index.axis] == param for box in loads if box.index)
 
 
 # --- schedules ----------------------------------------------------------------------------------
@@ -213,6 +224,11 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_persistent_ampere": mma(linear, "groups", 2, 1, persistent=True, splits=2),
     "batched_cooperative": wgmma(batched, "cooperative", 2, 0, persistent=True),
+    "grouped_pipelined": wgmma(experts, "pipelined", 3, 1),
+    "grouped_cooperative": wgmma(experts, "cooperative", 2, 0, persistent=True),
+    "grouped_computed": wgmma(
+        lambda: experts(bits=8), "cooperative", 3, 1, prologue="registers", transpose=True
+    ),
     "computed_pipelined": wgmma(computed, "pipelined", 3, 1, prologue="registers"),
     "computed_cooperative": wgmma(
         computed, "cooperative", 3, 1, persistent=True, prologue="registers"
