@@ -8,7 +8,7 @@ What is computed of such matrices in registers is computed of those that are tak
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from fuser.fusion.ir import Fusion, IterDomain, IterType, TensorView, row_major, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
@@ -39,6 +39,7 @@ def multiplied_in_place(
         for arg in tensor_args(tv):
             users[arg].append(tv)
 
+    @cache
     def multiplied(tv: TensorView, axis: int) -> bool:
         """Tell whether only products take a tensor, one for each place along an axis."""
         kept = tv in fusion.outputs or not copied.isdisjoint((tv.name, tv.held))

@@ -225,6 +225,21 @@ def test_what_is_computed_of_those_that_are_taken_is_the_same(name: str) -> None
     assert torch.equal(one.value, other.value)
 
 
+def test_a_deep_chain_is_walked_once_per_node() -> None:
+    """Every tensor is used twice: 2 ** 60 ways lead from the matrices to the product."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([3, 8, 16], "bf16"), fd.define_tensor([5, 16, 32], "bf16")
+    index = fd.define_tensor([3], "i32")
+    made = w
+    for n in range(60):
+        made = fd.ops.index_select(made, 0, index) if n == 30 else made
+        made = fd.ops.mul(made, made)
+    fd.add_output(fd.ops.matmul(x, fd.ops.cast(made, "bf16")))
+    early = taken_early(fd.fusion())
+    (gather,) = (tv for tv in early.tensors if tv.op == "gather")
+    assert multiplied_in_place(early, NONE, computed=True) == {gather}
+
+
 def test_what_cannot_be_taken_early_is_left() -> None:
     """A reduction, of which matrices are taken."""
     fd = FusionDefinition()
