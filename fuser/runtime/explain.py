@@ -242,10 +242,8 @@ def _part(
         spec = specs.get(tv.name)
         if spec is not None:
             return spec.distinct
-        extents = [*shape_of(tv, values)]
-        if (
-            axis := indexed_axis(tv)
-        ) is not None:  # some may be read again, not more than there are
+        extents, axis = [*shape_of(tv, values)], indexed_axis(tv)
+        if axis is not None:  # as many as are named, but no more than there are
             extents[axis] = min(extents[axis], *(number_of(n, values) for n in tv.count))
         return prod(extents) * tv.dtype.nbytes
 

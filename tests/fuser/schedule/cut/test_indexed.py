@@ -290,6 +290,28 @@ def test_numbers_of_rows_are_taken_by_a_kernel_of_their_own(first: bool) -> None
     assert not complaints(case)
 
 
+@pytest.mark.parametrize("way", ["computed", "every other", "by two products"])
+def test_an_index_may_be_made_before(way: str) -> None:
+    """It lies in memory then, or is a view of what does."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([3, 72, 136], "bf16"), fd.define_tensor(["g", 40, 136], "bf16")
+    index = fd.define_tensor([6 if way == "every other" else 3], "i32")
+    if way == "computed":
+        index = fd.ops.maximum(fd.ops.sub(index, 1), 0)
+    if way == "every other":
+        index = fd.ops.slice(index, 0, 1, 6, 2)
+    made = fd.ops.grouped_matmul(x, fd.ops.permute(w, [0, 2, 1]), index)
+    if way == "by two products":
+        other = fd.define_tensor(["g", 40, 136], "bf16")
+        made = fd.ops.mul(made, fd.ops.grouped_matmul(x, fd.ops.permute(other, [0, 2, 1]), index))
+    fd.add_output(made)
+    case = Case(fd.fusion(), PARAMS["persistent"], {"g": 5}, "reals", 0)
+    *before, last = compiled(case).launches
+    assert len(before) == (way == "computed")
+    assert len(last.tiling.domain.indices) == (2 if way == "by two products" else 1)
+    assert not complaints(case)
+
+
 STORED: dict[str, tuple[Experts, MatmulParams | AmpereParams]] = {
     "odd rows": (Experts(k=130), BASE),
     "no matrices": (Experts(many=0), BASE),
