@@ -709,7 +709,9 @@ def _indices(reads: list[Access]) -> tuple[tuple[Access, Access], ...]:
         if (axis := indexed_axis(access.tv)) is None:
             continue
         (index,) = tensor_args(access.tv)
-        walks = tuple(access.coords[n] if n == axis else None for n in range(index.rank))
+        # The index varies along one axis of its own, wherever that of the tensor lies in memory.
+        varies = [one.iter_type is IterType.ITERATION for one in index.logical]
+        walks = tuple(access.coords[axis] if along else None for along in varies)
         source, own = _source(index, walks)
         name = f"{source.name}_index{len(known)}"
         out.append((access, known.setdefault((source, own), Access(source, own, name))))

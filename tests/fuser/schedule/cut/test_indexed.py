@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import judged
 import pytest
@@ -287,6 +288,25 @@ def test_numbers_of_rows_are_taken_by_a_kernel_of_their_own(first: bool) -> None
     case = Case(Experts(bits=8, group=128, first=first).fusion(), params, {"i0": 3}, "reals", 0)
     *_, last = compiled(case).launches
     assert len(last.tiling.domain.indices) == 1
+    assert not complaints(case)
+
+
+@pytest.mark.parametrize("prologue", ["memory", "registers"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1), (1, 2, 0)])
+def test_matrices_may_be_taken_of_what_is_permuted(
+    order: tuple[int, int, int], prologue: Literal["memory", "registers"]
+) -> None:
+    """Then the index varies along another axis than they do in memory."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([3, 72, 136], "bf16")
+    extents = (5, 136, 40)
+    lying = [extents[order.index(n)] for n in range(3)]
+    w = fd.ops.permute(fd.define_tensor(lying, "bf16"), order)
+    fd.add_output(fd.ops.grouped_matmul(x, w, fd.define_tensor([3], "i32")))
+    case = Case(fd.fusion(), replace(BASE, prologue=prologue), {}, "reals", 0)
+    (launch,) = compiled(case).launches
+    ((_, index),) = launch.tiling.domain.indices
+    assert index.coords == (0,)
     assert not complaints(case)
 
 
