@@ -12,7 +12,7 @@ from fuser.arch import SM_90A
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.definition import Fusion, Symbol, TensorView
-from fuser.fusion.ir import indexed_axis, number_of, tensor_args
+from fuser.fusion.ir import indexed_axis, tensor_args
 from fuser.fusion.ops import unmoved
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import bind
@@ -143,10 +143,9 @@ def blamed(
         axis = indexed_axis(tv)
         if axis is None:
             return lies.as_strided(spec.shape, spec.strides, first)
-        many, (index,) = number_of(tv.count[0], values), tensor_args(tv)
-        shape = (*spec.shape[:axis], many, *spec.shape[axis + 1 :])
+        many, (index,) = spec.shape[axis], tensor_args(tv)
         places = tensor(unmoved(index)).flatten().long()
-        every = lies.as_strided(shape, spec.strides, first)
+        every = lies.as_strided(spec.shape, spec.strides, first)
         made = every.index_select(axis, places.clamp(0, many - 1))
         there = ((places >= 0) & (places < many)).view(-1, *[1] * (tv.rank - 1 - axis))
         return torch.where(there, made, torch.zeros_like(made))

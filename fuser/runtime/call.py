@@ -13,7 +13,7 @@ from typing import NoReturn, get_args
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Expr, Var, substitute
-from fuser.fusion.ir import Fusion, Symbol, TensorView, number_of
+from fuser.fusion.ir import Fusion, Symbol, TensorView, indexed_axis, number_of
 from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import INDEXED, Access, Domain
@@ -265,8 +265,16 @@ def strides_of(
         elif access.tv.parts == "rows":  # along the last axis, whichever reduced one is the inner
             out.append(own[-1])
         else:
-            out.append(_harmless(extents[axis], own[walked]))
+            out.append(_harmless(reached(access, walked, spec, extents[axis]), own[walked]))
     return tuple(out)
+
+
+def reached(access: Access, axis: int, spec: Spec, extent: int) -> int:
+    """Return how many places along an axis of a tensor a kernel may read, which walks so many.
+
+    Where an index names them, any of those that there are.
+    """
+    return spec.shape[axis] if axis == indexed_axis(access.tv) else extent
 
 
 def steps_of(tiles: Loops, access: Access, spec: Spec) -> tuple[int, ...]:

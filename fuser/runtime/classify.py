@@ -33,6 +33,7 @@ from fuser.runtime.call import (
     loops_of,
     normalised,
     output_spec,
+    reached,
     shape_of,
     strides_of,
     with_parts,
@@ -45,7 +46,15 @@ from fuser.schedule.cut.few_rows import Few, as_sums, few_rows
 from fuser.schedule.cut.kept import is_exact, keep
 from fuser.schedule.cut.rearrange import rearranged
 from fuser.schedule.domain import Access, Product, by_rows, unit_stride
-from fuser.schedule.matmul import PACKED, MatmulTiling, Operand, sides, strangers, summed
+from fuser.schedule.matmul import (
+    PACKED,
+    MatmulTiling,
+    Operand,
+    last_walked,
+    sides,
+    strangers,
+    summed,
+)
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.norm import copied, norm_tiling, row_refusal, runs
 from fuser.schedule.norm_heuristic import (
@@ -465,7 +474,7 @@ class _Call:
             walked = [
                 (axis, stride)
                 for axis, stride in zip(axes, strides, strict=True)
-                if extents[axis] > 1 and tiles.varies(access, axis)
+                if _many(tiles, access, axis, spec, extents) > 1 and tiles.varies(access, axis)
             ]
             steps = [stride for axis, stride in walked if not tiles.unit(access, axis)]
             # the contiguous axis may be one of those around, and the last one have one element
@@ -504,6 +513,14 @@ class _Call:
         spec = self.specs[access.tv.name]
         own = normalised(access.tv, spec)
         return (*own, *strides_of(tiles, access, spec, extents))
+
+
+def _many(tiles: Loops, access: Access, axis: int, spec: Spec, extents: tuple[int, ...]) -> int:
+    """Return how many places along an axis of a kernel a tensor may be read at."""
+    if indexed_axis(access.tv) is None:
+        return extents[axis]
+    walked = last_walked(access, tiles.groups[axis])
+    return extents[axis] if walked is None else reached(access, walked, spec, extents[axis])
 
 
 def _close(schedule: Params, columns: int) -> bool:

@@ -291,6 +291,21 @@ def test_numbers_of_rows_are_taken_by_a_kernel_of_their_own(first: bool) -> None
     assert not complaints(case)
 
 
+@pytest.mark.parametrize("gap", [0, 8])
+@pytest.mark.parametrize("many", [1, 5])
+def test_one_block_may_have_any_of_the_matrices(many: int, gap: int) -> None:
+    """A stride that is walked by no kernel is nevertheless one by which an index finds them."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["g", "m", 8], "bf16", contiguity=[not gap, True, True])
+    w = fd.define_tensor(["t", 8, 40], "bf16")
+    fd.add_output(fd.ops.matmul(fd.ops.index_select(x, 0, fd.define_tensor(["t"], "i32")), w))
+    sizes = {"g": many, "m": 1, "t": 1}
+    case = Case(fd.fusion(), BASE, sizes, "integers", 4, gap=gap, offset=16)
+    (launch,) = compiled(case).launches
+    assert launch.tiling.domain.indices
+    assert not complaints(case)
+
+
 @pytest.mark.parametrize("prologue", ["memory", "registers"])
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1), (1, 2, 0)])
 def test_matrices_may_be_taken_of_what_is_permuted(
