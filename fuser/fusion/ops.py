@@ -281,11 +281,17 @@ def reduced_axes(tv: TensorView) -> tuple[int, ...]:
     return tuple(axis for axis in dims if arg.logical[axis].iter_type is IterType.ITERATION)
 
 
+def named_axis(tv: TensorView) -> int:
+    """Return the one axis that an operation names, as a scan, a slice or a gather does."""
+    (axis,) = dict(tv.attrs)["dim"]
+    return int(axis)
+
+
 def scanned_axis(tv: TensorView) -> int | None:
     """Return the axis along which a scan runs; None if it has one element, or `tv` is no scan."""
     if tv.op not in OPS or OPS[tv.op].form is not Form.SCAN:
         return None
-    (axis,) = map(int, dict(tv.attrs)["dim"])
+    axis = named_axis(tv)
     return axis if tv.logical[axis].iter_type is IterType.ITERATION else None
 
 
@@ -356,7 +362,7 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
         case "permute":
             return tuple(int(axis) for axis in attrs["dims"])
         case "gather":
-            (dim,) = attrs["dim"]
+            dim = named_axis(tv)
             return tuple(None if axis == dim and not arg_index else axis for axis in range(tv.rank))
         case "mma":
             left = [axis for axis in roles(tv) if axis.result is not None]

@@ -79,7 +79,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             body = (trips, kir.ForLoop(NTH, TILES, body, self.tiles))
             grid = ()
         steps = [self.tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
-        lines = self._down_and_across()[tiling.shared == tiling.rows]
+        lines = self._down_and_across()[tiling.joined == tiling.rows]
         chosen = ((RASTER, Divisor(lines, params.raster)), *self.split_k.chosen(steps))
         made = kir.Kernel(
             name=self.name,
@@ -470,9 +470,9 @@ class ProductLowering(Lowering[MatmulTiling, M]):
     def _down_and_across(self) -> tuple[Expr, Expr]:
         """Tiles of whole clusters along rows and columns, with those around beside which share."""
         tiling = self.tiling
-        around = self._lines(0) if tiling.shared is not None else 1
+        around = self._lines(0) if tiling.joined is not None else 1
         down, across = (
-            self._lines(axis) * around if axis == tiling.shared else self._lines(axis)
+            self._lines(axis) * around if axis == tiling.joined else self._lines(axis)
             for axis in (tiling.rows, tiling.cols)
         )
         return down, across
@@ -495,18 +495,18 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
         down, across = self._down_and_across()
         rest: Expr = TILE
-        for axis in range(tiling.outer) if tiling.shared is None else ():
+        for axis in range(tiling.outer) if tiling.joined is None else ():
             inner: Expr = down * across
             for later in range(axis + 1, tiling.outer):
                 inner = self._lines(later) * inner
             lets.append(kir.Let(self.origin(axis), rest // inner))
             rest = rest % inner
-        by_columns = tiling.shared == tiling.rows
+        by_columns = tiling.joined == tiling.rows
         others = down if by_columns else across
         line = rest // (RASTER * others) * RASTER + rest % RASTER
         other = rest // RASTER % others
-        if tiling.shared is not None:
-            each = self._lines(tiling.shared)
+        if tiling.joined is not None:
+            each = self._lines(tiling.joined)
             lets.append(kir.Let(self.origin(0), other // each))
             other = other % each
         row, col = (other, line) if by_columns else (line, other)

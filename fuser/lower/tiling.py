@@ -132,8 +132,8 @@ class Lowering(Generic[Axes, P]):
         """Return a tensor to take elements of: the indexed axis, and those it varies along."""
         own = access.axis_of(INDEXED)
         near = own is not None and unit_stride(access.tv, own)
-        many, step = Var(f"{access.name}_n"), 1 if near else Var(f"{access.name}_s")
-        self.counts[many] = 1 if own is None else access.tv.logical[own].extent
+        step = 1 if near else Var(f"{access.name}_s")
+        many = self._counted(access, 1 if own is None else access.tv.logical[own].extent)
         plain = self._tensor(access)
         kept = [n for n, a in enumerate(self.tiling.axes(access)) if self.tiling.varies(access, a)]
         extents = tuple(plain.extents[n] for n in kept)
@@ -143,10 +143,14 @@ class Lowering(Generic[Axes, P]):
     def _told(self, access: Access) -> kir.Tensor:
         """Return a tensor of which an index tells where it is walked along an axis."""
         plain, at = self._tensor(access), self._told_along(access)
+        many = self._counted(access, *access.tv.count)
+        return replace(plain, extents=(*plain.extents[:at], many, *plain.extents[at + 1 :]))
+
+    def _counted(self, access: Access, extent: Extent) -> Var:
+        """Return the parameter for how many places an index may name of a tensor."""
         many = Var(f"{access.name}_n")
-        (self.counts[many],) = access.tv.count
-        extents = (*plain.extents[:at], many, *plain.extents[at + 1 :])
-        return replace(plain, extents=extents)
+        self.counts[many] = extent
+        return many
 
     def _told_along(self, access: Access) -> int:
         """Return the axis of a tensor, as its kernel sees it, whose places an index names."""

@@ -620,9 +620,14 @@ def _refusal(
 
 def _untold(product: Product, operand: Operand) -> set[str]:
     """Return what an operand is computed from by an index that threads would have to load."""
+    others = _by_threads(product, operand)
+    return {leaf.tv.name for leaf in others if indexed_axis(leaf.tv) is not None}
+
+
+def _by_threads(product: Product, operand: Operand) -> list[Access]:
+    """Return what threads load themselves of what an operand is computed from."""
     whole = {leaf.access for leaf in operand.leaves}
-    others = (leaf.tv for leaf in product.leaves if leaf not in whole)
-    return {tv.name for tv in others if indexed_axis(tv) is not None}
+    return [leaf for leaf in product.leaves if leaf not in whole]
 
 
 def _computable(
@@ -636,9 +641,7 @@ def _computable(
 
     A step has one number of each row of what many neighbours along K share.
     """
-    whole = {leaf.access for leaf in operand.leaves}
-    others = (leaf for leaf in product.leaves if leaf not in whole)
-    if any(tiles.alike(leaf, operand.summed) > 1 for leaf in others):
+    if any(tiles.alike(leaf, operand.summed) > 1 for leaf in _by_threads(product, operand)):
         return False
     shared = [leaf for leaf in operand.leaves if leaf.alike > 1]
     if shared and isinstance(schedule, AmpereParams):

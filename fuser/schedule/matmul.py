@@ -62,10 +62,10 @@ class MatmulTiling:
         return len(self.tile)
 
     @property
-    def shared(self) -> int | None:
+    def joined(self) -> int | None:
         """Axis of the kernel along the side of tiles that is walked with those around."""
-        side = shared_by(self.domain)
-        return None if not side else self.rows if (side == "rows") != self.transpose else self.cols
+        side = shared_by(self.domain, transpose=self.transpose)
+        return None if not side else self.rows if side == "rows" else self.cols
 
     @property
     def walked(self) -> tuple[int, ...]:
@@ -226,7 +226,13 @@ Side = Literal["", "rows", "cols"]
 """Of tiles; "" is neither."""
 
 
-def shared_by(domain: Domain) -> Side:
+def other_side(side: Side) -> Side:
+    """Return what a side of tiles is of tiles transposed."""
+    other: dict[Side, Side] = {"rows": "cols", "cols": "rows"}
+    return other.get(side, "")
+
+
+def shared_by(domain: Domain, *, transpose: bool = False) -> Side:
     """Return the side of tiles on which results around them share the other operand, by an index.
 
     As blocks of rows share the matrices that an index names.  They are walked as if all were rows
@@ -237,7 +243,8 @@ def shared_by(domain: Domain) -> Side:
         return ""
     told = [{_is_told(domain, one) for one in side} for side in zip(*pairs, strict=True)]
     ways: dict[tuple[bool, ...], Side] = {(False, True): "rows", (True, False): "cols"}
-    return ways.get(tuple(True in one for one in told), "")
+    side = ways.get(tuple(True in one for one in told), "")
+    return other_side(side) if transpose else side
 
 
 def _is_told(domain: Domain, operand: Operand) -> bool:

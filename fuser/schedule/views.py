@@ -27,7 +27,7 @@ from fuser.fusion.ir import (
     row_major,
     tensor_args,
 )
-from fuser.fusion.ops import OPS, Form, producer_axes, unmoved
+from fuser.fusion.ops import OPS, Form, named_axis, producer_axes, unmoved
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.few_rows import Few, as_sums, stored_first
 from fuser.schedule.cut.indexed import multiplied_in_place, taken_early
@@ -350,14 +350,14 @@ class _Views:
 
     def _told(self, tv: TensorView) -> TensorView:
         """Return what a gather takes as an input of which an index tells where it lies."""
-        (axis,), (source, index) = dict(tv.attrs)["dim"], tensor_args(tv)
-        return self._indexed(tv, source, int(axis), self._in_memory(index))
+        source, index = tensor_args(tv)
+        return self._indexed(tv, source, named_axis(tv), self._in_memory(index))
 
     def _indexed(
         self, tv: TensorView, source: TensorView, axis: int, index: TensorView
     ) -> TensorView:
         """Return it, seen through the operations that move axes of what it is taken of."""
-        many = tv.logical[next(iter(dict(tv.attrs)["dim"]))]
+        many = tv.logical[named_axis(tv)]
         if source.op in OPS and OPS[source.op].form is Form.SHAPE:
             ((inner,), walked) = tensor_args(source), producer_axes(source, 0)[axis]
             assert walked is not None, "checked before"
@@ -472,9 +472,10 @@ class _Views:
 
 def _axes(tv: TensorView) -> tuple[int, ...]:
     """Return the axes that an operation names: one, or the first and the last of some."""
+    if tv.op != "flatten":
+        return (named_axis(tv),)
     attrs = dict(tv.attrs)
-    named = ("start_dim", "end_dim") if tv.op == "flatten" else ("dim",)
-    return tuple(int(attrs[name][0]) for name in named)
+    return int(attrs["start_dim"][0]), int(attrs["end_dim"][0])
 
 
 def _copy(tv: TensorView, name: str, arg: TensorView | None, dtype: DType) -> TensorView:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 
 from fuser.fusion.ir import Fusion, IterDomain, IterType, TensorView, row_major, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
-from fuser.fusion.ops import OPS, Form, producer_axes
+from fuser.fusion.ops import OPS, Form, named_axis, producer_axes
 from fuser.fusion.recorder import axis_of
 
 
@@ -22,7 +22,7 @@ def is_whole(tv: TensorView) -> bool:
         return False
     _, index = tensor_args(tv)
     places = [n for n, one in enumerate(index.logical) if one.iter_type is IterType.ITERATION]
-    return places == [_dim(tv)]
+    return places == [named_axis(tv)]
 
 
 def multiplied_in_place(
@@ -61,7 +61,9 @@ def multiplied_in_place(
     return frozenset(
         tv
         for tv in fusion.tensors
-        if is_whole(tv) and multiplied(tv, _dim(tv)) and lies(tensor_args(tv)[0], _dim(tv))
+        if is_whole(tv)
+        and multiplied(tv, named_axis(tv))
+        and lies(tensor_args(tv)[0], named_axis(tv))
     )
 
 
@@ -101,13 +103,13 @@ class _Early:
     def __init__(self, tv: TensorView) -> None:
         self.tv = tv
         self.source, self.index = tensor_args(tv)
-        self.many = tv.logical[_dim(tv)]
+        self.many = tv.logical[named_axis(tv)]
         self.done: dict[tuple[TensorView, int], TensorView | None] = {}
         self.made: list[TensorView] = []
 
     def run(self) -> list[TensorView]:
         """Return the tensors that are made, the last one in place of the gather; none if none."""
-        axis = _dim(self.tv)
+        axis = named_axis(self.tv)
         if self.source.op == "input" or self._taken(self.source, axis) is None:
             return []
         return self.made
@@ -141,7 +143,7 @@ class _Early:
 
     def _along(self, tv: TensorView, axis: int) -> TensorView:
         """Return the index as a tensor with the axes of another one has it."""
-        own = _dim(self.tv)
+        own = named_axis(self.tv)
         if (tv.rank, axis) == (self.tv.rank, own):
             return self.index
         made = self.index
@@ -183,7 +185,3 @@ def _before(tv: TensorView, axis: int) -> int | None:
         return axis
     last = first if tv.op == "flatten" else first + len(attrs["sizes"]) - 1
     return axis + source.rank - tv.rank if axis > last else None
-
-
-def _dim(tv: TensorView) -> int:
-    return int(dict(tv.attrs)["dim"][0])

@@ -29,7 +29,7 @@ from fuser.fusion.ir import (
     tensor_args,
 )
 from fuser.fusion.mma_axes import AxisRole, roles
-from fuser.fusion.ops import OPS, Form, producer_axes
+from fuser.fusion.ops import OPS, Form, named_axis, producer_axes
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.indexed import is_whole
 
@@ -347,7 +347,7 @@ class _Rearranging:
         self, move: _Move, tv: TensorView, logical: tuple[IterDomain, ...]
     ) -> TensorView | None:
         """Return a view of matrices that an index takes, as those taken of a view."""
-        (axis,), (source, index) = map(int, dict(tv.attrs)["dim"]), tensor_args(tv)
+        axis, (source, index) = named_axis(tv), tensor_args(tv)
         if move.first <= axis < move.first + move.many:
             return None
         taken, places = self.seen(move, source), self._argument(move, index)
@@ -358,7 +358,7 @@ class _Rearranging:
 
     def _part(self, move: _Move, tv: TensorView) -> TensorView | None:
         """Return what a slice takes of one part of a `cat`."""
-        (axis,) = dict(tv.attrs)["dim"]
+        axis = named_axis(tv)
         if move.op != "slice" or move.first != axis:
             return None
         (start,), (step,) = (value for _, value in move.attrs[1:])
@@ -442,7 +442,7 @@ def _move(tv: TensorView) -> _Move:
 def _undone(view: TensorView) -> list[_Move]:
     """Return the views that give the arguments of a `cat`, `flatten` or `unflatten` back."""
     if view.op == "cat":
-        (axis,) = dict(view.attrs)["dim"]
+        axis = named_axis(view)
         sizes = _numbers(tuple(part.shape[axis] for part in tensor_args(view)))
         starts = (0, *accumulate(sizes))
         return [

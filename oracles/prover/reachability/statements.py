@@ -316,9 +316,8 @@ def _depends(step: Step) -> None:
         read = {box.tensor.name} | ({box.index.src.tensor.name} if box.index else set())
         if read <= {*kernel.early} and not (writes(site.stmt) or adds(site.stmt)):
             return
-        spread = step.world.accesses.spreads[site.index]
-        touched = spread is None or step.world.accesses.touch(site, step.agent)
-        if box.index is None and not touched:
+        told = box.index is not None or step.world.accesses.spreads[site.index] is None
+        if not (told or step.world.accesses.touch(site, step.agent)):
             return
     step.findings.ask()
     if not step.a.mine & step.state.past:
