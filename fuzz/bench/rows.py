@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pebble import ProcessPool
 
 from fuzz.bench import norms, pointwise, reductions, shapes
-from fuzz.bench.matmul import batched, grouped, layouts, products, quantized
+from fuzz.bench.matmul import batched, grouped, layouts, products, quantized, scaled
 from fuzz.bench.row import Row, warm, warm_peers
 
 WARM_S = 300
@@ -20,7 +20,9 @@ def rows(drawn: int | None, seed: int) -> list[Row]:
     """Return the rows of the tables, or so many `drawn` of each kind."""
     if drawn is not None:
         return list(shapes.rows(drawn, seed))
-    tables = (pointwise, products, layouts, quantized, batched, grouped, reductions, norms)
+    tables = (
+        pointwise, products, layouts, quantized, scaled, batched, grouped, reductions, norms
+    )  # fmt: skip
     return [row for table in tables for row in table.rows()]
 
 

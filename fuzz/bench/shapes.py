@@ -16,7 +16,7 @@ from torch.nn import functional
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuzz.bench import norms, pointwise, reductions
-from fuzz.bench.matmul import grouped, layouts, products, quantized
+from fuzz.bench.matmul import batched, grouped, layouts, products, quantized, scaled
 from fuzz.bench.matmul.quantized import Weights
 from fuzz.bench.row import Row
 from fuzz.campaign.record import DEFAULT
@@ -45,6 +45,12 @@ COMPUTED = (
     ("silu", torch.bfloat16),
 )
 """What an operand goes through, and from what type."""
+EPILOGUES = ("gelu_tanh", "silu", "relu", "residual", "gated")
+"""What follows a product."""
+BATCHES, ROWS_EACH, INNER = (2, 512), (1, 4096), (16, 8192)
+"""Matrices of a batch, least and most; rows and columns of their results; and elements to sum."""
+MOST_FLOPS = 2e12
+"""Of a batch of products."""
 ODD = 1 / 3
 """Share of odd rows; the others are multiples of 8.  Of products a third are no multiples of 64,
 and two thirds of these none of 8."""
@@ -128,6 +134,32 @@ def _drawn(rng: random.Random) -> tuple[int, int, int]:
     return _extent(rng, *HEIGHTS), n, k
 
 
+def _batched(name: str, rng: random.Random) -> Row:
+    """Return products of many matrices, as they lie one behind the other, or side by side."""
+    while True:
+        b, m = _extent(rng, *BATCHES), _extent(rng, *ROWS_EACH)
+        n, k = _extent(rng, *ROWS_EACH), _extent(rng, *INNER)
+        if rng.random() >= ODD:
+            n, k = -(-n // 8) * 8, -(-k // 16) * 16
+        flops, nbytes = 2.0 * b * m * n * k, 2 * b * max(m * k, n * k, m * n)
+        if flops <= MOST_FLOPS and nbytes <= MOST_BYTES:
+            turned, between = rng.random() < 1 / 2, rng.random() < ODD
+            return batched.row(name, (b, m, n, k), turned=turned, between=between, alone=True)
+
+
+def _ended(name: str, rng: random.Random) -> Row:
+    """Return a product with an epilogue."""
+    return replace(products.ended(name, _drawn(rng), rng.choice(EPILOGUES)), alone=True)
+
+
+def _scaled(name: str, rng: random.Random) -> Row:
+    """Return a product of 8-bit operands; torch takes rows of i8 beyond 16, and whole chunks."""
+    dtype = rng.choice([*scaled.NAMES])
+    n, k = (_extent(rng, *DEPTHS) // 16 * 16 for _ in range(2))
+    m = _extent(rng, *HEIGHTS)
+    return scaled.row(name, (max(m, 17) if dtype is torch.int8 else m, n, k), dtype, alone=True)
+
+
 def _computed(name: str, rng: random.Random) -> Row:
     """Return a product of which one operand is computed, and the other one has few rows."""
     told = rng.choice(COMPUTED)
@@ -184,5 +216,8 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "quantized": _quantized,
     "grouped": _grouped,
     "layout": _layout,
+    "batched": _batched,
+    "ended": _ended,
+    "scaled": _scaled,
 }
 """Kinds of rows that are drawn, by name."""

@@ -42,10 +42,12 @@ from fuser.schedule.products.choose import candidates
 from fuser.schedule.products.unaligned import ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, Params
+from fuzz.bench.matmul.batched import Batched
 from fuzz.bench.matmul.grouped import Grouped
 from fuzz.bench.matmul.layouts import Layout
 from fuzz.bench.matmul.products import Product, plain
 from fuzz.bench.matmul.quantized import Quantized
+from fuzz.bench.matmul.scaled import Scaled
 from fuzz.bench.row import L2_BYTES, SHORT_US, Row, fastest_us, side_by_side, together
 from fuzz.bench.shapes import KINDS, rows, summary
 from fuzz.campaign.conduct import shard as one_of
@@ -195,11 +197,11 @@ def promising(row: Row, most: int | None) -> list[Params]:
         stored, computed = schedules(*row.shape), in_registers(row)
         each = most or SAMPLES
         return [*islice(stored, each // 4), *islice(computed, each - each // 4)]
-    if isinstance(row, Product):
+    if isinstance(row, Product) and not row.ends:
         return [*worthwhile(*row.shape)[:most]]
     if isinstance(row, Quantized):
         return [*islice(in_registers(row), most or SAMPLES)]
-    if isinstance(row, Grouped | Layout):
+    if isinstance(row, Product | Grouped | Layout | Batched | Scaled):
         return [*islice(multiplying(row, Choices()), most or SAMPLES)]
     found = Alternatives(row.fusion(), lying(row))
     alone = len(found.default.schedules) == 1  # params serve all kernels, or ask for another cut
@@ -241,7 +243,7 @@ def _program(row: Row, params: Params | None) -> object:
     """Return what rows have alike that run the same program under a schedule."""
     if isinstance(row, Product) and params is not None:  # a default is of one shape
         _, n, k = row.shape
-        return params, n % 8 == 0, k % 8 == 0, row.prologue, row.dtype, row.weights
+        return params, n % 8 == 0, k % 8 == 0, row.prologue, row.dtype, row.weights, row.ends
     return params, row.name
 
 
@@ -309,8 +311,8 @@ def timed(row: Row, tried: Sequence[Params | None], known: dict[object, Executab
 
 
 def _shape(row: Row) -> tuple[object, ...]:
-    """Return M, N and K of a product; else the shapes of all inputs."""
-    if isinstance(row, Product):
+    """Return M, N and K of a product, if nothing follows it; else the shapes of all inputs."""
+    if isinstance(row, Product) and not row.ends:
         return row.shape
     return tuple(spec.shape for spec in lying(row).values())
 

@@ -36,14 +36,15 @@ WAYS: tuple[tuple[Meet, int], ...] = (
 class Product(Row):
     """A row: out = f(x [M, K], weights [N, K], ...), bf16; `shape` is (M, N, K), of each product.
 
-    `extra` is what else goes in: "bias", "residual" or nothing.  x has a `dtype`, and goes through
-    the operation `prologue` first, if any; or the `weights` have and do.  What is `alone` has torch
-    beside it, nobody else.
+    `ends` says what follows, and `extra` what goes in for it: "bias", "residual" or nothing.  x has
+    a `dtype`, and goes through the operation `prologue` first, if any; or the `weights` have and
+    do.  What is `alone` has torch beside it, nobody else.
     """
 
     shape: tuple[int, int, int]
     products: int = 1
     extra: str = ""
+    ends: str = ""
     dtype: torch.dtype = torch.bfloat16
     prologue: str = ""
     weights: bool = False
@@ -52,8 +53,8 @@ class Product(Row):
 
     @property
     def says(self) -> str:
-        """M x N x K."""
-        return " x ".join(map(str, self.shape))
+        """M x N x K, and what follows."""
+        return " x ".join(map(str, self.shape)) + f", {self.ends}" * bool(self.ends)
 
     @property
     def flops(self) -> int:
@@ -232,6 +233,19 @@ def plain(name: str, shape: tuple[int, int, int]) -> Product:
     return Product(name, _plain, functional.linear, shape)
 
 
+def ended(name: str, shape: tuple[int, int, int], how: str) -> Product:
+    """Return the row of a product with an epilogue: an activation of it with a bias, or others.
+
+    These are a "residual", which is added, and "gated": an activation times a second product.
+    """
+    if how == "residual":
+        return Product(name, residual, _torch_residual, shape, extra=how, ends=how)
+    if how == "gated":
+        return Product(name, _gated, _torch_gated, shape, products=2, ends=how)
+    form, ends = partial(_torch_biased, ACTIVATIONS[how]), f"bias + {how}"
+    return Product(name, partial(_biased, how), form, shape, extra="bias", ends=ends)
+
+
 def computed(
     name: str, shape: tuple[int, int, int], op: str, dtype: torch.dtype, *, weights: bool = False
 ) -> Product:
@@ -263,13 +277,10 @@ def rows() -> list[Row]:
         "E3": ((8192, 14336, 4096), "silu"),
         "E5": ((256, 4096, 4096), "gelu_tanh"),
     }
-    for name, (shape, op) in biased.items():
-        form = partial(_torch_biased, ACTIVATIONS[op])
-        out.append(Product(name, partial(_biased, op), form, shape, extra="bias"))
-    shape = (4096, 4096, 14336)
-    out.insert(-1, Product("E4", residual, _torch_residual, shape, extra="residual"))
+    out += [ended(name, shape, op) for name, (shape, op) in biased.items()]
+    out.insert(-1, ended("E4", (4096, 4096, 14336), "residual"))
     gated = {"M1": (8192, 14336, 4096), "M2": (2048, 18944, 3584), "M3": (128, 14336, 4096)}
-    out += [Product(name, _gated, _torch_gated, shape, products=2) for name, shape in gated.items()]
+    out += [ended(name, shape, "gated") for name, shape in gated.items()]
     out += [computed(name, *told) for name, told in PROLOGUES.items()]
     out += [computed(name, *told, weights=True) for name, told in WEIGHTS.items()]
     return out
