@@ -147,6 +147,18 @@ struct Beside<Rows<ROWS, COLS, VEC, THREADS, ACROSS, ALIKE>> {
   __device__ static __forceinline__ constexpr int across(int v) { return L::across(v); }
 };
 
+// The first vector of a thread that has the rows of another one, or its columns, as far as that is known: where a
+// tensor varies along no others it is loaded once for all of them, into registers that they share.
+template <class L> struct Same {
+  __device__ static __forceinline__ constexpr int rows(int v) { return v; }
+  __device__ static __forceinline__ constexpr int cols(int v) { return v; }
+};
+template <int ROWS, int COLS, int THREADS, int VEC> struct Same<Strips<ROWS, COLS, THREADS, VEC>> {
+  typedef Strips<ROWS, COLS, THREADS, VEC> L;
+  __device__ static __forceinline__ constexpr int rows(int v) { return v / L::kPerStrip * L::kPerStrip + v % 2; }
+  __device__ static __forceinline__ constexpr int cols(int v) { return L::kExact ? v % L::kPerStrip / 2 * 2 : v; }
+};
+
 // The accesses of a thread to S: its first vector is found, the others lie beside it.
 template <class L, bool ROWS, class S> struct Walk {
   typedef Beside<L> B;
@@ -485,9 +497,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
   if constexpr (!COLS) {
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
-      const int r = ROWS ? src.row + L::row(v, tid) : 0;
+      const int r = ROWS ? src.row + L::row(v, tid) : 0, same = ROWS ? Same<L>::rows(v) : v;
       const bool ok = src.inside(r, 0) && (!ROWS || L::holds(v, tid));
-      const R x = ok ? R(types::to_register(*src.at(r, 0))) : fill;
+      const R x = same < v ? dst[same * L::kVec] : ok ? R(types::to_register(*src.at(r, 0))) : fill;
 #pragma unroll
       for (int e = 0; e < L::kVec; ++e) dst[v * L::kVec + e] = x;
     }
@@ -519,6 +531,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
     const auto inside = [&](int v, int p) {
       return L::holds(v, tid) && src.inside(walk.row(v), walk.col(v) + p * WIDTH + (kWords ? 0 : kLast));
     };
+    const auto from = [](int n) { return ROWS ? n : Same<L>::cols(n / kParts) * kParts + n % kParts; };
     if constexpr (kKept<S, WIDTH>) {
       each<L::kVectors * kParts>([&](auto number) {
         constexpr int n = decltype(number)::value, v = n / kParts, p = n % kParts, kBeside = L::across(v);
@@ -535,10 +548,11 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
       for (int n = 0; n < L::kVectors * kParts; ++n) {
         typedef typename Word<T, WIDTH>::Raw Raw;
-        const Raw* from = reinterpret_cast<const Raw*>(walk.at(n / kParts, n % kParts * WIDTH));
+        if (from(n) < n) continue;
+        const Raw* word = reinterpret_cast<const Raw*>(walk.at(n / kParts, n % kParts * WIDTH));
         ok[n] = true;
-        if constexpr (S::kReadOnly) words[n].raw = __ldg(from);
-        else words[n].raw = *from;
+        if constexpr (S::kReadOnly) words[n].raw = __ldg(word);
+        else words[n].raw = *word;
       }
     } else {
 #pragma unroll
@@ -546,13 +560,14 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
 #pragma unroll
         for (int p = 0; p < kParts; ++p) {
           const int n = v * kParts + p;
+          if (from(n) < n) continue;
           ok[n] = inside(v, p);
           typedef typename Word<T, WIDTH>::Raw Raw;
-          const Raw* from = reinterpret_cast<const Raw*>(walk.at(v, p * WIDTH));
+          const Raw* word = reinterpret_cast<const Raw*>(walk.at(v, p * WIDTH));
           if constexpr (S::kReadOnly) {
-            if (ok[n]) words[n].raw = __ldg(from);
+            if (ok[n]) words[n].raw = __ldg(word);
           } else {
-            if (ok[n]) words[n].raw = *from;
+            if (ok[n]) words[n].raw = *word;
           }
         }
       }
@@ -564,6 +579,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
       for (int n = 0; n < L::kVectors * kParts; ++n) {
         const int v = n / kParts, r = ROWS ? src.row + L::row(v, tid) : 0;
         const int c = src.col + L::col(v, tid) + n % kParts * WIDTH;
+        if (from(n) < n) continue;
         if constexpr (kWords) {
           const int left = ok[n] ? min(src.col_limit - c, WIDTH) : 0;
           some[n] = left;
@@ -584,8 +600,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
     for (int n = 0; n < L::kVectors * kParts; ++n)
 #pragma unroll
       for (int e = 0; e < WIDTH; ++e) {
-        const R x = element<R>(words[n], e);  // zero where nothing was read
-        dst[n * WIDTH + e] = fill == R(0) || ok[n] || e < some[n] ? x : fill;
+        const int one = from(n);
+        const R x = element<R>(words[one], e);  // zero where nothing was read
+        dst[n * WIDTH + e] = fill == R(0) || ok[one] || e < some[one] ? x : fill;
       }
   }
 }
@@ -741,6 +758,12 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
       for (int v = 0; v < L::kVectors; ++v) {
 #pragma unroll
         for (int p = 0; p < kParts; ++p) {
+          const int same = ROWS ? v : Same<L>::cols(v), n = (v * kParts + p) * (WIDTH / 2);
+          if (same < v) {
+#pragma unroll
+            for (int e = 0; e < WIDTH / 2; ++e) dst[n + e] = dst[n + e - (v - same) * kParts * (WIDTH / 2)];
+            continue;
+          }
           const bool ok = inside(v, p);
           Word<T, WIDTH> word;
           if (ok) word.raw = *reinterpret_cast<const Raw*>(at(v, p * WIDTH));
@@ -753,9 +776,11 @@ __device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], co
   } else if constexpr (types::Same<T, M>::value && !COLS) {
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
-      const int r = ROWS ? src.row + L::row(v, tid) : 0;
+      const int r = ROWS ? src.row + L::row(v, tid) : 0, same = ROWS ? Same<L>::rows(v) : v;
       const bool ok = src.inside(r, 0) && (!ROWS || L::holds(v, tid));
-      const uint32 both = ok ? 0x10001u * src.at(r, 0)->bits : types::Packs<T>::pack(fill, fill);
+      const uint32 both = same < v ? dst[same * L::kVec / 2]
+                        : ok       ? 0x10001u * src.at(r, 0)->bits
+                                   : types::Packs<T>::pack(fill, fill);
 #pragma unroll
       for (int e = 0; e < L::kVec / 2; ++e) dst[v * L::kVec / 2 + e] = both;
     }

@@ -50,6 +50,7 @@ from fuser.schedule.products.tiles import (
     MOST_AT_ONCE,
     NO_FIT,
     SPAN,
+    Ends,
     Fit,
     TileKind,
     clustered,
@@ -176,8 +177,9 @@ def scheduled(
 ) -> Iterator[tuple[Choice, MatmulParams]]:
     """Yield the choices that fit, the fastest first, and their params."""
     extents, _ = sizes(domain, loops)
-    for choice in ranked(work_of(fusion, domain, loops), _rules(domain), sms):
-        params = _params(domain, choice, extents, sms)
+    work = work_of(fusion, domain, loops)
+    for choice in ranked(work, _rules(domain), sms):
+        params = _params(domain, choice, extents, work.ends, sms)
         if params is not None:
             yield choice, params
 
@@ -192,14 +194,16 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
     computed = {tv.name: tv for operand in operands for tv in ancestry(operand)}
     depth = ceil(sum(depths) / len(domain.products)) * first.a.tv.dtype.nbytes
     results = [access for access in domain.writes if not access.tv.parts]
+    costly = sum(_is_costly(tv) for tv in fusion.tensors if tv.name not in computed)
+    read = sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs)
     return Work(
         around,
         m,
         n,
         max(ceil(depth / SPAN), 1),
         len(domain.products),
-        sum(_is_costly(tv) for tv in fusion.tensors if tv.name not in computed),
-        sum(bool(rows & {*a.coords}) and bool(cols & {*a.coords}) for a in domain.inputs),
+        costly,
+        read,
         (_pitch(first.arguments[0], loops), _pitch(first.arguments[1], loops)),
         max((n * access.tv.dtype.nbytes for access in results), default=0),
         any(access.tv.parts for access in domain.writes),
@@ -217,6 +221,7 @@ def work_of(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> Work:
         shared_by(domain),
         min(around, *loops[len(domain.extents) :], around),
         _turned(domain),
+        len(domain.inputs) - read,
     )
 
 
@@ -278,11 +283,9 @@ def _rules(domain: Domain, *, stored: bool = False) -> Rules:
     computed = [] if stored else [one for one in domain.products if one.leaves]
     turned = [one for one in computed if one.exchanged]
     parts = any(access.tv.parts for access in domain.writes)
-    alone = len(domain.products) > 1 or parts
-    alone = alone or accumulator(domain.products[0].tv) is DType.F16
-    # Epilogues read tensors as results lie, which transposed tiles do not.
-    whole_tile = any(all({*a.coords} & {*group} for group in sides(domain)) for a in domain.inputs)
-    plain = len(domain.products) == 1 and not (computed or parts or whole_tile)
+    loops = {tuple(summed(domain, product)) for product in domain.products}
+    alone = len(loops) > 1 or parts or accumulator(domain.products[0].tv) is DType.F16
+    plain = len(domain.products) == 1 and not (computed or parts)
     suited = len(turned) == len(computed) and not parts if turned else plain
     pairs = [*sided(domain)]
     coarse = (
@@ -361,11 +364,11 @@ def _fitted(work: Work, rules: Rules, kinds: Iterable[TileKind]) -> Iterator[tup
             continue
         wide = work.wide(kind)
         step, pitch = int(work.step_nbytes(kind.rows, wide * work.many)), work.result_pitch % LINE
-        fit = _stages(kind, wide, step, pitch)
+        fit = _stages(kind, wide, step, pitch, work.ends, work.many)
         if fit.stages:
             yield kind, fit
         for longer in deeper(kind) if work.computed_us else ():
-            fit = _stages(longer, wide, step, pitch)
+            fit = _stages(longer, wide, step, pitch, work.ends, work.many)
             if fit.stages >= LEAST_DEEP and rules.allow(longer, work.many):
                 yield longer, fit
 
@@ -380,8 +383,8 @@ def _whole(work: Work, rules: Rules) -> Iterator[TileKind]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _stages(kind: TileKind, wide: int, step_nbytes: int, pitch: int) -> Fit:
-    return kind.stages(wide, step_nbytes, 2, pitch)
+def _stages(kind: TileKind, wide: int, step_nbytes: int, pitch: int, ends: Ends, many: int) -> Fit:
+    return kind.stages(wide, step_nbytes, 2, pitch, ends, many)
 
 
 def columns_of_share(wide: int, splits: int) -> int:
@@ -399,7 +402,7 @@ def _shared(
     found = []
     for kind, rate in IN_TURNS:
         choice = Choice(Prediction(0.0), replace(kind, split="cooperative"), NO_FIT)
-        alone = _params(domain, choice, extents, sms)
+        alone = _params(domain, choice, extents, "bare", sms)
         if alone is None or alone.tile[1] % _rules(domain).unit:
             continue
         rows, wide, step = alone.tile
@@ -478,7 +481,7 @@ def _is_costly(tv: TensorView) -> bool:
 
 
 def _params(
-    domain: Domain, choice: Choice, extents: tuple[int, int, int], sms: int
+    domain: Domain, choice: Choice, extents: tuple[int, int, int], ends: Ends, sms: int
 ) -> MatmulParams | None:
     """Return the params of a choice with as many stages as fit, if enough do."""
     kind, many = choice.kind, len(domain.products)
@@ -496,7 +499,7 @@ def _params(
     )
     results = sum(a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts)
     pitch = gcd(*(extents[2] * a.tv.dtype.nbytes for a in domain.writes if not a.tv.parts))
-    stages, columns, staging = kind.stages(wide, per_stage, results, pitch)
+    stages, columns, staging = kind.stages(wide, per_stage, results, pitch, ends, many)
     if not stages:
         return None
     ahead = stages - 2
@@ -509,9 +512,8 @@ def _params(
     around, m, n = extents
     if kind.transpose:
         m, n = n, m
-    side = shared_by(domain)
-    spread = (around, 1) if side and (side == "rows") != kind.transpose else (1, around)
-    group, lines, _ = walked(spread, m, n, kind, wide, sms)
+    side = shared_by(domain, transpose=kind.transpose)
+    walk = walked(side, around, m, n, kind, wide, sms)
     params = MatmulParams(
         tile=(kind.rows, wide, span * kind.deep),
         warpgroups=kind.warpgroups,
@@ -519,7 +521,7 @@ def _params(
         stages=stages,
         prefetch=ahead,
         persistent=kind.persistent(tiles(around, m, n, kind.rows, wide, kind.cluster), sms),
-        raster=at_most(group, lines),
+        raster=at_most(walk.group, walk.lines),
         columns=columns,
         staging=staging,
         registers=(

@@ -25,10 +25,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, gcd
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
 from fuser.arch import SM_90A
-from fuser.schedule.matmul import Side
+from fuser.schedule.matmul import Side, other_side
 from fuser.schedule.matmul_params import WARPGROUP_ROWS, Split
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.tiles import (
@@ -38,6 +38,7 @@ from fuser.schedule.products.tiles import (
     SPAN,
     TRANSPOSED,
     WHOLE,
+    Ends,
     TileKind,
     fitting,
     tiles,
@@ -113,10 +114,12 @@ BOX = 64
 """Columns of a box, at most, that a swizzle has, and that transposed tiles are written in."""
 BY_THREADS, OFF_RESULT = 2.55, 1.04
 """Times as long an epilogue takes that stores a result by threads, or by TMA across lines."""
-COSTLY_US, READ_US = 2.6, 3.9
-"""What an epilogue takes for every 128 elements of a thread and every costly operation, or tensor
-that it reads.  Measured alone on an H200: gelu takes 2.2 us longer with 64 elements a thread, 5.4
-us with 192; a tensor 2.0 us with 64, 5 us with 128, 11 us with 192."""
+COSTLY_US, READ_US, READ_TURNED, VECTOR_US = 2.0, 2.5, 2.0, 0.5
+"""What an epilogue takes for every 128 results of a thread and every costly operation, tensor that
+it reads, in times that where tiles are transposed, and vector.  Fitted to 1,680 timings on an H200
+of 120 products, of bf16 with epilogues and of 8 bits times numbers of rows and columns: what is
+predicted to be the fastest takes 2.2 and 2.8 % more than the fastest one (4.2 and 4.0 by a gelu and
+tensors alone, and without what timings of plain products say)."""
 EXCHANGE_US, PEER_US, EXCHANGED = 1.98, 0.00601, 29.5e3
 """A grid barrier, and more for every CTA of a tile; and bytes of sums that a CTA stores and loads
 behind it in a microsecond."""
@@ -151,6 +154,12 @@ NARROW, NARROW_COLS = 1.1, 96
 short steps.  With it what is chosen takes 4.9, 4.1 and 2.3 % more than the fastest of 12 schedules,
 of three times 40 shapes (H200), without 5.6, 6.0 and 2.7."""
 
+T = TypeVar("T")
+DEEP_OF_MANY = 1.4
+"""What loops take of several products by longer steps, which gain next to nothing there.  Measured
+on an H200, us, by steps of one span and of two: 29 x 512 x 1984 by 64 x 16 each 6.6 and 6.1, 15 x
+2136 x 7418 63.7 and 63.1, 34 x 2368 x 28672 by 64 x 24 99 by two, predicted 72."""
+
 Sharing = Literal["", "scatter", "last"]
 """How CTAs that share a tile put their sums together; "" where none do."""
 
@@ -160,9 +169,10 @@ class Work:
     """What a kernel computes: results `around` M x N, of products of so many `steps` of 128 bytes.
 
     `many` products share the columns of a tile; an epilogue has so many `costly` operations and
-    reads so many tensors.  Rows of A and of B have `pitches` of so many bytes, those of the results
-    `result_pitch`; `parts` of reductions are stored by threads.  An A that is computed in registers
-    takes `computed_us` of a step for every 64 rows, from so many bytes of each row (`brought`).
+    reads so many tensors (`read`), and `vectors` of numbers of rows or columns.  Rows of A and of B
+    have `pitches` of so many bytes, those of the results `result_pitch`; `parts` of reductions are
+    stored by threads.  An A that is computed in registers takes `computed_us` of a step for every
+    64 rows, from so many bytes of each row (`brought`).
     `bare`: the one result is of 16 bits and one product, and its epilogue reads nothing.  Results
     around may share so many `matrices`, by which rows or columns are multiplied (`shared_by`).
     A may lie along M, and B along N (`turned`).
@@ -184,11 +194,12 @@ class Work:
     shared: Side = ""
     matrices: int = 0
     turned: tuple[bool, bool] = (False, False)
+    vectors: int = 0
 
     @property
-    def spread(self) -> tuple[int, int]:
-        """How many results lie along rows, and along columns."""
-        return (self.around, 1) if self.shared == "rows" else (1, self.around)
+    def ends(self) -> Ends:
+        """What an epilogue holds of a tile beside sums and results."""
+        return "tiles" if self.read else "values" if self.costly or self.vectors else "bare"
 
     @property
     def within_sectors(self) -> bool:
@@ -214,9 +225,8 @@ class Work:
 
 @lru_cache(maxsize=16)
 def _turned(work: Work) -> Work:
-    turned: dict[Side, Side] = {"rows": "cols", "cols": "rows"}
-    pitches, shared = (work.pitches[1], work.pitches[0]), turned.get(work.shared, "")
-    lie = work.turned[1], work.turned[0]
+    pitches, lie = (work.pitches[1], work.pitches[0]), (work.turned[1], work.turned[0])
+    shared = other_side(work.shared)
     return replace(work, m=work.n, n=work.m, pitches=pitches, shared=shared, turned=lie)
 
 
@@ -294,20 +304,41 @@ def raster(rows: int, across: int, high: float, wide: float, sms: int = SM_90A.s
     return min(groups, key=lines)
 
 
-def walked(
-    spread: tuple[int, int], m: int, n: int, kind: TileKind, wide: int, sms: int = SM_90A.sms
-) -> tuple[int, int, int]:
-    """Return in groups of how many rows tiles of a kind are walked, of how many rows and columns.
+class Walk(NamedTuple):
+    """Tiles are walked in groups of so many `lines`, which so many `others` cross.
 
-    They are counted in whole clusters, of results of M x N, so many down and across (`spread`),
-    `wide` columns each.  Where several are down, groups are of columns, and they stand for rows.
+    Lines are rows of tiles, or columns (`by_columns`), in whole clusters.
     """
-    down, along = kind.cluster
-    rows = spread[0] * ceil(m / (kind.rows * down))
-    across = spread[1] * ceil(n / (wide * along))
-    if spread[0] > 1:
-        return raster(across, rows, wide * along, kind.rows * down, sms), across, rows
-    return raster(rows, across, kind.rows * down, wide * along, sms), rows, across
+
+    group: int
+    lines: int
+    others: int
+    by_columns: bool
+
+    def rows_first(self, pair: tuple[T, T]) -> tuple[T, T]:
+        """Return what is of lines and of others as what is of rows and of columns."""
+        return pair[::-1] if self.by_columns else pair
+
+
+def walked(
+    side: Side, around: int, m: int, n: int, kind: TileKind, wide: int, sms: int = SM_90A.sms
+) -> Walk:
+    """Return how tiles of a kind are walked, of `around` results of M x N, `wide` columns each.
+
+    Results follow each other along a `side` of tiles, by which they share matrices, or along none:
+    they count as columns then.
+    """
+    (rows, columns), (down, along) = _joined(side, around), kind.cluster
+    rows, columns = rows * ceil(m / (kind.rows * down)), columns * ceil(n / (wide * along))
+    high, broad = kind.rows * down, wide * along
+    if side == "rows":
+        return Walk(raster(columns, rows, broad, high, sms), columns, rows, by_columns=True)
+    return Walk(raster(rows, columns, high, broad, sms), rows, columns, by_columns=False)
+
+
+def _joined(side: Side, around: int) -> tuple[int, int]:
+    """Return how many results lie along rows, and along columns."""
+    return (around, 1) if side == "rows" else (1, around)
 
 
 def at_most(group: int, rows: int) -> int:
@@ -361,7 +392,7 @@ def predicted(
     on_sm, waves = ceil(ctas / sms), ceil(ctas / (sms * kind.resident))
     # --- the loop
     down, along = kind.cluster
-    order = walked(work.spread, work.m, work.n, kind, wide, sms)
+    order = walked(work.shared, work.around, work.m, work.n, kind, wide, sms)
     row, column = (_off(pitch) for pitch in work.pitches)
     row *= work.brought / SPAN
     sides = kind.rows / along, cols / down
@@ -398,10 +429,14 @@ def predicted(
     loop = (loop**AT_MOST + least**AT_MOST) ** (1 / AT_MOST)
     if work.shared and wide <= NARROW_COLS:
         loop *= NARROW
+    if work.many > 1 and kind.deep > 1 and not work.computed_us:
+        loop *= DEEP_OF_MANY
     # --- behind the loop
     each = kind.rows * cols / (128 * kind.sharers) / 128
     stored = manner.stored_us * _as_stored(work.result_pitch)
-    epilogue = each * (stored + COSTLY_US * work.costly + READ_US * work.read)
+    read = READ_US * work.read * (READ_TURNED if kind.transpose else 1)
+    held = COSTLY_US * work.costly + read + VECTOR_US * work.vectors
+    epilogue = each * (stored + held / work.many)
     behind = epilogue * waves
     if kind.split == "ping_pong":  # the other tile's loop hides an epilogue that is no longer
         behind = epilogue + max(epilogue - loop / waves, 0.0) / 2 * (waves - 1)
@@ -431,34 +466,33 @@ def _computed(each_us: float, kind: TileKind, at_once: int) -> float:
     return CROWDED * taken if crowded else taken
 
 
-def _read(work: Work, kind: TileKind, many: int, order: tuple[int, int, int], sms: int) -> float:
+def _read(work: Work, kind: TileKind, many: int, order: Walk, sms: int) -> float:
     """Return the bytes of operands that come from memory, as so many tiles see them."""
     wide, ctas, (high, along) = work.wide(kind), sms * kind.resident, kind.cluster
     rows = work.m * (work.matrices if work.shared == "cols" else work.around)
     columns = work.n * (work.matrices if work.shared == "rows" else work.around)
     once = work.steps * work.step_nbytes(rows, columns * work.many)
-    group, lines, others = order
+    group, lines, others, _ = order
     at_once = ceil(min(ctas, many) / (high * along))
     read = min(group * ceil(at_once / (group * others)), lines), min(ceil(at_once / group), others)
-    down, across = read if work.shared != "rows" else read[::-1]
-    rows, columns = down * high * kind.rows, across * along * wide * work.many
+    rows, columns = order.rows_first(read)
+    rows, columns = rows * high * kind.rows, columns * along * wide * work.many
     again = max(work.steps * work.step_nbytes(rows, columns) * ceil(many / ctas) - once, 0)
     return once + again * AGAIN / (1 + (L2_BYTES / max(once, 1)) ** 2)
 
 
-def _asked(work: Work, kind: TileKind, order: tuple[int, int, int]) -> tuple[float, float]:
+def _asked(work: Work, kind: TileKind, order: Walk) -> tuple[float, float]:
     """Return of how many rows and columns neighbouring CTAs ask the L2, for each of them.
 
     Of those beyond the end of an operand they do not.
     """
-    group, lines, others = order
-    down, along = kind.cluster
-    asking = read_by(NEIGHBOURS // (down * along), group, lines, others)
-    rows, across = (lines, others) if work.shared != "rows" else (others, lines)
-    asking = asking if work.shared != "rows" else asking[::-1]
-    high = work.spread[0] * work.m / (rows * down)
-    wide = work.spread[1] * work.n * work.many / (across * along)
-    return asking[0] * high / along, asking[1] * wide / down
+    group, lines, others, _ = order
+    (high, wide), (down, along) = _joined(work.shared, work.around), kind.cluster
+    asking = order.rows_first(read_by(NEIGHBOURS // (down * along), group, lines, others))
+    rows, columns = order.rows_first((lines, others))
+    per_row = high * work.m / (rows * down)
+    per_column = wide * work.n * work.many / (columns * along)
+    return asking[0] * per_row / along, asking[1] * per_column / down
 
 
 def _off(pitch: int) -> float:

@@ -7,8 +7,10 @@ is a sum over `points`, each weighted by how near it lies.  Where nothing like a
 that is 0, and the prediction stays as it is.
 
 The table is one of a device, made by `python -m fuzz.bench.fit` from timings that are kept there,
-and only for what was timed: one product of tensors in memory, whose epilogue costs next to nothing.
-What `unaligned` predicts is corrected in the same way, by other features.
+of one product of tensors in memory, whose epilogue costs next to nothing.  It serves any epilogue,
+and several products in a tile: loops are the same.  Results around, and operands that threads
+compute, have other ones.  What `unaligned` predicts is corrected in the same way, by other
+features.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ FEATURES = (
 
 
 def applies(work: Work, sms: int) -> bool:
-    """Whether kernels of such work were timed."""
-    plain = work.around == work.many == 1 and not (work.costly or work.read or work.parts)
-    return plain and not work.computed_us and sms == SM_90A.sms and work.m * work.n > 0
+    """Whether loops of such work were timed."""
+    alone = work.around == 1 and not work.parts and not work.computed_us
+    return alone and sms == SM_90A.sms and work.m * work.n > 0
 
 
 def way(kind: TileKind, sharing: Sharing) -> str:
@@ -58,12 +60,12 @@ def features(
     result = work.result_pitch
     work = work.seen_by(kind)
     wide, (down, along) = work.wide(kind), kind.cluster
-    group, lines, across = walked(work.spread, work.m, work.n, kind, wide, sms)
+    group, lines, across, _ = walked(work.shared, work.around, work.m, work.n, kind, wide, sms)
     ctas, at_once = lines * down * across * along * count, sms * kind.resident
     waves = -(-ctas // at_once)
     return (
-        *(log(work.m), log(work.n), log(work.steps)),
-        *(log2(kind.rows), log2(wide), log2(count), log2(fit.stages)),
+        *(log(work.m), log(work.n * work.many), log(work.steps)),
+        *(log2(kind.rows), log2(wide * work.many), log2(count), log2(fit.stages)),
         *(log2(max(wide // fit.columns, 1)), kind.resident),
         *(_off(pitch) for pitch in (*work.pitches, result)),
         *(log2(waves), ctas / at_once - (waves - 1)),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fuser.arch import SM_90A
 from fuser.schedule.matmul_params import Split
@@ -32,6 +32,12 @@ NO_SWIZZLE = 48
 """Of these those whose rows of 16 bits no swizzle has.  Measured on an H100, a loop of at most 16
 steps: tiles that store them so take 6 % longer than others by what is predicted of both, and 21 %
 where rows of the result begin within lines: 4590 x 17688 x 696 257 us, 212 with 32 of 160."""
+ENDED = 224
+"""Registers of a thread that sums may take with the columns that an epilogue computes at a time.
+Measured (NVRTC 13.0, H200): 128 x 192 in ping-pong spills 196 to 432 bytes of a residual, a bias
+and silu, or numbers of rows and columns with 64 columns, 28 to 92 with 32; us, 11321 x 23232 x 320
+with a residual 742 and 615, with bias and silu 603 and 510, but 8192 x 14336 x 4096 1421 and
+1453."""
 HELD, HELD_OF_THREE = 208, 136
 """Registers that sums and columns on their way may take of a thread, where threads store results;
 and of one of three warpgroups, single elements.  Measured (NVRTC 13.0): 128 x 192 in ping-pong with
@@ -45,6 +51,11 @@ SLOTS, MORE_SLOTS = 2, 3
 room.  Measured on an H200, us, with one slot, two and three: 8192 x 16384 x 128 by 128 x 192
 cooperative 122, 96 and 90, 6144 x 6144 x 2048 242, 237 and 235; in ping-pong by 128 x 160 96 and
 92."""
+
+
+Ends = Literal["bare", "values", "tiles"]
+"""What an epilogue holds of a tile beside the sums and results: nothing, values that it computes or
+reads of rows and columns, or tiles that it reads."""
 
 
 class Fit(NamedTuple):
@@ -127,13 +138,15 @@ class TileKind:
         step_nbytes: int,
         result_nbytes: int,
         pitch: int = 0,
+        ends: Ends = "bare",
+        many: int = 1,
     ) -> Fit:
         """Return how many stages fit, and what the epilogue takes at a time.
 
         `wide` are the columns of one product, `step_nbytes` those of the operands of a span, and
         `result_nbytes` of an element of all results, whose rows are so many bytes apart (`pitch`):
         across lines of the L2, or such that threads store them, from registers that hold some
-        columns beside the sums.
+        columns beside the sums.  So they do of `many` products whose epilogue holds more (`ends`).
         """
         step_nbytes *= self.deep
         every = [*self._divisors(wide)]
@@ -141,7 +154,11 @@ class TileKind:
             every = [columns for columns in every if columns != NO_SWIZZLE]
         if pitch % 16:
             most = HELD_OF_THREE if self.warpgroups == 3 and pitch % 4 else HELD
-            every = [columns for columns in every if self._holds(wide, columns, most)]
+            every = [columns for columns in every if self._holds(wide * many, columns, most)]
+        if ends != "bare":
+            across = ends == "tiles" and self.transpose  # elements come one by one
+            twice, most = (2, HELD) if across else (1, ENDED)
+            every = [n for n in every if self._taken(wide + twice * n) * many <= most]
         if not every:
             return NO_FIT
         if self.resident > 1:
@@ -188,8 +205,12 @@ class TileKind:
 
         Rows of two sectors at least, where they lie along the columns.
         """
-        each = self.rows / (128 * self.sharers)
-        return wide * each + 2 * columns * each <= most and (self.transpose or columns >= 16)
+        fits = self._taken(wide + 2 * columns) <= most
+        return fits and (self.transpose or columns >= 16)
+
+    def _taken(self, columns: int) -> float:
+        """Return how many registers of a thread so many columns take."""
+        return columns * self.rows / (128 * self.sharers)
 
     def _staged(self, wide: int, columns: int, result_nbytes: int, slots: int) -> int:
         """Return the bytes of what an epilogue stages: in some slots of each role that has one."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from product_work import work
 
+from fuser.schedule.matmul import Side
 from fuser.schedule.params import largest_divisor
 from fuser.schedule.products.cost import (
     Sharing,
@@ -67,6 +68,27 @@ def test_what_costs_time(change: dict[str, Any], kind: TileKind) -> None:
     """Beside a plain product whose rows are whole lines."""
     plain = work(4096, 4096, 4096)
     assert predicted(replace(plain, **change), kind, 4, 64).us > predicted(plain, kind, 4, 64).us
+
+
+def test_an_epilogue_computes_results_not_sums() -> None:
+    """Of several products it has as many columns fewer; tiles that lie across cost more to read."""
+    one = work(8192, 8192, 128)
+    behind = [
+        predicted(replace(one, many=many, costly=costly), COOPERATIVE, 4, 64).behind_us
+        for many, costly in ((1, 0), (1, 2), (2, 0), (2, 2))
+    ]
+    waves = [predicted(replace(one, many=many), COOPERATIVE, 4, 64).waves for many in (1, 2)]
+    per_wave = (behind[1] - behind[0]) / waves[0], (behind[3] - behind[2]) / waves[1]
+    assert per_wave[0] == pytest.approx(2 * per_wave[1])
+    across = replace(COOPERATIVE, transpose=True)
+    read = replace(one, read=1)
+    straight, turned = (
+        predicted(read, kind, 4, 64).behind_us - predicted(one, kind, 4, 64).behind_us
+        for kind in (COOPERATIVE, across)
+    )
+    assert turned == pytest.approx(2 * straight)
+    vector = predicted(replace(one, vectors=1), COOPERATIVE, 4, 64).behind_us
+    assert behind[0] < vector < behind[1]
 
 
 def test_an_epilogue_is_hidden_behind_the_other_tile() -> None:
@@ -194,9 +216,10 @@ def test_matrices_that_are_shared_come_from_memory_once() -> None:
 def test_blocks_that_share_matrices_are_walked_by_columns(blocks: int, across: int) -> None:
     """As one result with all rows would be, the other way around."""
     kind = TileKind(128, 128, "cooperative", 2)
-    group, lines, others = walked((blocks, 1), 128, 128 * across, kind, 128)
-    if blocks > 1:
-        assert (lines, others) == (across, blocks)
-        assert group == raster(across, blocks, 128, 128)
-    assert lines % group == 0
-    assert walked((1, blocks), 128, 128 * across, kind, 128)[1:] == (1, blocks * across)
+    group, *others = walked("rows", blocks, 128, 128 * across, kind, 128)
+    assert others == [across, blocks, True]
+    assert group == raster(across, blocks, 128, 128)
+    assert across % group == 0
+    sides: tuple[Side, ...] = ("", "cols")
+    for side in sides:
+        assert walked(side, blocks, 128, 128 * across, kind, 128)[1:] == (1, blocks * across, False)

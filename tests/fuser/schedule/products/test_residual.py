@@ -101,26 +101,34 @@ def test_where_rows_begin(pitch: int, off: float) -> None:
     "other",
     [
         {"around": 2},
-        {"many": 2},
-        {"costly": 1},
-        {"read": 1},
         {"parts": True},
         {"computed_us": 0.1},
         {"m": 0},
     ],
 )
-def test_only_what_was_timed_is_corrected(other: dict[str, Any]) -> None:
-    """Batches, gated layers, epilogues and operands that are computed stay as predicted."""
+def test_only_loops_that_were_timed_are_corrected(other: dict[str, Any]) -> None:
+    """Batches and operands that are computed stay as predicted; not what follows a product."""
     plain = work(512, 512, 512)
     assert applies(plain, 132)
+    assert applies(replace(plain, many=2, costly=3, read=1, vectors=1), 132)
     assert not applies(plain, 114)
     assert not applies(replace(plain, **other), 132)
+
+
+def test_several_products_are_told_as_one_of_all_columns() -> None:
+    """Their loop is that of as many columns together."""
+    one, two = work(512, 1024, 512), replace(work(512, 512, 512), many=2)
+    kind, fit = TileKind(128, 128, "ping_pong", 2), Fit(5, 64, 2)
+    told = [dict(zip(FEATURES, features(some, kind, fit, 1), strict=True)) for some in (one, two)]
+    same = ("log n", "log2 columns", "columns filled", "log2 waves")
+    assert [told[0][name] for name in same] == [told[1][name] for name in same]
 
 
 def test_choices_say_what_kernels_like_them_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that are near the fastest, which another one may become."""
     some = work(4000, 4000, 4000)
-    plain = choose.ranked.__wrapped__(replace(some, costly=1), RULES)
+    monkeypatch.setattr(residual, "residuals", lambda: Residuals("", "", {}))
+    plain = choose.ranked.__wrapped__(some, RULES)
     assert all(one.takes.timed == 1 for one in plain)
     names = {way(one.kind, one.sharing) for one in plain}
     slow, *others = (way(plain[0].kind, ""), *(names - {way(plain[0].kind, "")}))

@@ -11,6 +11,8 @@ from fuser.schedule.products.tiles import (
     BARRIERS,
     BROAD,
     COUNTS,
+    ENDED,
+    HELD,
     MANNERS,
     PARTED,
     RESIDENT,
@@ -19,6 +21,7 @@ from fuser.schedule.products.tiles import (
     TRANSPOSED_PARTED,
     WAVES,
     WHOLE,
+    Ends,
     Fit,
     TileKind,
     counts,
@@ -29,6 +32,7 @@ from fuser.schedule.products.tiles import (
 )
 
 EVERY = (*WHOLE, *RESIDENT, *PARTED, *BROAD)
+ENDS: tuple[Ends, ...] = ("bare", "values", "tiles")
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=str)
@@ -117,6 +121,27 @@ def test_threads_that_store_results_hold_few_columns() -> None:
     assert tall.stages(192, SPAN * 320, 2, 2 * 1001)[0] == 0
     across = TileKind(128, 192, "ping_pong", 2, transpose=True)
     assert across.stages(192, SPAN * 320, 2, 2 * 1001)[1] == 8
+
+
+def test_epilogues_that_hold_values_take_fewer_columns() -> None:
+    """Of ping-pong's 192 sums a thread; elements of tiles that lie across come one by one."""
+    tall, short = (TileKind(128, cols, "ping_pong", 2) for cols in (192, 128))
+    assert [tall.stages(192, SPAN * 320, 2, 0, ends).columns for ends in ENDS] == [64, 32, 32]
+    assert [short.stages(128, SPAN * 256, 2, 0, ends).columns for ends in ENDS] == [64, 64, 64]
+    across = TileKind(128, 192, "ping_pong", 2, transpose=True)
+    bare, values, tiles_ = (across.stages(192, SPAN * 320, 2, 0, ends).columns for ends in ENDS)
+    assert bare > values > tiles_
+    assert 192 + values <= ENDED
+    assert 192 + 2 * tiles_ <= HELD
+    pair = tall.stages(96, SPAN * 320, 2, 0, "values", 2)  # two products of 96 columns each
+    assert 2 * (96 + pair.columns) <= ENDED
+
+
+def test_threads_that_store_several_products_hold_the_sums_of_all() -> None:
+    """8369 x 6094 x 3403, gated, by 128 x 96 each in ping-pong spilled 288 bytes."""
+    tall = TileKind(128, 192, "ping_pong", 2)
+    assert tall.stages(96, SPAN * 320, 2, 2 * 3001).stages >= 2
+    assert tall.stages(96, SPAN * 320, 2, 2 * 3001, "values", 2).stages == 0
 
 
 def test_threads_of_three_warpgroups_store_single_elements_of_fewer_columns() -> None:
