@@ -205,11 +205,18 @@ def _are_words(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * frag.dtype.nbytes != 4:
         return False
     for stmt in statements:
-        if frag in made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
+        if frag in made(stmt) and not (isinstance(stmt, kir.Load) and _is_word(stmt)):
             return False
         if frag in used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
             return False
     return True
+
+
+def _is_word(load: kir.Load) -> bool:
+    """Tell whether a load gives registers the words of a slot: matrices, or single ones across."""
+    if load.matrix or not isinstance(load.src, kir.Slot):
+        return load.matrix
+    return load.transposed and load.src.buffer.dtype is load.dst.dtype
 
 
 def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:

@@ -68,6 +68,7 @@ __device__ __forceinline__ Steps<S, L::kVec> steps_of(const Steps<S, L::kVec>& f
   else return Steps<S, L::kVec>(Turns<L::kVec>::of(L::col(v, tid)), L::col(v, tid), L::row(v, tid));
 }
 
+// Into registers of 32 bits whose type is not known it moves words as they are.
 template <class L, class R, class S>
 __device__ __forceinline__ void load_transposed(R (&dst)[L::kRegisters], const S src, int tid) {
   constexpr int kVec = L::kVec;
@@ -78,7 +79,10 @@ __device__ __forceinline__ void load_transposed(R (&dst)[L::kRegisters], const S
     const Steps<S, kVec> steps = steps_of<L, S>(first, v, tid);
     R got[kVec];
 #pragma unroll
-    for (int e = 0; e < kVec; ++e) got[e] = R(types::to_register(src.base[steps.at(e)]));
+    for (int e = 0; e < kVec; ++e) {
+      if constexpr (types::Same<R, uint32>::value) got[e] = reinterpret_cast<const uint32*>(src.base)[steps.at(e)];
+      else got[e] = R(types::to_register(src.base[steps.at(e)]));
+    }
     turn_round<kVec>(got, steps.turn);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) dst[v * kVec + e] = got[e];

@@ -261,6 +261,7 @@ class Load:
 
     `transposed`, from a slot: its last two axes are those of the fragment in exchanged order, and
     element (..., i, j) of the fragment is (..., j, i) of the slot.  One element per access.
+    Needs then:  the fragment in `Deal.ROUND`, or of 4 bytes an element as tensor cores hold it.
 
     `transposed` with `matrix` by `ldmatrix.trans`, which exchanges rows and columns of 8 x 8
     elements on the way: a row of a matrix is 8 neighbours of the slot, 16 bytes at a multiple of

@@ -11,6 +11,7 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
+from fuser.kernel.validate.tile import WORD
 from fuser.lower.product import Pairs, ProductLowering
 from fuser.lower.tiling import LOAD_WARPS
 from fuser.schedule.ampere_params import AmpereParams
@@ -70,8 +71,7 @@ class AmpereLowering(ProductLowering[AmpereParams]):
                     loads += some
                     continue
                 made[operand] = self._fragment(operand, deal)
-                width = made[operand].layout.vector
-                loads.append(kir.Load(made[operand], copied(operand), width, matrix=True))
+                loads.append(self._loaded(made[operand], copied(operand), operand))
             parts = (made[a], made[b])
             products.append(kir.Mma(self.accumulator(product), *parts))
         # All loads are on their way before the first of them is stored.
@@ -81,17 +81,29 @@ class AmpereLowering(ProductLowering[AmpereParams]):
     def _fragment(self, operand: Operand, deal: kir.Deal) -> kir.Fragment:
         access = operand.access
         vector = VECTOR_NBYTES // access.tv.dtype.nbytes
-        shape = self.laid(operand, self.tiling.shape(access))
+        shape = self.tiling.shape(access)
+        shape = kir.exchanged(shape) if operand.transposed else shape
         layout = kir.Layout(shape, vector, self.threads, deal)
         return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
 
+    def _loaded(self, dst: kir.Fragment, src: kir.Slot, operand: Operand) -> kir.Load:
+        """Return the load of an operand's tile: by ldmatrix, or across where it lies so."""
+        if operand.transposed and not self._turns:
+            return kir.Load(dst, src, 1, transposed=True)
+        return kir.Load(dst, src, dst.layout.vector, matrix=True)
+
+    @property
+    def _turns(self) -> bool:
+        """Whether slots have operands along the summed axis, however these lie."""
+        return self.params.observe == "threads"
+
     def laid(self, operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of an operand's slot, whose rows lie along the summed axis."""
-        return kir.exchanged(shape) if operand.transposed else shape
+        """Return the shape of an operand's slot: as it lies where cp.async brings it."""
+        return kir.exchanged(shape) if operand.transposed and self._turns else shape
 
     def tile_of(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> list[kir.Stmt]:
         """Return what brings a tile of an operand: a copy, or a load and a store of all threads."""
-        if self.params.observe != "threads":
+        if not self._turns:
             return [self.copy(operand, dst, src)]
         access, columns = operand.access, src.shape[-1]
         name, dtype = f"g_{access.name}", access.tv.dtype
@@ -155,10 +167,13 @@ def copy_refusal(
 ) -> str | None:
     """Say why cp.async, or threads, cannot move an operand's tiles, if they cannot.
 
-    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+    What cp.async brings across, threads load one element at a time: one of 4 bytes is a register.
+    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned); "mma.m16n8k8" (tf32).
     """
     tv = operand.access.tv
-    near = by_threads if operand.transposed else tiling.unit(operand.access, operand.summed)
+    near = tiling.unit(operand.access, operand.along if operand.transposed else operand.summed)
+    if operand.transposed:
+        near = by_threads or (near and tv.dtype.nbytes == WORD)
     if not near:
         return f"{tv} is not contiguous along the axis that is summed over"
     if not by_threads and shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:

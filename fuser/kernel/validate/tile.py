@@ -37,6 +37,10 @@ OPS = ("add", "mul", "maximum", "minimum")
 COLUMNS = (kir.Deal.ROUND, kir.Deal.ROWS)
 """What puts two elements together."""
 
+ACROSS, WORD = (kir.Deal.ROUND, kir.Deal.STRIPS, kir.Deal.EACH_WARP), 4
+"""How fragments may be dealt that are loaded from a slot across, one element at a time, where one
+has so many bytes: those of a register."""
+
 
 def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say what is wrong with a statement that moves or computes tiles."""
@@ -264,8 +268,12 @@ def _transposed(
     if width != 1:
         yield f": width {width}; neighbours of the fragment lie in rows of their own: use 1"
     deal, folded = frag.layout.deal, frag.layout.folded
-    if deal is not kir.Deal.ROUND or folded > 1:
-        yield f": {frag.name} is dealt in another way; give it Deal.ROUND, not folded"
+    able: tuple[kir.Deal, ...] = (kir.Deal.ROUND,)
+    if isinstance(stmt, kir.Load) and ref.buffer.dtype.nbytes == frag.dtype.nbytes == WORD:
+        able = ACROSS
+    if deal not in able or folded > 1:
+        names = " or ".join(f"Deal.{one.name}" for one in able)
+        yield f": {frag.name} is dealt in another way; give it {names}, not folded"
 
 
 def _turned(

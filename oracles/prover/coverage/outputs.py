@@ -633,12 +633,17 @@ def _exchanged(
         _claim("coverage", fits, f"a slot of {shape} for a layout of {layout.shape}"),
     ]
     if not stmt.matrix:
-        plain = layout.folded == 1 and layout.deal is kir.Deal.ROUND
+        read = isinstance(stmt, kir.Load) and layout.deal in (kir.Deal.STRIPS, kir.Deal.EACH_WARP)
+        plain = layout.folded == 1 and (read or layout.deal is kir.Deal.ROUND)
         apart = f"{width} neighbours of a transposed tile are not together"
         return [
             *out,
             _claim("bounds", width == 1, apart),
-            _claim("coverage", plain, "a transposed tile is dealt round"),
+            _claim(
+                "coverage",
+                plain,
+                "a transposed tile is dealt round, or read as tensor cores hold it",
+            ),
         ]
     nbytes = ref.buffer.dtype.nbytes
     strips = layout.folded == 1 and layout.deal is kir.Deal.STRIPS

@@ -82,6 +82,8 @@ def ldmatrix(dst: kir.Fragment = TURNED_STRIPS, limit: tuple[int, int] | None = 
 
 
 SWIZZLED = replace(SA, swizzle=32)
+WORDS = replace(SA, dtype=DType.F32)
+WORDS_STRIPS = replace(TURNED_STRIPS, dtype=DType.F32)
 RUN = kir.Tensor("RUN", DType.BF16, (M,), (1,), 8)
 LINE = replace(SA, shape=(128,))
 
@@ -214,6 +216,16 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "transposed neighbours": (
         "width 2; neighbours of the fragment lie in rows of their own: use 1",
         kernel(role(kir.Store(kir.Slot(SA, 0), TURNED, 2, transposed=True))),
+    ),
+    "halves across into strips": (
+        "turned is dealt in another way; give it Deal.ROUND, not folded",
+        kernel(role(kir.Load(TURNED_STRIPS, kir.Slot(SA, 0), 1, transposed=True))),
+    ),
+    "words across from strips": (
+        "turned is dealt in another way; give it Deal.ROUND, not folded",
+        kernel(
+            role(kir.Store(kir.Slot(WORDS, 0), WORDS_STRIPS, 1, transposed=True)), buffers=(WORDS,)
+        ),
     ),
     "transposed by ldmatrix in rounds": (
         "turned is dealt in another way than tensor cores deal sums; give it Deal.STRIPS, not fold",
