@@ -25,6 +25,8 @@ from fuser.kernel.validate.place import fragments
 
 HALVES = (DType.F16, DType.BF16)
 """Types that a register holds in f32."""
+BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
+"""Types of a byte, whose numbers those of 16 bits hold."""
 Path = tuple[int, ...]
 """Where a statement stands: its number in the kernel's body, then branch, number, branch, ..."""
 
@@ -285,8 +287,8 @@ def _is_exact(stmt: kir.Stmt) -> bool:
     match stmt:
         case kir.Load(dst, src):
             return _lies_as(dst, src)
-        case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8),)):
-            return True
+        case kir.Compute(dst, "cast", (kir.Fragment(dtype=dtype),)):
+            return dtype in BYTES
         case _:
             return isinstance(stmt, kir.Unpack)
 
@@ -296,7 +298,7 @@ def _widens(
 ) -> bool:
     """Tell whether bytes of a slot, by pairs in strips, are only cast to what is held packed."""
     layout = frag.layout
-    if frag.dtype is not DType.I8 or layout.deal is not kir.Deal.STRIPS or layout.vector != 2:
+    if frag.dtype not in BYTES or layout.deal is not kir.Deal.STRIPS or layout.vector != 2:
         return False
     for stmt in statements:
         if frag in made(stmt) and not (isinstance(stmt, kir.Load) and _is_whole(stmt)):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fuser.codegen.expr import REGISTER, divisor, divisors, literal, map_slot, spell
 from fuser.codegen.neighbours import apart
-from fuser.codegen.registers import Registers
+from fuser.codegen.registers import BYTES, Registers
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Kind, fold
@@ -52,7 +52,7 @@ def tile_line(
         case kir.Load(dst, kir.Box() as src) if dst.layout.slides:
             verb = f"load_sliding<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>"
             return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, tid);"
-        case kir.Load(dst, kir.Slot() as src) if dst in packed and dst.dtype is DType.I8:
+        case kir.Load(dst, kir.Slot() as src) if dst in packed and dst.dtype in BYTES:
             where = f"({names[dst]}, {_at(stmt, src, kernel)}, tid);"
             return f"tile::load_bytes<{layout(stmt, dst.layout)}>{where}"
         case kir.Load(dst, src, width, fill):
@@ -92,8 +92,11 @@ def tile_line(
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
         case kir.Draw(dst, counter, atomic):
             return f"atomic::draw{'' if atomic else '_alone'}({slot(dst)}, {counter});"
-        case kir.Compute(dst, "cast", (kir.Fragment(dtype=DType.I8) as arg,)) if arg in packed:
-            return f"tile::widen<{dst.dtype.cuda}>({names[dst]}, {names[arg]});"
+        case kir.Compute(dst, "cast", (kir.Fragment() as arg,)) if (
+            arg in packed and arg.dtype in BYTES
+        ):
+            which = f"{dst.dtype.cuda}, {arg.dtype.cuda}"
+            return f"tile::widen<{which}>({names[dst]}, {names[arg]});"
         case kir.Compute(dst, "mul", (kir.Fragment() as a, kir.Fragment() as b)) if (
             packed.issuperset((dst, a, b))
         ):
@@ -415,7 +418,7 @@ def _spelled(stmt: kir.Compute, op: str, registers: Registers) -> str:
     if op not in ("promote", "cast"):
         return f"math::{op}"
     narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)
-    held = dst.dtype in HALVES and all(arg.dtype is DType.I8 for arg in stmt.args)
+    held = dst.dtype in HALVES and all(arg.dtype in BYTES for arg in stmt.args)
     if (
         op == "cast"
         and (dst.dtype in HALVES or dst.dtype.is_f8)

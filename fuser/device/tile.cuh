@@ -882,12 +882,12 @@ template <class L, class S> __device__ __forceinline__ void load_bytes(uint32 (&
   for (int i = 0; i < L::kRegisters / 4; ++i) dst[i] = __byte_perm(pair(2 * i), pair(2 * i + 1), 0x5410);
 }
 
-// Four of them as 16-bit floats, which hold small integers.
-template <class T, int N> __device__ __forceinline__ void widen(uint32 (&dst)[2 * N], const uint32 (&src)[N]) {
+// Four of them, of type S, as 16-bit floats, which hold small integers and floats of 8 bits.
+template <class T, class S, int N> __device__ __forceinline__ void widen(uint32 (&dst)[2 * N], const uint32 (&src)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    dst[2 * i] = math::pair_of<T, 0x4140>(src[i]);
-    dst[2 * i + 1] = math::pair_of<T, 0x4342>(src[i]);
+    dst[2 * i] = math::pair_of<T, S, false>(src[i]);
+    dst[2 * i + 1] = math::pair_of<T, S, true>(src[i]);
   }
 }
 

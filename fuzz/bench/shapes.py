@@ -40,6 +40,7 @@ WEIGHTS = tuple(
 """Weights of 8 and 4 bits."""
 COMPUTED = (
     ("cast", torch.int8),
+    ("cast", torch.float8_e4m3fn),
     ("cast", torch.float32),
     ("relu", torch.bfloat16),
     ("silu", torch.bfloat16),

@@ -12,6 +12,7 @@ from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.runtime.nvrtc import compile_cubin
+from fuser.schedule.matmul_params import MatmulParams
 from oracles.reference.estimate import Estimate, cut_to_8_bits
 from oracles.simulator.memory import ops
 
@@ -83,6 +84,29 @@ def test_every_cast_compiles(source: str, name: str) -> None:
     specs = {"T0": Spec((512,), (1,), 1 << 32, DType.of(source))}
     for launch in build(fusion, None, classify(fusion, None, specs)).launches:
         assert compile_cubin(launch.source)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", F8)
+@pytest.mark.parametrize("wide", ["bf16", "f16"])
+def test_products_widen_every_number(wide: str, name: str) -> None:
+    """All 256, NaNs and infinities included, by pairs in registers where they are multiplied."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([-1, -1], wide), fd.define_tensor([-1, -1], name)
+    fd.add_output(fd.ops.linear(x, fd.ops.cast(w, wide)))
+    params = MatmulParams(
+        (64, 16, 64), 1, "cooperative", 3, 1, persistent=False, columns=16,
+        prologue="registers", transpose=True,
+    )  # fmt: skip
+    some = torch.zeros(256, 64, dtype=torch.uint8)
+    for row in range(256):
+        some[row, row % 64] = row
+    given = some.view(F8[name]).cuda()
+    ones = torch.ones(24, 64, dtype=getattr(torch, DType.of(wide).torch_name)).cuda()
+    (made,) = Executable(fd.fusion(), params)(ones, given)
+    alone = given.float()[range(256), [row % 64 for row in range(256)]]
+    want = alone.to(made.dtype).expand(24, 256)
+    torch.testing.assert_close(made.cpu(), want.cpu(), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.gpu

@@ -209,7 +209,9 @@ def _random(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     return (x * 100 if dtype is torch.int8 else x).to(dtype)
 
 
-_NAMES = {torch.bfloat16: "bf16", torch.float32: "f32", torch.int8: "i8"}
+_NAMES = {
+    torch.bfloat16: "bf16", torch.float32: "f32", torch.int8: "i8", torch.float8_e4m3fn: "f8e4m3"
+}  # fmt: skip
 PROLOGUES = {
     "P1": ((8192, 512, 4096), "relu", torch.bfloat16),
     "P2": ((8192, 512, 4096), "cast", torch.float32),
@@ -224,6 +226,7 @@ WEIGHTS = {
     "W3": ((256, 4096, 14336), "cast", torch.int8),
     "W4": ((1, 8192, 8192), "cast", torch.int8),
     "W5": ((32, 8192, 8192), "relu", torch.bfloat16),
+    "W6": ((64, 28672, 8192), "cast", torch.float8_e4m3fn),
 }
 """The same of weights."""
 

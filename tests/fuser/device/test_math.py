@@ -77,13 +77,17 @@ def test_every_device_function_compiles() -> None:
     assert nvrtc.compile_cubin(source).image
 
 
+BYTES = {"int8": torch.int8, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+@pytest.mark.parametrize("of", BYTES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_bytes_become_pairs_of_16_bit_floats(dtype: torch.dtype) -> None:
-    """All 256 numbers, exactly, at each of the four places of a word."""
+def test_bytes_become_pairs_of_16_bit_floats(dtype: torch.dtype, of: str) -> None:
+    """All 256 numbers, NaNs too, exactly, at each of the four places of a word."""
     name = {torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
     pairs = " ".join(
-        f"out[2 * threadIdx.x + {half}] = math::pair_of<{name}, {select:#x}>(four);"
-        for half, select in ((0, 0x4140), (1, 0x4342))
+        f"out[2 * threadIdx.x + {half}] = math::pair_of<{name}, {of}, {upper}>(four);"
+        for half, upper in ((0, "false"), (1, "true"))
     )
     source = '#include "math.cuh"\nextern "C" __global__ void k(uint32* out, const uint32* in) {\n'
     source += f"  const uint32 four = in[threadIdx.x];\n  {pairs}\n}}\n"
@@ -97,7 +101,9 @@ def test_bytes_become_pairs_of_16_bit_floats(dtype: torch.dtype) -> None:
     launch = Launch((1, 1, 1), (256, 1, 1), arguments, buffers)
     assert run(nvrtc.compile_ptx(source), launch).verdict.status is Status.PASS
     made = torch.from_numpy(buffers["out"].data).view(dtype).reshape(256, 4)
-    assert (made == given.to(dtype)).all()
+    torch.testing.assert_close(
+        made, given.view(BYTES[of]).to(dtype), rtol=0, atol=0, equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -192,13 +192,14 @@ def test_a_step_has_one_number_of_a_row_and_whole_chunks(params: MatmulParams, g
 
 
 @pytest.mark.parametrize("second", [False, True])
-@pytest.mark.parametrize("dtype", ["i8", "f32"])
+@pytest.mark.parametrize("dtype", ["i8", "f32", "f8e4m3", "f8e5m2"])
 def test_other_types_are_copied_as_they_are(dtype: str, second: bool) -> None:
     """And become the operand's in registers."""
     of = case(lambda fd, x: fd.ops.cast(x, "bf16"), dtype=dtype, second=second)
     of = replace(of, extents=of.extents | {"k": 48})
     (launch,) = compiled(of).launches
     assert next(b for b in launch.kernel.buffers if b.name == "S_T0").dtype.name == dtype
+    assert ("tile::widen" in launch.source) == (dtype != "f32")  # bytes by pairs
     assert not complaints(of)
 
 
