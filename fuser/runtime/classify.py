@@ -250,6 +250,10 @@ class _Call:
             if crowd:
                 choices = replace(choices, apart=choices.apart | crowd)
                 continue
+            stuck = frozenset[str]().union(*map(self.stuck, found)) - choices.copied
+            if stuck:
+                choices = replace(choices, copied=choices.copied | stuck)
+                continue
             for segment in found:
                 schedule = replace(self, values=values).chosen(segment)
                 values = with_parts([(segment.domain, schedule)], values)
@@ -275,6 +279,24 @@ class _Call:
         if best(segment.fusion, segment.domain, loops_of(segment.domain, self.values), 1, self.sms):
             return frozenset()
         return frozenset(one.tv.name for one in products[3 * len(products) // 4 :])
+
+    def stuck(self, segment: Segment) -> frozenset[str]:
+        """Return operands that are to be computed where they are multiplied, and no tile does.
+
+        As where one of a product is stored in the end, so that the other one is computed.
+        """
+        products = [product for product in segment.domain.products if product.leaves]
+        if not products or isinstance(self.params, TensorCoreParams):
+            return frozenset()
+        if best(segment.fusion, segment.domain, loops_of(segment.domain, self.values), 1, self.sms):
+            return frozenset()
+        pairs = (
+            pair
+            for product in products
+            for pair in zip(product.arguments, tensor_args(product.tv), strict=True)
+            if pair[0] == product.a
+        )
+        return frozenset(arg.held for _, arg in pairs)
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
         loops = loops_of(segment.domain, self.values)
