@@ -21,15 +21,21 @@ template <> __device__ __forceinline__ bool to<bool, float>(float x) { return x 
 template <> __device__ __forceinline__ bool to<bool, double>(double x) { return x != 0.0; }
 // Small integers in the mantissa of 1.5 * 2^23: I2F of 8 bits takes 8 cycles of a warp, these two one each.
 template <> __device__ __forceinline__ float to<float, int8>(int8 x) { return __int_as_float(0x4b400000 + x) - 12582912.0f; }
-// The same of two bytes of four, the lower or the upper ones, to 16 bits each, which hold them.  Floats by f16.  Integers: in the mantissa of 1024, or, as 8 bits are one too many for bf16, 7 of
-// them in that of 128, less 128 or 256.  Source: PTX ISA, "prmt", "sub" (.f16x2, .bf16x2).
+// Two floats of 8 bits as f16, which holds them.  Source: PTX ISA, "cvt" (.f16x2.e4m3x2 and .e5m2x2).
+template <class S> __device__ __forceinline__ uint32 halves_of(unsigned short two) {
+  uint32 y;
+  if constexpr (types::Same<S, e4m3>::value) asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(two));
+  else asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(y) : "h"(two));
+  return y;
+}
+// Two bytes of type S of four, the lower or the upper ones, as 16-bit floats, which hold them.  Integers lie in the
+// mantissa of 1024, or, as 8 bits are one too many for bf16, 7 of them in that of 128, less 128 or 256.
+// Source: PTX ISA, "prmt", "sub" (.f16x2, .bf16x2).
 template <class T, class S, bool UPPER> __device__ __forceinline__ uint32 pair_of(uint32 four) {
   constexpr int SELECT = UPPER ? 0x4342 : 0x4140;
   uint32 y;
   if constexpr (types::Same<S, e4m3>::value || types::Same<S, e5m2>::value) {
-    const unsigned short two = (unsigned short)(UPPER ? four >> 16 : four);
-    if constexpr (types::Same<S, e4m3>::value) asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(two));
-    else asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(y) : "h"(two));
+    y = halves_of<S>((unsigned short)(UPPER ? four >> 16 : four));
     if constexpr (types::Same<T, bf16>::value) y = types::Packs<bf16>::pack(types::Packs<f16>::low(y), types::Packs<f16>::high(y));
   } else if constexpr (types::Same<T, f16>::value) {
     const uint32 apart = __byte_perm(four ^ 0x80808080u, 0x64646464u, SELECT);
@@ -51,16 +57,11 @@ template <class T> __device__ __forceinline__ uint32 nibbles_of(uint32 byte) {
   else asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(apart), "r"(kOffset));
   return y;
 }
-// Floats of 8 bits, each of which f16 holds.  Source: PTX ISA, "cvt" (.f16x2.e4m3x2 and .e5m2x2).
 template <class To> __device__ __forceinline__ To to(e4m3 x) {
-  uint32 y;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(static_cast<unsigned short>(x)));
-  return to<To, float>(types::Packs<f16>::low(y));
+  return to<To, float>(types::Packs<f16>::low(halves_of<e4m3>(static_cast<unsigned short>(x))));
 }
 template <class To> __device__ __forceinline__ To to(e5m2 x) {
-  uint32 y;
-  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(y) : "h"(static_cast<unsigned short>(x)));
-  return to<To, float>(types::Packs<f16>::low(y));
+  return to<To, float>(types::Packs<f16>::low(halves_of<e5m2>(static_cast<unsigned short>(x))));
 }
 template <> __device__ __forceinline__ e4m3 to<e4m3>(e4m3 x) { return x; }
 template <> __device__ __forceinline__ e5m2 to<e5m2>(e5m2 x) { return x; }

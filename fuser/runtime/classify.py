@@ -274,9 +274,7 @@ class _Call:
     def crowd(self, segment: Segment) -> frozenset[str]:
         """Return the last quarter of a kernel's products where no tile has room for all of them."""
         products = segment.domain.products
-        if len(products) < 2 or isinstance(self.params, TensorCoreParams):
-            return frozenset()
-        if best(segment.fusion, segment.domain, loops_of(segment.domain, self.values), 1, self.sms):
+        if len(products) < 2 or self._multiplies(segment):
             return frozenset()
         return frozenset(one.tv.name for one in products[3 * len(products) // 4 :])
 
@@ -286,9 +284,7 @@ class _Call:
         As where one of a product is stored in the end, so that the other one is computed.
         """
         products = [product for product in segment.domain.products if product.leaves]
-        if not products or isinstance(self.params, TensorCoreParams):
-            return frozenset()
-        if best(segment.fusion, segment.domain, loops_of(segment.domain, self.values), 1, self.sms):
+        if not products or self._multiplies(segment):
             return frozenset()
         pairs = (
             pair
@@ -297,6 +293,12 @@ class _Call:
             if pair[0] == product.a
         )
         return frozenset(arg.held for _, arg in pairs)
+
+    def _multiplies(self, segment: Segment) -> bool:
+        """Whether a schedule is asked for, or there is one to choose by default."""
+        loops = loops_of(segment.domain, self.values)
+        asked = isinstance(self.params, TensorCoreParams)
+        return asked or bool(best(segment.fusion, segment.domain, loops, 1, self.sms))
 
     def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
         loops = loops_of(segment.domain, self.values)

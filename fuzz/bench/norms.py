@@ -21,7 +21,7 @@ from fuser.runtime.explain import explain
 from fuser.schedule.params import NormParams
 from fuser.schedule.shape_class import Params
 from fuzz.bench.pointwise import copies
-from fuzz.bench.row import Peers, Row, Tensors, together
+from fuzz.bench.row import Peers, Row, Tensors, autotuned, together
 
 EPS = 1e-5
 LARGEST_F8 = 448.0
@@ -126,8 +126,7 @@ class Norm(Row):
         if self.tuned:
             peers |= copies(self.nbytes)
         if compiled and self.tuned:
-            mode = "max-autotune-no-cudagraphs"
-            peers["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
+            peers["compile max-autotune"] = autotuned(self.form)
         return peers | (_liger(self.kind) if self.shape[1] <= LIGER_COLUMNS else {})
 
 

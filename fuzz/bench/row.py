@@ -97,6 +97,11 @@ class Row(ABC):
         return peers
 
 
+def autotuned(form: Form) -> Callable[..., object]:
+    """Return what torch.compile makes of a form by measuring."""
+    return torch.compile(form, dynamic=False, mode="max-autotune-no-cudagraphs")
+
+
 def together(outs: torch.Tensor | Tensors) -> Tensors:
     """Return what a form gives as several outputs, also where it is one."""
     return (outs,) if isinstance(outs, torch.Tensor) else tuple(outs)

@@ -154,12 +154,12 @@ NARROW, NARROW_COLS = 1.1, 96
 short steps.  With it what is chosen takes 4.9, 4.1 and 2.3 % more than the fastest of 12 schedules,
 of three times 40 shapes (H200), without 5.6, 6.0 and 2.7."""
 
-T = TypeVar("T")
 DEEP_OF_MANY = 1.4
 """What loops take of several products by longer steps, which gain next to nothing there.  Measured
 on an H200, us, by steps of one span and of two: 29 x 512 x 1984 by 64 x 16 each 6.6 and 6.1, 15 x
 2136 x 7418 63.7 and 63.1, 34 x 2368 x 28672 by 64 x 24 99 by two, predicted 72."""
 
+T = TypeVar("T")
 Sharing = Literal["", "scatter", "last"]
 """How CTAs that share a tile put their sums together; "" where none do."""
 

@@ -13,6 +13,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.shape_class import Params
+from fuzz.bench.matmul.schedules import cooperative
 from fuzz.bench.row import Form, Peers, Row, Tensors, kept, random_bf16, together
 
 Shape = tuple[int, int, int, int, int]
@@ -81,13 +82,7 @@ class Grouped(Row):
     def candidates(self) -> Mapping[str, Params]:
         """Return schedules worth trying."""
         tiles = ((128, 256, 2), (128, 128, 2), (64, 256, 1), (64, 128, 1))
-        found = {
-            f"cooperative {m}x{n}": MatmulParams(
-                (m, n, 64), warpgroups, "cooperative", 4, 2, persistent=True,
-                registers=(40, 232) if warpgroups == 2 else None,
-            )
-            for m, n, warpgroups in tiles
-        }  # fmt: skip
+        found = cooperative(tiles)
         rows = min(ceil(self.shape[1] / 8) * 8, FEW)
         if rows < FEW:
             found |= {

@@ -10,8 +10,8 @@ import torch
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.shape_class import Params
+from fuzz.bench.matmul.schedules import cooperative
 from fuzz.bench.row import Peers, Row, Tensors, random_bf16, together
 
 Turned = tuple[bool, bool]
@@ -69,13 +69,7 @@ class Layout(Row):
     def candidates(self) -> Mapping[str, Params]:
         """Return schedules worth trying."""
         tiles = ((128, 256, 2), (128, 192, 2), (128, 128, 2), (64, 256, 1), (64, 128, 1))
-        return {
-            f"cooperative {m}x{n}": MatmulParams(
-                (m, n, 64), groups, "cooperative", 4, 2, persistent=True,
-                registers=(40, 232) if groups == 2 else None,
-            )
-            for m, n, groups in tiles
-        }  # fmt: skip
+        return cooperative(tiles)
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch."""

@@ -17,7 +17,7 @@ from fuser.fusion.ir import Fusion, TensorView
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
 from fuser.schedule.products.choose import STACKED, columns_of_share
-from fuzz.bench.row import Peers, Row, Tensors, random_bf16, together
+from fuzz.bench.row import Peers, Row, Tensors, autotuned, random_bf16, together
 from fuzz.kernels.fusions import begin, residual
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -191,8 +191,7 @@ class Product(Row):
             return super().peers(outs, compiled=False) | triton
         found = super().peers(outs, compiled=compiled)
         if compiled:
-            mode = "max-autotune-no-cudagraphs"
-            found["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
+            found["compile max-autotune"] = autotuned(self.form)
         if self.products == 2:
             stacked = torch.compile(torch_stacked, dynamic=False) if compiled else torch_stacked
             found["stacked weights"] = lambda x, gate, _: stacked(

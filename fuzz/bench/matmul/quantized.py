@@ -11,7 +11,7 @@ from torch.nn import functional
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.bench.row import Peers, Row, Tensors, kept, random_bf16, together
+from fuzz.bench.row import Peers, Row, Tensors, autotuned, kept, random_bf16, together
 
 INNER_TILES = 8
 """How torch packs weights for its own kernel."""
@@ -150,8 +150,7 @@ class Quantized(Row):
         if self.alone or not compiled:
             return in_bf16
         found = super().peers(outs, compiled=compiled)
-        mode = "max-autotune-no-cudagraphs"
-        found["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
+        found["compile max-autotune"] = autotuned(self.form)
         if self.weights.bits == 4 and self.weights.group:
             packed, group = kept(self.weights.for_torch), self.weights.group
             found["torch's int4pack"] = lambda x, *rest: _packed(x, packed(*rest), group)

@@ -10,9 +10,9 @@ import torch
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
-from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.shape_class import Params
-from fuzz.bench.row import Peers, Row, Tensors
+from fuzz.bench.matmul.schedules import cooperative
+from fuzz.bench.row import Peers, Row, Tensors, autotuned
 
 NAMES = {torch.float8_e4m3fn: "f8e4m3", torch.int8: "i8"}
 """The types of operands."""
@@ -68,20 +68,13 @@ class Scaled(Row):
     def candidates(self) -> Mapping[str, Params]:
         """Return schedules worth trying."""
         tiles = ((128, 256, 2), (128, 192, 2), (128, 128, 2), (64, 256, 1), (64, 128, 1))
-        return {
-            f"cooperative {m}x{n}": MatmulParams(
-                (m, n, 128), groups, "cooperative", 4, 2, persistent=True,
-                registers=(40, 232) if groups == 2 else None,
-            )
-            for m, n, groups in tiles
-        }  # fmt: skip
+        return cooperative(tiles, depth=128)
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch; of floats by sums like ours, and by sums that are brought to f32 often."""
         found = super().peers(outs, compiled=compiled and not self.alone)
         if compiled and not self.alone:
-            mode = "max-autotune-no-cudagraphs"
-            found["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
+            found["compile max-autotune"] = autotuned(self.form)
         if self.dtype is not torch.int8:
             found["torch, f32 sums"] = partial(_torch_f8, fast=False)
         return found
