@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import exp, log
+from math import exp, log, prod
 from statistics import geometric_mean, quantiles
 
 import torch
@@ -125,6 +125,15 @@ def _layout(name: str, rng: random.Random) -> Row:
     return layouts.row(name, _drawn(rng), turned, alone=True)
 
 
+def _typed(name: str, rng: random.Random) -> Row:
+    """Return a product of f32, by tf32, or of f16, whose operands lie along any axis."""
+    turned = rng.random() < 1 / 2, rng.random() < 1 / 2
+    while True:
+        dtype, shape = rng.choice((torch.float32, torch.float32, torch.float16)), _drawn(rng)
+        if 2.0 * prod(shape) <= MOST_FLOPS:
+            return layouts.row(name, shape, turned, dtype=dtype, alone=True)
+
+
 def _drawn(rng: random.Random) -> tuple[int, int, int]:
     """Return M, N and K, of which a third are no multiples of 64."""
     n, k = _extent(rng, *DEPTHS), _extent(rng, *DEPTHS)
@@ -217,6 +226,7 @@ KINDS: dict[str, Callable[[str, random.Random], Row]] = {
     "quantized": _quantized,
     "grouped": _grouped,
     "layout": _layout,
+    "typed": _typed,
     "batched": _batched,
     "ended": _ended,
     "scaled": _scaled,

@@ -39,7 +39,7 @@ from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.products.choose import candidates
-from fuser.schedule.products.unaligned import ranked
+from fuser.schedule.products.unaligned import Lying, ranked
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices, Params
 from fuzz.bench.matmul.batched import Batched
@@ -76,7 +76,8 @@ def schedules(
     (segment,) = segments(fusion)
     loops = loops_of(segment.domain, extents_of(fusion, lying(row)))
     if k % 8:
-        yield from (one.params for one in ranked(segment.domain, loops, (gcd(k, 8),) * 2, sms))
+        so = Lying((gcd(k, 8),) * 2)
+        yield from (one.params for one in ranked(segment.domain, loops, so, sms))
     yield from candidates(fusion, segment.domain, loops, sms)
 
 

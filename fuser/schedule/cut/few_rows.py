@@ -31,7 +31,6 @@ from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
 from fuser.fusion.ops import OPS, Form, accumulator, producer_axes, unmoved
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.kept import memory_dtype
-from fuser.schedule.domain import unit_stride
 
 MOST = {1: None, 2: None, 3: 6 << 20, 4: 6 << 20}
 """Rows, at most, and the bytes of the large operand up to which as many are sums: threads add up
@@ -110,12 +109,12 @@ def _few(product: TensorView, values: Mapping[Symbol, int]) -> Few | None:
         return None
     ones = [axis.extent for axis in sides[few] if isinstance(axis.extent, Symbol) and not real]
     axis, small = real[0] if real else None, few if max(rows, cols) > 1 else None
-    strided = many > 1 and small is not None and _is_strided(product, few)
-    strided = strided and not _is_strided(product, 1 - few)  # else one element serves a row
+    strided = small is not None and _is_strided(product, few, values)
+    strided = strided and not _is_strided(product, 1 - few, values)  # else one element serves a row
     return Few(product.name, many, axis, small, tuple(ones), strided)
 
 
-def _is_strided(product: TensorView, side: int) -> bool:
+def _is_strided(product: TensorView, side: int, values: Mapping[Symbol, int]) -> bool:
     """Tell whether an operand is an input whose neighbours along the sums are apart in memory."""
     tv = tensor_args(product)[side]
     ends = [axis.b if side else axis.a for axis in roles(product) if axis.role is AxisRole.K]
@@ -123,7 +122,11 @@ def _is_strided(product: TensorView, side: int) -> bool:
     while at is not None and tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
         at = producer_axes(tv, 0)[at]
         (tv,) = tensor_args(tv)
-    return tv.op == "input" and at is not None and not unit_stride(tv, at)
+    if tv.op != "input" or at is None:
+        return False
+    many = [number_of(extent, values) > 1 for extent in tv.shape]
+    faster = (n for n in range(tv.rank) if tv.stride_order[n] < tv.stride_order[at])
+    return not tv.contiguity[at] or any(many[n] for n in faster)
 
 
 def _worth(
@@ -292,8 +295,8 @@ class _Summing:
             one = (*arg.logical[:at], axis_of(1), *arg.logical[at + 1 :])
             arg = moved("row", arg, one, "slice", ("dim", (at,)), ("start", (row,)), ("step", (1,)))
             places[places.index(at)] = None
-            if strided:
-                arg = moved("near", arg, one, "set")
+        if strided:
+            arg = moved("near", arg, arg.logical, "set")
         used = [place for place in places if place is not None]
         left = tuple(n for n in range(arg.rank) if n not in used)
         if left:

@@ -1,14 +1,16 @@
 """Products of operands that TMA cannot read: read where they lie, or copied first.
 
-TMA asks that rows begin at multiples of 16 bytes.  A kernel before that copies an operand to such
-rows reads it, writes it, and has to end; cp.async and threads read it once, wherever rows begin,
-and sm_80's instructions multiply at a third of the rate.  So products that are small, or have few
-rows, read it where it is.
+TMA asks that rows begin at multiples of 16 bytes, and wgmma that elements of 32 bits lie along what
+is summed over.  A kernel before that copies an operand to such rows reads it, writes it, and has to
+end; cp.async and threads read it once, wherever rows begin, and sm_80's instructions multiply at a
+third of the rate.  So products that are small, or have few rows, read it where it is.
 
 Constants are fitted to 3,673 timings of 463 shapes (H200, bf16, K no multiple of 8), those of
 copies to 797 of these shapes' timings.  Of what was timed of a shape, the schedule that is
 predicted to be the fastest takes 2.0 % more than the fastest one (geometric mean; within 3 % for 84
-%); by what kernels like it took (`residual`), of shapes left out, 0.8 % (91 %).
+%); by what kernels like it took (`residual`), of shapes left out, 0.8 % (91 %).  Those of 16-bit
+operands across are fitted to timings of 30 shapes: what is chosen takes 3 % more than the
+fastest; those of f32 to 357 of 37, off by 15 %, by which it takes 5 % more.
 """
 
 from __future__ import annotations
@@ -43,14 +45,23 @@ TILES = (
     (128, 128, 32, 8),
 )
 """Rows, columns, depth and warps of tiles; of fewer columns where results have fewer."""
+WIDER = (
+    (32, 64, 32, 1),
+    (64, 32, 32, 1),
+    (64, 64, 32, 2),
+    (128, 64, 16, 2),
+    (128, 64, 32, 4),
+)
+"""Tiles of which a warp has 32 or 64 rows, of a B across: each warp loads it, word by word."""
 STAGES = 4
 """Slots of a ring of cp.async."""
 CTAS_PER_SM = (1, 2, 4, 8)
 """How many CTAs an SM is to have, by how many share a tile."""
 START_US = 0.38
 """From launch to the first product, and behind the last."""
-BYTES_PER_US = 2.45e6
-"""Between memory and the SMs."""
+BYTES_PER_US = {2: 2.45e6, 4: 5.42e6}
+"""Between memory and the SMs, by the bytes of an element, whose rows begin anywhere if it has two.
+What is multiplied meanwhile is told apart from it by `OVERLAP`, so it may be more than memory's."""
 LAST_US, STORED, EACH = 1.073, 42.2e3, 0.62
 """A count of arrivals, bytes of sums that a CTA stores before in a microsecond, and the share of
 that which the last-arriving one takes for those of each."""
@@ -65,8 +76,9 @@ class Reading:
 
     An SM, for an instruction of a warp that brings elements of a tile (`moved`), and for each
     product and sum; a CTA, from a request to its arrival (by cp.async it is shared by the steps
-    that are ahead), and a lone warp for an instruction of a copy; and an epilogue, for 16 elements
-    of a thread.
+    that are ahead), and a lone warp for an instruction of a copy; an epilogue, for 16 elements of a
+    thread; and an SM, and a lone warp, for an instruction that brings single elements across
+    (`turned`): by cp.async these are loaded as a fragment needs them, by threads stored in a tile.
     """
 
     moved: float
@@ -74,12 +86,20 @@ class Reading:
     late: float
     warp: float
     stored: float
+    turned: float
 
 
 READING: dict[Observe, Reading] = {
-    "groups": Reading(2.07e-3, 1.03e-6, 0.79, 5.5e-3, 0.96),
-    "threads": Reading(0.89e-3, 1.69e-6, 0.49, 7.0e-3, 0.79),
+    "groups": Reading(2.07e-3, 1.03e-6, 0.79, 5.5e-3, 0.96, 0.59e-3),
+    "threads": Reading(0.89e-3, 1.69e-6, 0.49, 7.0e-3, 0.79, 2.6e-3),
 }
+WORD = 4
+"""Bytes of an element of f32."""
+WORDS = Reading(3.49e-3, 0.80e-6, 0.79, 5.5e-3, 0.96, 0.59e-3)
+"""Of these, multiplied by tf32, by cp.async."""
+ALONE = 2.0
+"""What storing 16-bit elements one by one takes, in times of that by pairs; where kernels were
+timed along K, without others around, their timings say it."""
 LAUNCH_US, MOVED = 0.84, 3.98e6
 """What a dependent launch of a copy takes, and bytes that it reads and writes in a microsecond."""
 FEATURES = (
@@ -93,20 +113,27 @@ FEATURES = (
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """How the operands of a product lie: of A and B the elements of a vector, bytes to be copied.
+    """How the operands of a product lie, A and B, of elements of so many bytes.
 
-    Rows of each begin with vectors of so many elements; `moved` are the bytes of each operand that
-    would be copied first.
+    Rows of each begin with vectors of so many elements, along K, or where it lies `across` along
+    rows or columns of the result.
     """
 
     vectors: tuple[int, int]
-    moved: tuple[int, ...]
+    across: tuple[bool, bool] = (False, False)
+    nbytes: int = 2
+
+    @property
+    def as_timed(self) -> bool:
+        """Whether `residual` knows kernels like those of such operands."""
+        return self.nbytes == 2 and not any(self.across)
 
 
-def vectors(domain: Domain, shapes: ShapeClass) -> tuple[int, int]:
-    """Return how many elements a vector of A and of B has, in a kernel with one product."""
+def lying(domain: Domain, shapes: ShapeClass) -> Lying:
+    """Return how the operands lie of a kernel with one product."""
     ((a, b),) = sided(domain)
-    return shapes.elements(a.access.name), shapes.elements(b.access.name)
+    each = shapes.elements(a.access.name), shapes.elements(b.access.name)
+    return Lying(each, (a.transposed, b.transposed), a.access.tv.dtype.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +163,20 @@ class ReadDirectly:
 
 
 def where_they_lie(
-    domain: Domain, loops: Sequence[int], lying: Lying, us: float, sms: int = SM_90A.sms
+    domain: Domain,
+    loops: Sequence[int],
+    lying: Lying,
+    moved: Sequence[int],
+    us: float,
+    sms: int = SM_90A.sms,
 ) -> AmpereParams | None:
     """Return params by which operands are read where they lie; None if they had better be copied.
 
-    `us` are predicted of the product alone, once its operands are copied.
+    `moved` are the bytes of each operand that would be copied first; `us` are predicted of the
+    product alone, once they are.
     """
-    copied = us + sum(map(_copy_us, lying.moved))
-    first = next(iter(ranked(domain, loops, lying.vectors, sms)), None)
+    copied = us + sum(map(_copy_us, moved))
+    first = next(iter(ranked(domain, loops, lying, sms)), None)
     if first is None:
         return None
     return first.params if first.us < copied else None
@@ -154,16 +187,17 @@ def _copy_us(nbytes: int) -> float:
 
 
 def ranked(
-    domain: Domain, loops: Sequence[int], vectors: tuple[int, int], sms: int = SM_90A.sms
+    domain: Domain, loops: Sequence[int], lying: Lying, sms: int = SM_90A.sms
 ) -> list[ReadDirectly]:
     """Return schedules of a plain product that read operands where they lie, the fastest first."""
     extents, (depth, *_) = sizes(domain, loops)
     found = [
-        ReadDirectly(predicted(extents, depth, vectors, params, sms), params)
-        for params in _candidates(extents, depth, vectors, sms)
+        ReadDirectly(predicted(extents, depth, lying, params, sms), params)
+        for params in _candidates(extents, depth, lying, sms)
     ]
-    if extents[0] == 1 and sms == SM_90A.sms and depth * extents[1] * extents[2] > 0:
-        told = [features(extents, depth, vectors, one.params) for one in found]
+    known = lying.as_timed and extents[0] == 1 and sms == SM_90A.sms
+    if known and depth * extents[1] * extents[2] > 0:
+        told = [features(extents, depth, lying.vectors, one.params) for one in found]
         factors = residuals().factors([way(one.params) for one in found], told)
         found = [replace(o, timed=by) for o, by in zip(found, factors, strict=True)]
     return sorted(found, key=lambda one: one.us)
@@ -181,9 +215,12 @@ def features(
     params: AmpereParams,
     sms: int = SM_90A.sms,
 ) -> tuple[float, ...]:
-    """Return what a kernel is told by that was timed: the arguments are those of `predicted`."""
+    """Return what a kernel is told by that was timed, of 16-bit operands along K.
+
+    Rows of each begin with vectors of so many elements; the others are those of `predicted`.
+    """
     (_, m, n), (high, wide, deep) = extents, params.tile
-    lines, across, at_once = ceil(m / high), ceil(n / wide), _resident(params)
+    lines, across, at_once = ceil(m / high), ceil(n / wide), _resident(params, 2)
     ctas = lines * across * params.splits
     waves = ceil(ctas / (sms * at_once))
     return (
@@ -196,30 +233,34 @@ def features(
 
 
 def is_plain(domain: Domain) -> bool:
-    """Whether it is one product of 16-bit matrices, both by rows along what is summed over."""
+    """Whether it is one product of matrices of 16 bits, or of f32 by tf32, added up in f32."""
     if len(domain.products) != 1 or any(access.tv.parts for access in domain.writes):
         return False
     (product,) = domain.products
-    types = {one.tv.dtype for one in (product.a, product.b)}
-    if product.leaves or product.tv.meet is not None or not types <= {DType.BF16, DType.F16}:
+    if product.leaves or product.tv.meet is not None:
         return False
-    rows = not any(operand.transposed for pair in sided(domain) for operand in pair)
-    return rows and accumulator(product.tv) is DType.F32
+    types = {one.tv.dtype for one in (product.a, product.b)}
+    return types <= {DType.BF16, DType.F16, DType.F32} and accumulator(product.tv) is DType.F32
 
 
 def _candidates(
-    extents: tuple[int, int, int], depth: int, vectors: tuple[int, int], sms: int
+    extents: tuple[int, int, int], depth: int, lying: Lying, sms: int
 ) -> Iterator[AmpereParams]:
     around, m, n = extents
-    observe: Observe = "groups" if min(vectors) > 1 else "threads"
-    stages, ahead = (1, 0) if observe == "threads" else (STAGES, STAGES - 1)
+    # cp.async copies at least 4 bytes, and what lies across is loaded from them in words.
+    words = lying.nbytes == WORD
+    copied = words or (min(lying.vectors) > 1 and not any(lying.across))
+    observe: Observe = "groups" if copied else "threads"
+    stages, ahead = (STAGES, STAGES - 1) if copied else (1, 0)
     fits = -(-n // 8) * 8 or 8
-    for high, wide, deep, warps in dict.fromkeys((h, min(w, fits), *of) for h, w, *of in TILES):
+    tiles = (*TILES, *WIDER) if words and lying.across[1] else TILES
+    every = ((h, min(w, fits), d // by, of) for h, w, d, of in tiles for by in (1, 2)[: 1 + words])
+    for high, wide, deep, warps in dict.fromkeys(every):
         if high >= 2 * max(m, 16) or (high < 64 and m > 8 * high):
             continue
-        tiles = max(around * ceil(m / high) * ceil(n / wide), 1)
+        ctas = max(around * ceil(m / high) * ceil(n / wide), 1)
         steps = ceil(depth / deep)
-        counts = {min(many * sms // tiles, steps // 2, MAX_SPLITS) for many in CTAS_PER_SM}
+        counts = {min(many * sms // ctas, steps // 2, MAX_SPLITS) for many in CTAS_PER_SM}
         columns = next(columns for columns in (64, 48, 32, 16, 8) if wide % columns == 0)
         for splits in sorted({max(count, 1) for count in counts}):
             try:
@@ -234,37 +275,45 @@ def _candidates(
 def predicted(
     extents: tuple[int, int, int],
     depth: int,
-    vectors: tuple[int, int],
+    lying: Lying,
     params: AmpereParams,
     sms: int = SM_90A.sms,
 ) -> float:
-    """Return the microseconds of a product of 16-bit operands, so many elements a copy of each."""
+    """Return the microseconds of a product whose operands lie so."""
     (around, m, n), (high, wide, deep) = extents, params.tile
     tiles = around * ceil(m / high) * ceil(n / wide)
     steps = ceil(ceil(depth / deep) / params.splits)
     on_sm = ceil(tiles * params.splits / sms)
-    at_once = _resident(params)
+    at_once = _resident(params, lying.nbytes)
     waves = ceil(on_sm / at_once)
-    moves = sum(rows * deep / each for rows, each in zip((high, wide), vectors, strict=True)) / 32
-    reading = READING[params.observe]
-    busy = reading.moved * moves + reading.multiplied * high * wide * deep
+    sides = [*zip((high, wide), lying.vectors, lying.across, strict=True)]
+    moves = sum(rows * deep / each for rows, each, _ in sides) / 32
+    reading = WORDS if lying.nbytes == WORD else READING[params.observe]
+    # Every warp loads B for itself, and what threads bring is stored once.
+    again = (1, params.warps if params.observe == "groups" else 1)
+    turns = sum(rows * deep * many for (rows, _, so), many in zip(sides, again, strict=True) if so)
+    turned = reading.turned * turns / 32
+    busy = reading.moved * moves + turned + reading.multiplied * high * wide * deep
     late = reading.late / max(params.prefetch, 1)
-    alone = late + reading.warp * moves / params.warps
+    alone = late + (reading.warp * moves + turned) / params.warps
     loop = ((on_sm * steps * busy) ** OVERLAP + (waves * steps * alone) ** OVERLAP) ** (1 / OVERLAP)
-    memory = 2 * around * (m * depth + n * depth + m * n) / BYTES_PER_US
+    elements = around * (m * depth + n * depth + m * n)
+    memory = lying.nbytes * elements / BYTES_PER_US[lying.nbytes]
     sums = 0.0
     if params.splits > 1:
-        stored = 4 * high * wide / STORED * (1 + EACH * params.splits)
-        sums = LAST_US + stored * waves / max(params.warps / 4, 1)
-    epilogue = reading.stored * high * wide / (32 * params.warps) / 16 * waves
+        parts = 4 * high * wide / STORED * (1 + EACH * params.splits)
+        sums = LAST_US + parts * waves / max(params.warps / 4, 1)
+    pairs = n % 2 == 0 or lying.nbytes == WORD or (lying.as_timed and around == 1)
+    stored = reading.stored * (1 if pairs else ALONE)
+    epilogue = stored * high * wide / (32 * params.warps) / 16 * waves
     return float(START_US + (loop**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + sums + epilogue)
 
 
-def _resident(params: AmpereParams) -> int:
-    """Return how many CTAs run on an SM at once."""
+def _resident(params: AmpereParams, nbytes: int) -> int:
+    """Return how many CTAs run on an SM at once, of operands whose elements have so many bytes."""
     high, wide, deep = params.tile
     threads = 32 * params.warps
-    fragments = (high // params.warps * 16 + wide * 16) / 64
+    fragments = (high // params.warps * 16 + wide * 16) / 128 * nbytes
     registers = min(70 + high * wide / threads + fragments, 255)
-    by_memory = SM_90A.smem_bytes // (params.stages * (high + wide) * deep * 2 + 2048)
+    by_memory = SM_90A.smem_bytes // (params.stages * (high + wide) * deep * nbytes + 2048)
     return max(1, min(by_memory, 2048 // threads, 32, int(65536 // (registers * threads))))

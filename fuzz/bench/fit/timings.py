@@ -152,7 +152,7 @@ def _directly(domain: Domain, loops: Sequence[int], sms: int) -> Iterator[Modell
     """Yield schedules that read operands where they lie, in rows without a gap."""
     extents, (depth,) = sizes(domain, loops)
     vectors = (gcd(depth, 8),) * 2
-    for one in unaligned.ranked(domain, loops, vectors, sms):
+    for one in unaligned.ranked(domain, loops, unaligned.Lying(vectors), sms):
         told = unaligned.features(extents, depth, vectors, one.params, sms)
         yield one.params, one.modelled_us, unaligned.way(one.params), told
 

@@ -1,4 +1,4 @@
-"""Rows of plain products whose operands do not both lie along K, as those of training do."""
+"""Rows of plain products whose operands need not lie along K, as those of training do not."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.schedule.shape_class import Params
 from fuzz.bench.matmul.schedules import cooperative
-from fuzz.bench.row import Peers, Row, Tensors, random_bf16, together
+from fuzz.bench.row import Peers, Row, Tensors, together
 
 Turned = tuple[bool, bool]
 """Whether A lies along M, and B along N."""
+NAMES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
+"""The types of operands; f32 is multiplied by tf32."""
 
 
 @dataclass(frozen=True)
 class Layout(Row):
-    """A row: out = a @ b of bf16, [M, K] by [K, N]; `shape` is (M, N, K).
+    """A row: out = a @ b of a `dtype`, [M, K] by [K, N]; `shape` is (M, N, K).
 
     Both are matrices in row-major order, transposed where BLAS says T: A lies along M where it is
     `turned`, B along N.  What is `alone` has torch beside it, nobody else.
@@ -29,34 +31,34 @@ class Layout(Row):
     shape: tuple[int, int, int]
     turned: Turned
     alone: bool = False
+    dtype: torch.dtype = torch.bfloat16
     tolerance = 0.01
 
     @property
     def says(self) -> str:
         """M x N x K, and how A and B lie, as BLAS says it of row-major matrices."""
         first, second = self.turned
-        return f"{' x '.join(map(str, self.shape))} {'NT'[first]}{'TN'[second]}"
+        of = f", {NAMES[self.dtype]}" if self.dtype is not torch.bfloat16 else ""
+        return f"{' x '.join(map(str, self.shape))} {'NT'[first]}{'TN'[second]}{of}"
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the product."""
+        """Floating-point operations of the product, in those of 16 bits: tf32 takes two."""
         m, n, k = self.shape
-        return 2 * m * n * k
+        return m * n * k * self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors, each once."""
         m, n, k = self.shape
-        return 2 * (m * k + n * k + m * n)
+        return self.dtype.itemsize * (m * k + n * k + m * n)
 
     def inputs(self) -> Tensors:
         """Return random tensors in [-1, 1]."""
         m, n, k = self.shape
         first, second = self.turned
-        return (
-            random_bf16(*((k, m) if first else (m, k))),
-            random_bf16(*((k, n) if second else (n, k))),
-        )
+        shapes = (k, m) if first else (m, k), (k, n) if second else (n, k)
+        return tuple((torch.rand(one, device="cuda") * 2 - 1).to(self.dtype) for one in shapes)
 
     def error(self, given: Tensors, outs: Tensors) -> float:
         """Compare some rows with torch in f64, as part of the largest."""
@@ -69,16 +71,20 @@ class Layout(Row):
     def candidates(self) -> Mapping[str, Params]:
         """Return schedules worth trying."""
         tiles = ((128, 256, 2), (128, 192, 2), (128, 128, 2), (64, 256, 1), (64, 128, 1))
-        return cooperative(tiles)
+        return cooperative(tiles, 128 // self.dtype.itemsize)
 
     def peers(self, outs: Tensors, *, compiled: bool) -> Peers:
         """Return torch."""
         return super().peers(outs, compiled=False)
 
 
-def row(name: str, shape: tuple[int, int, int], turned: Turned, *, alone: bool = False) -> Layout:
+def row(
+    name: str, shape: tuple[int, int, int], turned: Turned, *, alone: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Layout:  # fmt: skip
     """Return the row of a product, (M, N, K)."""
-    return Layout(name, partial(_fusion, turned), partial(_torch, turned), shape, turned, alone)
+    fusion, form = partial(_fusion, turned, NAMES[dtype]), partial(_torch, turned)
+    return Layout(name, fusion, form, shape, turned, alone, dtype)
 
 
 def rows() -> list[Row]:
@@ -90,19 +96,31 @@ def rows() -> list[Row]:
         "D4": ((2048, 2048, 8192), (True, False)),
         "D5": ((16, 8192, 8192), (False, True)),
     }
-    return [row(name, shape, turned) for name, (shape, turned) in told.items()]
+    out: list[Row] = [row(name, shape, turned) for name, (shape, turned) in told.items()]
+    told = {
+        "D6": ((4096, 4096, 4096), (False, False)),
+        "D7": ((4096, 4096, 4096), (False, True)),
+        "D8": ((16, 8192, 8192), (False, True)),
+    }
+    single = torch.float32
+    return out + [row(name, shape, turned, dtype=single) for name, (shape, turned) in told.items()]
 
 
-def _fusion(turned: Turned) -> Fusion:
+def _fusion(turned: Turned, dtype: str) -> Fusion:
     fd = FusionDefinition()
-    a, b = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    a, b = (fd.define_tensor([-1, -1], dtype) for _ in range(2))
     first, second = turned
     a = fd.ops.permute(a, [1, 0]) if first else a
     b = b if second else fd.ops.permute(b, [1, 0])
-    fd.add_output(fd.ops.matmul(a, b))
+    fd.add_output(fd.ops.matmul(a, b, precision="tf32" if dtype == "f32" else None))
     return fd.fusion()
 
 
 def _torch(turned: Turned, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     first, second = turned
-    return (a.mT if first else a) @ (b if second else b.mT)
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True  # of other types than f32 it says nothing
+    try:
+        return (a.mT if first else a) @ (b if second else b.mT)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed

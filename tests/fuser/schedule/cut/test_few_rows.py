@@ -238,3 +238,20 @@ def test_rows_that_lie_in_columns_are_stored_first(
     assert len(found.kernels) == (kernels if many > 1 else 1)
     records = judge(case, CPU_ORACLES)
     assert not [r for r in records if r.status != "pass"]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("beside", [1, 5])
+def test_one_row_whose_elements_are_apart_is_stored_first(beside: int, *, apart: bool) -> None:
+    """As columns of matrices that lie side by side are; of one matrix they are neighbours."""
+    fd = FusionDefinition()
+    a = fd.define_tensor(["b", "m", "k"], "bf16")
+    b = fd.define_tensor(["k", "b", "n"] if apart else ["b", "k", "n"], "bf16")
+    fd.add_output(fd.ops.matmul(a, fd.ops.permute(b, [1, 0, 2]) if apart else b))
+    case = Case(fd.fusion(), DIRECT, {"b": beside, "m": 40, "n": 1, "k": 200}, "reals", 0)
+    found = classify(case.fusion, DIRECT, specs(case))
+    (one,) = found.choices.few
+    assert one.strided == (apart and beside > 1)
+    assert len(found.kernels) == (2 if apart and beside > 1 else 1)
+    records = judge(case, CPU_ORACLES)
+    assert not [r for r in records if r.status != "pass"]

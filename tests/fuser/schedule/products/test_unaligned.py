@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd, isfinite, log
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.pipeline import build
-from fuser.runtime.call import Spec
+from fuser.runtime.call import Spec, extents_of, loops_of
 from fuser.runtime.classify import Alternatives, classify
 from fuser.runtime.explain import explain
 from fuser.schedule.ampere_params import AmpereParams
@@ -24,12 +23,15 @@ from fuser.schedule.products.unaligned import (
     FEATURES,
     Lying,
     features,
+    predicted,
     ranked,
     way,
     where_they_lie,
 )
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import CallClass
+from fuzz.bench import sweep
+from fuzz.bench.matmul.layouts import row
 
 Shape = tuple[int, int, int]
 EXTENTS = st.integers(1, 20_000)
@@ -60,10 +62,15 @@ def classified(of: Fusion, shape: Shape, op: str = "linear") -> CallClass:
 
 
 def lying(shape: Shape) -> Lying:
-    """How dense operands lie."""
+    """How dense operands of 16 bits lie, both along K."""
+    each = gcd(shape[2], 8)
+    return Lying((each, each))
+
+
+def moved(shape: Shape) -> tuple[int, ...]:
+    """Bytes of each of these that would be copied first."""
     m, n, k = shape
-    each = gcd(k, 8)
-    return Lying((each, each), () if each == 8 else (2 * m * k, 2 * n * k))
+    return () if k % 8 == 0 else (2 * m * k, 2 * n * k)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +115,64 @@ def test_others_are_copied_first(shape: Shape) -> None:
     [
         (fusion(), (26, 2890, 12264), "linear"),  # TMA can read it
         (fusion("i8"), (26, 2890, 1001), "linear"),  # was not measured
-        (fusion(op="matmul"), (64, 2890, 128), "matmul"),  # B by rows along its columns
+        (fusion("f8e4m3"), (26, 2890, 1001), "linear"),  # nothing of sm_80 multiplies it
+        (fusion(op="matmul"), (64, 2896, 128), "matmul"),  # TMA can read columns, too
     ],
 )
-def test_what_was_not_measured_stays_as_it_is(of: Fusion, shape: Shape, op: str) -> None:
-    """Operands of other types, or that lie in another order."""
+def test_others_stay_as_they_are(of: Fusion, shape: Shape, op: str) -> None:
+    """What TMA reads, or of types that were not measured."""
     assert isinstance(classified(of, shape, op).schedules[-1], MatmulParams)
+
+
+FLOAT, BF16 = torch.float32, torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("shape", "turned", "dtype", "observe"),
+    [  # H200, us behind a kernel that turns operands, and as they are chosen now
+        ((16, 8192, 8192), (False, True), FLOAT, "groups"),  # 206.7, 55.9
+        ((64, 1776, 3840), (True, True), FLOAT, "groups"),  # 23.5, 12.0
+        ((64, 2890, 128), (False, True), BF16, "threads"),  # 6.4, 4.1
+        ((4096, 4096, 4096), (False, True), FLOAT, None),  # 428; sm_80's at a third of that
+        ((4096, 4096, 4096), (False, False), FLOAT, None),  # TMA reads it
+        ((4000, 4001, 4000), (False, True), BF16, None),
+    ],
+)
+def test_operands_across_are_read_where_they_lie_of_few_rows(
+    shape: Shape, turned: tuple[bool, bool], dtype: torch.dtype, observe: str | None
+) -> None:
+    """By cp.async, of 32 bits, which wgmma cannot take so; of 16 where TMA cannot read them."""
+    one = row("x", shape, turned, dtype=dtype)
+    given = sweep.lying(one)
+    *before, last = classify(one.fusion(), None, given).schedules
+    if observe is None:
+        assert isinstance(last, MatmulParams)
+        return
+    assert not before
+    assert isinstance(last, AmpereParams)
+    assert last.observe == observe
+    found = Alternatives(one.fusion(), given)
+    every = [*found.candidates(0)]
+    assert len({*every}) == len(every) > 4
+    assert last in every
+
+
+@given(EXTENTS, EXTENTS, EXTENTS, st.tuples(st.booleans(), st.booleans()), st.sampled_from((2, 4)))
+def test_what_lies_across_takes_longer(
+    m: int, n: int, k: int, across: tuple[bool, bool], nbytes: int
+) -> None:
+    """Words more than halves, too, and of neither it is told what kernels of others took."""
+    (segment,) = segments(fusion())
+    along = Lying((1, 1), (False, False), nbytes)
+    there = Lying((1, 1), across, nbytes)
+    for one in ranked(segment.domain, (m, n, k), there):
+        asked = (1, m, n), k
+        as_it_lies = predicted(*asked, there, one.params)
+        assert one.modelled_us == as_it_lies
+        assert as_it_lies >= predicted(*asked, along, one.params) * (1 if n % 2 == 0 else 1 / 2)
+        assert there.as_timed or one.timed == 1
+        if nbytes == 4:
+            assert one.params.observe == "groups"
 
 
 @given(EXTENTS, EXTENTS, EXTENTS)
@@ -121,38 +180,52 @@ def test_every_schedule_can_be_had(m: int, n: int, k: int) -> None:
     """Predictions are positive and in order, and what takes longer to copy is not copied sooner."""
     (segment,) = segments(fusion())
     found = lying((m, n, k))
-    every = ranked(segment.domain, (m, n, k), found.vectors)
+    every = ranked(segment.domain, (m, n, k), found)
     assert every
     assert 0 < every[0].us <= every[-1].us
     assert [one.us for one in every] == sorted(one.us for one in every)
-    us = [us for us in (1.0, 1e9) if where_they_lie(segment.domain, (m, n, k), found, us)]
+    copied = moved((m, n, k))
+    us = [us for us in (1.0, 1e9) if where_they_lie(segment.domain, (m, n, k), found, copied, us)]
     assert 1e9 in us
     assert {one.params.observe for one in every} == {"groups" if k % 2 == 0 else "threads"}
 
 
-@pytest.mark.parametrize("shape", [(5, 3902, 2238), (2316, 84, 6366), (18, 90, 113)])
-def test_every_schedule_that_is_ranked_can_be_built(shape: Shape) -> None:
-    """Or is refused for its registers, in words."""
-    of = fusion()
+@pytest.mark.parametrize(
+    ("shape", "turned", "dtype"),
+    [
+        ((5, 3902, 2238), (False, False), BF16),
+        ((2316, 84, 6366), (False, False), BF16),
+        ((18, 90, 113), (False, False), BF16),
+        ((300, 1001, 712), (True, True), BF16),
+        ((200, 512, 1000), (False, True), FLOAT),
+        ((200, 513, 1001), (True, True), FLOAT),
+        ((17, 90, 113), (True, False), FLOAT),
+    ],
+)
+def test_every_schedule_that_is_ranked_can_be_built(
+    shape: Shape, turned: tuple[bool, bool], dtype: torch.dtype
+) -> None:
+    """A default is one of them: none may be refused, for registers as little as for anything."""
+    one = row("x", shape, turned, dtype=dtype)
+    of, given = one.fusion(), sweep.lying(one)
     (segment,) = segments(of)
-    built = 0
-    for one in ranked(segment.domain, shape, lying(shape).vectors):
-        try:
-            program = build(of, one.params, classify(of, one.params, specs(of, shape)))
-        except ScheduleError as error:
-            assert "registers" in str(error)  # noqa: PT017
-            continue
-        built += len(program.launches)
-    assert built > 4
+    words = 16 // dtype.itemsize
+    ends = ((shape[at] if turned[at] else shape[2]) for at in (0, 1))
+    a, b = (gcd(end, words) for end in ends)
+    loops = loops_of(segment.domain, extents_of(of, given))
+    every = ranked(segment.domain, loops, Lying((a, b), turned, dtype.itemsize))
+    assert len(every) > 4
+    for params in (one.params for one in every):
+        assert len(build(of, params, classify(of, params, given)).launches) == 1
 
 
 @given(EXTENTS, EXTENTS, EXTENTS)
 def test_every_kernel_is_told_by_as_many_numbers(m: int, n: int, k: int) -> None:
     """Finite ones, whatever the shape; a wave is full in part, and tiles at most."""
     (segment,) = segments(fusion())
-    vectors = lying((m, n, k)).vectors
-    for one in ranked(segment.domain, (m, n, k), vectors):
-        found = features((1, m, n), k, vectors, one.params)
+    where = lying((m, n, k))
+    for one in ranked(segment.domain, (m, n, k), where):
+        found = features((1, m, n), k, where.vectors, one.params)
         told = dict(zip(FEATURES, found, strict=True))
         assert all(map(isfinite, found))
         assert 0 < told["last wave"] <= 1
@@ -167,7 +240,7 @@ def test_what_kernels_like_them_took_is_what_is_compared(monkeypatch: pytest.Mon
     shape = (60, 1000, 1002)
     found = lying(shape)
     monkeypatch.setattr(unaligned, "residuals", lambda: Residuals("", "", {}))
-    plain = ranked(segment.domain, shape, found.vectors)
+    plain = ranked(segment.domain, shape, found)
     assert all(one.timed == 1 for one in plain)
     told = features((1, *shape[:2]), shape[2], found.vectors, plain[0].params)
     near = Process(
@@ -177,7 +250,7 @@ def test_what_kernels_like_them_took_is_what_is_compared(monkeypatch: pytest.Mon
     )
     known = Residuals("", "", {way(plain[0].params): near})
     monkeypatch.setattr(unaligned, "residuals", lambda: known)
-    slower = ranked(segment.domain, shape, found.vectors)
+    slower = ranked(segment.domain, shape, found)
     assert [one.params for one in slower if one.timed != 1] == [plain[0].params]
     assert slower[0].params == plain[1].params
     assert [one.us for one in slower] == sorted(one.us for one in slower)
@@ -185,11 +258,10 @@ def test_what_kernels_like_them_took_is_what_is_compared(monkeypatch: pytest.Mon
     assert changed.us == pytest.approx(1.5 * plain[0].us, rel=1e-3)
     assert "us predicted (kernels like it took +50 %)" in str(changed)
     behind = (plain[0].us + plain[1].us) / 2  # of copies and the product, between the two
-    copies = where_they_lie(segment.domain, shape, replace(found, moved=()), behind)
-    assert copies is None
-    assert all(one.timed == 1 for one in ranked(segment.domain, shape, found.vectors, sms=114))
+    assert where_they_lie(segment.domain, shape, found, (), behind) is None
+    assert all(one.timed == 1 for one in ranked(segment.domain, shape, found, sms=114))
     for loops in ((0, 1000, 1002), (60, 0, 1002), (60, 1000, 0)):
-        assert all(one.timed == 1 for one in ranked(segment.domain, loops, found.vectors))
+        assert all(one.timed == 1 for one in ranked(segment.domain, loops, found))
 
 
 def test_they_are_explained_and_tuned() -> None:
