@@ -154,10 +154,11 @@ class ReadDirectly:
 
     def __str__(self) -> str:
         """Say it in a line."""
-        high, wide, _ = self.params.tile
+        warps = f"{self.params.warps} warp" + "s" * (self.params.warps > 1)
         by = "threads" if self.params.observe == "threads" else "cp.async"
-        shared = f", {self.params.splits} CTAs a tile" if self.params.splits > 1 else ""
-        how = f"{high} x {wide}, operands read where they lie by {by}{shared}"
+        how = f"{' x '.join(map(str, self.params.tile))}, {warps}"
+        how += f", operands read where they lie by {by}"
+        how += f", {self.params.splits} CTAs a tile" if self.params.splits > 1 else ""
         timed = f" ({took(self.timed)})" if self.timed != 1 else ""
         return f"{how}: {self.us:.1f} us predicted{timed}"
 

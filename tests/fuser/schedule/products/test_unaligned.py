@@ -268,7 +268,9 @@ def test_they_are_explained_and_tuned() -> None:
     """Three that are predicted to be the fastest; all of them are candidates of the tuner."""
     of, shape = fusion(), (26, 2890, 12268)
     says = str(explain(of, (26, 12268), (2890, 12268)))
-    assert "best 32 x 64, operands read where they lie by cp.async, 11 CTAs a tile" in says
+    how = "32 x 64 x 64, 2 warps, operands read where they lie by cp.async, 11 CTAs a tile"
+    assert f"best {how}: " in says
+    assert len({line for line in says.splitlines() if "where they lie" in line}) == 3
     found = Alternatives(of, specs(of, shape))
     every = [*found.candidates(0)]
     assert found.default.schedules[0] == every[0]
