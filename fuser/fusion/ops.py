@@ -287,6 +287,14 @@ def named_axis(tv: TensorView) -> int:
     return int(axis)
 
 
+def named_axes(tv: TensorView) -> tuple[int, ...]:
+    """Return the axes that a view names: one, or the first and the last of those it joins."""
+    if tv.op != "flatten":
+        return (named_axis(tv),)
+    attrs = dict(tv.attrs)
+    return int(attrs["start_dim"][0]), int(attrs["end_dim"][0])
+
+
 def scanned_axis(tv: TensorView) -> int | None:
     """Return the axis along which a scan runs; None if it has one element, or `tv` is no scan."""
     if tv.op not in OPS or OPS[tv.op].form is not Form.SCAN:

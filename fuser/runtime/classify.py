@@ -283,16 +283,10 @@ class _Call:
 
         As where one of a product is stored in the end, so that the other one is computed.
         """
-        products = [product for product in segment.domain.products if product.leaves]
-        if not products or self._multiplies(segment):
+        computed = [one.computed for one in segment.domain.products if one.computed is not None]
+        if not computed or self._multiplies(segment):
             return frozenset()
-        pairs = (
-            pair
-            for product in products
-            for pair in zip(product.arguments, tensor_args(product.tv), strict=True)
-            if pair[0] == product.a
-        )
-        return frozenset(arg.held for _, arg in pairs)
+        return frozenset(tv.held for tv in computed)
 
     def _multiplies(self, segment: Segment) -> bool:
         """Whether a schedule is asked for, or there is one to choose by default."""

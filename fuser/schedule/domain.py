@@ -68,6 +68,11 @@ class Product:
         """Operands in the order of the operation's arguments."""
         return (self.b, self.a) if self.exchanged else (self.a, self.b)
 
+    @property
+    def computed(self) -> TensorView | None:
+        """The argument that is computed from leaves, where one is."""
+        return tensor_args(self.tv)[self.exchanged] if self.leaves else None
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:

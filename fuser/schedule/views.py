@@ -27,7 +27,7 @@ from fuser.fusion.ir import (
     row_major,
     tensor_args,
 )
-from fuser.fusion.ops import OPS, Form, named_axis, producer_axes, unmoved
+from fuser.fusion.ops import OPS, Form, named_axes, named_axis, producer_axes, unmoved
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.cut.few_rows import Few, as_sums, stored_first
 from fuser.schedule.cut.indexed import multiplied_in_place, taken_early
@@ -399,7 +399,7 @@ class _Views:
         if self._is_computed(source):
             return True
         whole, steps = self._way(source)
-        return not _joins(_laid(source, whole, steps), *_axes(tv))
+        return not _joins(_laid(source, whole, steps), *named_axes(tv))
 
     def _is_computed(self, tv: TensorView) -> bool:
         return tv.op != "input" and not _makes_view(tv)
@@ -415,15 +415,15 @@ class _Views:
             step: Step
             match tv.op:
                 case "cat":
-                    (axis,) = _axes(tv)
+                    (axis,) = named_axes(tv)
                     many = arg.logical[axis].extent
                     assert isinstance(many, int), "checked when it was recorded"
                     step, start = Narrow(axis, start, 1, many), start + many
                 case "flatten":
-                    first, last = _axes(tv)
+                    first, last = named_axes(tv)
                     step = Split(first, arg.shape[first : last + 1])
                 case _:
-                    (axis,) = _axes(tv)
+                    (axis,) = named_axes(tv)
                     step = Join(axis, axis + len(dict(tv.attrs)["sizes"]) - 1)
             part = _copy(arg, f"{room.name}_part{n}", arg, room.dtype)
             part = self._add(replace(_laid(part, room, (step,)), number=tv.number))
@@ -464,18 +464,10 @@ class _Views:
                 (axis,), (start,), (by,) = (map(int, value) for _, value in tv.attrs)
                 step = Narrow(axis, start, by, tv.logical[axis].extent)
             case "flatten":
-                step = Join(*_axes(tv))
+                step = Join(*named_axes(tv))
             case _:
-                step = Split(_axes(tv)[0], tuple(map(int, dict(tv.attrs)["sizes"])))
+                step = Split(named_axes(tv)[0], tuple(map(int, dict(tv.attrs)["sizes"])))
         return whole, (*steps, step)
-
-
-def _axes(tv: TensorView) -> tuple[int, ...]:
-    """Return the axes that an operation names: one, or the first and the last of some."""
-    if tv.op != "flatten":
-        return (named_axis(tv),)
-    attrs = dict(tv.attrs)
-    return int(attrs["start_dim"][0]), int(attrs["end_dim"][0])
 
 
 def _copy(tv: TensorView, name: str, arg: TensorView | None, dtype: DType) -> TensorView:

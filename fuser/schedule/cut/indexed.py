@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 
 from fuser.fusion.ir import Fusion, IterDomain, IterType, TensorView, row_major, tensor_args
 from fuser.fusion.mma_axes import AxisRole, roles
-from fuser.fusion.ops import OPS, Form, named_axis, producer_axes
+from fuser.fusion.ops import OPS, Form, named_axes, named_axis, producer_axes
 from fuser.fusion.recorder import axis_of
 
 
@@ -177,11 +177,10 @@ def _before(tv: TensorView, axis: int) -> int | None:
     """Return the axis of what a move or a view is of; None if it has no such axis."""
     if OPS[tv.op].form is Form.SHAPE:
         return producer_axes(tv, 0)[axis]
-    attrs, (source, *_) = dict(tv.attrs), tensor_args(tv)
     if tv.op not in ("flatten", "unflatten"):
         return None
-    first = int(attrs["start_dim" if tv.op == "flatten" else "dim"][0])
+    (source,), (first, *_) = tensor_args(tv), named_axes(tv)
     if axis < first:
         return axis
-    last = first if tv.op == "flatten" else first + len(attrs["sizes"]) - 1
+    last = first + max(tv.rank - source.rank, 0)
     return axis + source.rank - tv.rank if axis > last else None

@@ -29,7 +29,7 @@ from fuser.fusion.ir import (
     tensor_args,
 )
 from fuser.fusion.mma_axes import AxisRole, roles
-from fuser.fusion.ops import OPS, Form, named_axis, producer_axes
+from fuser.fusion.ops import OPS, Form, named_axes, named_axis, producer_axes
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.indexed import is_whole
 
@@ -432,9 +432,8 @@ def _is_stored(tv: TensorView) -> bool:
 
 def _move(tv: TensorView) -> _Move:
     """Return the view that an operation makes."""
-    attrs = dict(tv.attrs)
-    first = int(attrs["start_dim" if tv.op == "flatten" else "dim"][0])
-    many = int(attrs["end_dim"][0]) - first + 1 if tv.op == "flatten" else 1
+    axes = named_axes(tv)
+    first, many = axes[0], axes[-1] - axes[0] + 1
     made = tv.shape[first : first + tv.rank - tensor_args(tv)[0].rank + many]
     return _Move(tv.op, first, many, made, tv.attrs)
 

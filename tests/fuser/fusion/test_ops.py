@@ -15,6 +15,7 @@ from fuser.fusion.ops import (
     OPS,
     Form,
     Rule,
+    named_axes,
     operand_dtypes,
     producer_axes,
 )
@@ -141,6 +142,16 @@ def test_producer_axes_of_pointwise_operations() -> None:
     assert [producer_axes(total, n) for n in range(4)] == [(0, 1), (0, 1), (None,) * 2, (None,) * 2]
     assert row.logical[0].iter_type is IterType.BROADCAST
     assert total.logical[0].iter_type is IterType.ITERATION
+
+
+def test_axes_that_a_view_names() -> None:
+    """One, or the first and the last that are joined, which may be the same."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, 6, 8], "f32")
+    assert named_axes(fd.ops.flatten(x, 1, 2)) == (1, 2)
+    assert named_axes(fd.ops.flatten(x, 0, 2)) == (0, 2)
+    assert named_axes(fd.ops.unflatten(x, 2, [2, 4])) == (2,)
+    assert named_axes(fd.ops.slice(x, 1, 2, 5)) == (1,)
 
 
 def test_the_table_is_consistent() -> None:
