@@ -113,17 +113,17 @@ def test_one_kernel_serves_every_shape_of_its_class() -> None:
 
 
 @pytest.mark.gpu
-def test_a_call_costs_little_more_than_two_launches() -> None:
+def test_a_call_costs_at_most_4_us_beyond_the_launch() -> None:
     """Host time of a repeated call against a bare launch of the same kernel; the least of nine.
 
-    In launches, which other processes on the machine slow down alike: of 3.4 us where it is quiet
-    (a call 6.3), of 5.4 beside fifteen others (10.8).
+    Other processes on the machine only add to it: beside fifteen of them a launch took 5.4 us and
+    a call 10.8; run this test alone.
     """
     run = Executable(added())
     given = (torch.rand(1024, device="cuda"), torch.rand(1024, device="cuda"))
     costs = [run.host_cost(*given) for _ in range(9)]
     called, bare = map(min, zip(*costs, strict=True))
-    assert called <= 2.2 * bare, costs
+    assert called - bare <= 4, costs
 
 
 @pytest.mark.gpu

@@ -162,7 +162,7 @@ def test_operands_across_are_read_where_they_lie_of_few_rows(
 def test_what_lies_across_takes_longer(
     m: int, n: int, k: int, across: tuple[bool, bool], nbytes: int
 ) -> None:
-    """Words more than halves, too, and of neither it is told what kernels of others took."""
+    """And it is not told what kernels of others took; words come by cp.async."""
     (segment,) = segments(fusion())
     along = Lying((1, 1), (False, False), nbytes)
     there = Lying((1, 1), across, nbytes)
@@ -170,7 +170,7 @@ def test_what_lies_across_takes_longer(
         asked = (1, m, n), k
         as_it_lies = predicted(*asked, there, one.params)
         assert one.modelled_us == as_it_lies
-        assert as_it_lies >= predicted(*asked, along, one.params) * (1 if n % 2 == 0 else 1 / 2)
+        assert as_it_lies >= predicted(*asked, along, one.params)
         assert there.as_timed or one.timed == 1
         if nbytes == 4:
             assert one.params.observe == "groups"
