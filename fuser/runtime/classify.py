@@ -68,7 +68,7 @@ from fuser.schedule.pointwise import Tiling, suited
 from fuser.schedule.pointwise import copied as copied_by_threads
 from fuser.schedule.products.choose import best, computes_in_registers
 from fuser.schedule.products.nibbles import unpacked
-from fuser.schedule.products.unaligned import is_plain, lying, where_they_lie
+from fuser.schedule.products.unaligned import Lying, is_plain, where_they_lie
 from fuser.schedule.reduction import ReductionTiling
 from fuser.schedule.reduction_heuristic import default_row_params
 from fuser.schedule.scan import default_scan_params
@@ -325,8 +325,8 @@ class _Call:
         if not moved:
             return None
         (first,) = best(segment.fusion, domain, loops, 1, self.sms)
-        so = lying(domain, shapes)
-        return where_they_lie(domain, loops, so, moved, first.takes.us, self.sms)
+        lying = Lying.of(domain, shapes)
+        return where_they_lie(domain, loops, lying, moved, first.takes.us, self.sms)
 
     def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
         """Return the schedule of a kernel, which merges axes, and the class of shapes by those."""

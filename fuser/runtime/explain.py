@@ -39,7 +39,7 @@ from fuser.schedule.domain import Access
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import NormParams, PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.products.choose import Choice, best
-from fuser.schedule.products.unaligned import ReadDirectly, lying, ranked
+from fuser.schedule.products.unaligned import Lying, ReadDirectly, ranked
 from fuser.schedule.segment import Segment, segments
 from fuser.schedule.shape_class import Params
 from fuser.schedule.views import viewed
@@ -178,7 +178,7 @@ def explain(
             loops = loops_of(segment.domain, values)
             first: Sequence[Choice | ReadDirectly] = ()
             if isinstance(schedule, AmpereParams):
-                where = lying(segment.domain, cut.kernels[n])
+                where = Lying.of(segment.domain, cut.kernels[n])
                 first = ranked(segment.domain, loops, where, sms)[: len(ORDER)]
             elif not asked_for:
                 first = best(segment.fusion, segment.domain, loops, len(ORDER), sms)

@@ -20,7 +20,7 @@ from fuser.schedule.norm_heuristic import norm_candidates, row_alignment
 from fuser.schedule.params import NormParams, PointwiseParams
 from fuser.schedule.pointwise import WARP, pointwise_candidates
 from fuser.schedule.products.choose import candidates as product_candidates
-from fuser.schedule.products.unaligned import lying, ranked
+from fuser.schedule.products.unaligned import Lying, ranked
 from fuser.schedule.reduction_heuristic import reduction_candidates
 from fuser.schedule.segment import Segment
 from fuser.schedule.shape_class import Params, ShapeClass
@@ -46,7 +46,7 @@ def candidates(
         if isinstance(default, MatmulParams):
             yield from product_candidates(segment.fusion, domain, loops, sms)
         elif isinstance(default, AmpereParams):
-            every = ranked(domain, loops, lying(domain, shapes), sms)
+            every = ranked(domain, loops, Lying.of(domain, shapes), sms)
             yield from (one.params for one in every)
     elif domain.rows:
         yield from norm_candidates(domain, loops, aligned=row_alignment(domain, shapes))

@@ -11,7 +11,7 @@ every tensor allows it, by what the definition promises about strides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from fuser.fusion.ir import (
@@ -19,8 +19,10 @@ from fuser.fusion.ir import (
     Fusion,
     IterDomain,
     IterType,
+    Symbol,
     TensorView,
     indexed_axis,
+    number_of,
     reached,
     tensor_args,
 )
@@ -597,12 +599,16 @@ def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView,
         yield n, arg, tuple(walked)
 
 
-def unit_stride(tv: TensorView, axis: int) -> bool:
-    """Tell whether neighbours along `axis` are promised to be neighbours in memory."""
+def unit_stride(tv: TensorView, axis: int, values: Mapping[Symbol, int] | None = None) -> bool:
+    """Tell whether neighbours along `axis` are promised to be neighbours in memory.
+
+    Where `values` has the numbers of all symbols, axes of one element are in nobody's way.
+    """
     return tv.contiguity[axis] and all(
-        tv.logical[other].iter_type is IterType.BROADCAST
-        for other in range(tv.rank)
-        if tv.stride_order[other] < tv.stride_order[axis]
+        one.iter_type is IterType.BROADCAST
+        or (values is not None and number_of(one.extent, values) <= 1)
+        for one, order in zip(tv.logical, tv.stride_order, strict=True)
+        if order < tv.stride_order[axis]
     )
 
 

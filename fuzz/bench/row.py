@@ -107,9 +107,15 @@ def together(outs: torch.Tensor | Tensors) -> Tensors:
     return (outs,) if isinstance(outs, torch.Tensor) else tuple(outs)
 
 
+def random_of(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Return numbers in [-1, 1], integers in [-100, 100]."""
+    x = torch.rand(*shape, device="cuda") * 2 - 1
+    return (x * 100 if dtype is torch.int8 else x).to(dtype)
+
+
 def random_bf16(*shape: int) -> torch.Tensor:
     """Return numbers in [-1, 1]."""
-    return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
+    return random_of(torch.bfloat16, *shape)
 
 
 def kept(make: Callable[..., Made]) -> Callable[..., Made]:

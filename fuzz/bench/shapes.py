@@ -164,7 +164,7 @@ def _ended(name: str, rng: random.Random) -> Row:
 
 def _scaled(name: str, rng: random.Random) -> Row:
     """Return a product of 8-bit operands; torch takes rows of i8 beyond 16, and whole chunks."""
-    dtype = rng.choice([*scaled.NAMES])
+    dtype = rng.choice(scaled.TYPES)
     n, k = (_extent(rng, *DEPTHS) // 16 * 16 for _ in range(2))
     m = _extent(rng, *HEIGHTS)
     return scaled.row(name, (max(m, 17) if dtype is torch.int8 else m, n, k), dtype, alone=True)

@@ -31,6 +31,7 @@ from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
 from fuser.fusion.ops import OPS, Form, accumulator, producer_axes, unmoved
 from fuser.fusion.recorder import axis_of
 from fuser.schedule.cut.kept import memory_dtype
+from fuser.schedule.domain import unit_stride
 
 MOST = {1: None, 2: None, 3: 6 << 20, 4: 6 << 20}
 """Rows, at most, and the bytes of the large operand up to which as many are sums: threads add up
@@ -122,11 +123,7 @@ def _is_strided(product: TensorView, side: int, values: Mapping[Symbol, int]) ->
     while at is not None and tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
         at = producer_axes(tv, 0)[at]
         (tv,) = tensor_args(tv)
-    if tv.op != "input" or at is None:
-        return False
-    many = [number_of(extent, values) > 1 for extent in tv.shape]
-    faster = (n for n in range(tv.rank) if tv.stride_order[n] < tv.stride_order[at])
-    return not tv.contiguity[at] or any(many[n] for n in faster)
+    return tv.op == "input" and at is not None and not unit_stride(tv, at, values)
 
 
 def _worth(

@@ -89,14 +89,14 @@ class Reading:
     turned: float
 
 
-READING: dict[Observe, Reading] = {
-    "groups": Reading(2.07e-3, 1.03e-6, 0.79, 5.5e-3, 0.96, 0.59e-3),
-    "threads": Reading(0.89e-3, 1.69e-6, 0.49, 7.0e-3, 0.79, 2.6e-3),
-}
 WORD = 4
 """Bytes of an element of f32."""
-WORDS = Reading(3.49e-3, 0.80e-6, 0.79, 5.5e-3, 0.96, 0.59e-3)
-"""Of these, multiplied by tf32, by cp.async."""
+READING: dict[tuple[Observe, int], Reading] = {
+    ("groups", 2): Reading(2.07e-3, 1.03e-6, 0.79, 5.5e-3, 0.96, 0.59e-3),
+    ("threads", 2): Reading(0.89e-3, 1.69e-6, 0.49, 7.0e-3, 0.79, 2.6e-3),
+    ("groups", WORD): Reading(3.49e-3, 0.80e-6, 0.79, 5.5e-3, 0.96, 0.59e-3),
+}
+"""By how operands are read, and the bytes of an element."""
 ALONE = 2.0
 """What storing 16-bit elements one by one takes, in times of that by pairs; where kernels were
 timed along K, without others around, their timings say it."""
@@ -123,17 +123,22 @@ class Lying:
     across: tuple[bool, bool] = (False, False)
     nbytes: int = 2
 
+    @classmethod
+    def of(cls, domain: Domain, shapes: ShapeClass) -> Lying:
+        """Return how the operands lie of a kernel with one product."""
+        ((a, b),) = sided(domain)
+        each = shapes.elements(a.access.name), shapes.elements(b.access.name)
+        return cls(each, (a.transposed, b.transposed), a.access.tv.dtype.nbytes)
+
+    @property
+    def words(self) -> bool:
+        """Whether elements are words, which tf32 multiplies."""
+        return self.nbytes == WORD
+
     @property
     def as_timed(self) -> bool:
         """Whether `residual` knows kernels like those of such operands."""
         return self.nbytes == 2 and not any(self.across)
-
-
-def lying(domain: Domain, shapes: ShapeClass) -> Lying:
-    """Return how the operands lie of a kernel with one product."""
-    ((a, b),) = sided(domain)
-    each = shapes.elements(a.access.name), shapes.elements(b.access.name)
-    return Lying(each, (a.transposed, b.transposed), a.access.tv.dtype.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +183,7 @@ def where_they_lie(
     """
     copied = us + sum(map(_copy_us, moved))
     first = next(iter(ranked(domain, loops, lying, sms)), None)
-    if first is None:
-        return None
-    return first.params if first.us < copied else None
+    return first.params if first is not None and first.us < copied else None
 
 
 def _copy_us(nbytes: int) -> float:
@@ -249,13 +252,13 @@ def _candidates(
 ) -> Iterator[AmpereParams]:
     around, m, n = extents
     # cp.async copies at least 4 bytes, and what lies across is loaded from them in words.
-    words = lying.nbytes == WORD
-    copied = words or (min(lying.vectors) > 1 and not any(lying.across))
+    copied = lying.words or (min(lying.vectors) > 1 and not any(lying.across))
     observe: Observe = "groups" if copied else "threads"
     stages, ahead = (STAGES, STAGES - 1) if copied else (1, 0)
     fits = -(-n // 8) * 8 or 8
-    tiles = (*TILES, *WIDER) if words and lying.across[1] else TILES
-    every = ((h, min(w, fits), d // by, of) for h, w, d, of in tiles for by in (1, 2)[: 1 + words])
+    tiles = (*TILES, *WIDER) if lying.words and lying.across[1] else TILES
+    divided = (1, 2) if lying.words else (1,)
+    every = ((h, min(w, fits), d // by, of) for h, w, d, of in tiles for by in divided)
     for high, wide, deep, warps in dict.fromkeys(every):
         if high >= 2 * max(m, 16) or (high < 64 and m > 8 * high):
             continue
@@ -289,7 +292,7 @@ def predicted(
     waves = ceil(on_sm / at_once)
     sides = [*zip((high, wide), lying.vectors, lying.across, strict=True)]
     moves = sum(rows * deep / each for rows, each, _ in sides) / 32
-    reading = WORDS if lying.nbytes == WORD else READING[params.observe]
+    reading = READING[params.observe, lying.nbytes]
     # Every warp loads B for itself, and what threads bring is stored once.
     again = (1, params.warps if params.observe == "groups" else 1)
     turns = sum(rows * deep * many for (rows, _, so), many in zip(sides, again, strict=True) if so)
@@ -304,7 +307,7 @@ def predicted(
     if params.splits > 1:
         parts = 4 * high * wide / STORED * (1 + EACH * params.splits)
         sums = LAST_US + parts * waves / max(params.warps / 4, 1)
-    pairs = n % 2 == 0 or lying.nbytes == WORD or (lying.as_timed and around == 1)
+    pairs = n % 2 == 0 or lying.words or (lying.as_timed and around == 1)
     stored = reading.stored * (1 if pairs else ALONE)
     epilogue = stored * high * wide / (32 * params.warps) / 16 * waves
     return float(START_US + (loop**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + sums + epilogue)

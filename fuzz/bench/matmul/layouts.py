@@ -8,21 +8,20 @@ from functools import partial
 
 import torch
 
+from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.schedule.shape_class import Params
 from fuzz.bench.matmul.schedules import cooperative
-from fuzz.bench.row import Peers, Row, Tensors, together
+from fuzz.bench.row import Peers, Row, Tensors, random_of, together
 
 Turned = tuple[bool, bool]
 """Whether A lies along M, and B along N."""
-NAMES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
-"""The types of operands; f32 is multiplied by tf32."""
 
 
 @dataclass(frozen=True)
 class Layout(Row):
-    """A row: out = a @ b of a `dtype`, [M, K] by [K, N]; `shape` is (M, N, K).
+    """A row: out = a @ b of a `dtype`, [M, K] by [K, N], f32 by tf32; `shape` is (M, N, K).
 
     Both are matrices in row-major order, transposed where BLAS says T: A lies along M where it is
     `turned`, B along N.  What is `alone` has torch beside it, nobody else.
@@ -38,7 +37,7 @@ class Layout(Row):
     def says(self) -> str:
         """M x N x K, and how A and B lie, as BLAS says it of row-major matrices."""
         first, second = self.turned
-        of = f", {NAMES[self.dtype]}" if self.dtype is not torch.bfloat16 else ""
+        of = f", {DType.of(self.dtype)}" if self.dtype is not torch.bfloat16 else ""
         return f"{' x '.join(map(str, self.shape))} {'NT'[first]}{'TN'[second]}{of}"
 
     @property
@@ -58,7 +57,7 @@ class Layout(Row):
         m, n, k = self.shape
         first, second = self.turned
         shapes = (k, m) if first else (m, k), (k, n) if second else (n, k)
-        return tuple((torch.rand(one, device="cuda") * 2 - 1).to(self.dtype) for one in shapes)
+        return tuple(random_of(self.dtype, *one) for one in shapes)
 
     def error(self, given: Tensors, outs: Tensors) -> float:
         """Compare some rows with torch in f64, as part of the largest."""
@@ -83,36 +82,33 @@ def row(
     dtype: torch.dtype = torch.bfloat16,
 ) -> Layout:  # fmt: skip
     """Return the row of a product, (M, N, K)."""
-    fusion, form = partial(_fusion, turned, NAMES[dtype]), partial(_torch, turned)
+    fusion, form = partial(_fusion, turned, DType.of(dtype)), partial(_torch, turned)
     return Layout(name, fusion, form, shape, turned, alone, dtype)
 
 
 def rows() -> list[Row]:
     """Return the rows D: squares, gradients of inputs and of weights, and few rows."""
+    half, single = torch.bfloat16, torch.float32
     told = {
-        "D1": ((4096, 4096, 4096), (False, True)),
-        "D2": ((8192, 4096, 14336), (False, True)),
-        "D3": ((14336, 4096, 8192), (True, True)),
-        "D4": ((2048, 2048, 8192), (True, False)),
-        "D5": ((16, 8192, 8192), (False, True)),
+        "D1": (half, (4096, 4096, 4096), (False, True)),
+        "D2": (half, (8192, 4096, 14336), (False, True)),
+        "D3": (half, (14336, 4096, 8192), (True, True)),
+        "D4": (half, (2048, 2048, 8192), (True, False)),
+        "D5": (half, (16, 8192, 8192), (False, True)),
+        "D6": (single, (4096, 4096, 4096), (False, False)),
+        "D7": (single, (4096, 4096, 4096), (False, True)),
+        "D8": (single, (16, 8192, 8192), (False, True)),
     }
-    out: list[Row] = [row(name, shape, turned) for name, (shape, turned) in told.items()]
-    told = {
-        "D6": ((4096, 4096, 4096), (False, False)),
-        "D7": ((4096, 4096, 4096), (False, True)),
-        "D8": ((16, 8192, 8192), (False, True)),
-    }
-    single = torch.float32
-    return out + [row(name, shape, turned, dtype=single) for name, (shape, turned) in told.items()]
+    return [row(name, shape, lie, dtype=of) for name, (of, shape, lie) in told.items()]
 
 
-def _fusion(turned: Turned, dtype: str) -> Fusion:
+def _fusion(turned: Turned, dtype: DType) -> Fusion:
     fd = FusionDefinition()
     a, b = (fd.define_tensor([-1, -1], dtype) for _ in range(2))
     first, second = turned
     a = fd.ops.permute(a, [1, 0]) if first else a
     b = b if second else fd.ops.permute(b, [1, 0])
-    fd.add_output(fd.ops.matmul(a, b, precision="tf32" if dtype == "f32" else None))
+    fd.add_output(fd.ops.matmul(a, b, precision="tf32" if dtype is DType.F32 else None))
     return fd.fusion()
 
 

@@ -12,12 +12,13 @@ import torch
 from torch.nn import functional
 
 from fuser.arch import SM_90A
+from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
 from fuser.schedule.products.choose import STACKED, columns_of_share
-from fuzz.bench.row import Peers, Row, Tensors, autotuned, random_bf16, together
+from fuzz.bench.row import Peers, Row, Tensors, autotuned, random_bf16, random_of, together
 from fuzz.kernels.fusions import begin, residual
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -74,7 +75,7 @@ class Product(Row):
         """Return random tensors in [-1, 1]; weights of several products are parts of one."""
         m, n, k = self.shape
         kinds = (torch.bfloat16, self.dtype) if self.weights else (self.dtype, torch.bfloat16)
-        found = [_random(kinds[0], m, k), *_random(kinds[1], self.products * n, k).split(n)]
+        found = [random_of(kinds[0], m, k), *random_of(kinds[1], self.products * n, k).split(n)]
         if self.extra:
             found.append(random_bf16(n) if self.extra == "bias" else random_bf16(m, n))
         return tuple(found)
@@ -200,17 +201,6 @@ class Product(Row):
         return found
 
 
-def _random(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Return random numbers in [-1, 1], integers in [-100, 100]."""
-    if dtype is torch.bfloat16:
-        return random_bf16(*shape)
-    x = torch.rand(shape, device="cuda") * 2 - 1
-    return (x * 100 if dtype is torch.int8 else x).to(dtype)
-
-
-_NAMES = {
-    torch.bfloat16: "bf16", torch.float32: "f32", torch.int8: "i8", torch.float8_e4m3fn: "f8e4m3"
-}  # fmt: skip
 PROLOGUES = {
     "P1": ((8192, 512, 4096), "relu", torch.bfloat16),
     "P2": ((8192, 512, 4096), "cast", torch.float32),
@@ -353,7 +343,7 @@ def torch_stacked(x: torch.Tensor, gate_and_up: torch.Tensor) -> torch.Tensor:
 
 def _computed(op: str, dtype: torch.dtype) -> Fusion:
     fd = FusionDefinition()
-    x = fd.define_tensor(shape=[-1, -1], dtype=_NAMES[dtype])
+    x = fd.define_tensor(shape=[-1, -1], dtype=DType.of(dtype))
     w = fd.define_tensor(shape=[-1, -1], dtype="bf16")
     fd.add_output(fd.ops.linear(_through(fd, op, x), w))
     return fd.fusion()
@@ -362,7 +352,7 @@ def _computed(op: str, dtype: torch.dtype) -> Fusion:
 def _computed_weights(op: str, dtype: torch.dtype) -> Fusion:
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-    w = fd.define_tensor(shape=[-1, -1], dtype=_NAMES[dtype])
+    w = fd.define_tensor(shape=[-1, -1], dtype=DType.of(dtype))
     fd.add_output(fd.ops.linear(x, _through(fd, op, w)))
     return fd.fusion()
 

@@ -8,13 +8,14 @@ from functools import partial
 
 import torch
 
+from fuser.dtype import DType
 from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.schedule.shape_class import Params
 from fuzz.bench.matmul.schedules import cooperative
-from fuzz.bench.row import Peers, Row, Tensors, autotuned
+from fuzz.bench.row import Peers, Row, Tensors, autotuned, random_of
 
-NAMES = {torch.float8_e4m3fn: "f8e4m3", torch.int8: "i8"}
+TYPES = torch.float8_e4m3fn, torch.int8
 """The types of operands."""
 
 
@@ -35,7 +36,7 @@ class Scaled(Row):
     @property
     def says(self) -> str:
         """M x N x K, and of what type."""
-        return f"{' x '.join(map(str, self.shape))}, {NAMES[self.dtype]}"
+        return f"{' x '.join(map(str, self.shape))}, {DType.of(self.dtype)}"
 
     @property
     def flops(self) -> int:
@@ -52,10 +53,7 @@ class Scaled(Row):
     def inputs(self) -> Tensors:
         """Return random tensors: floats in [-1, 1], integers in [-100, 100], numbers in [0, 1]."""
         m, n, k = self.shape
-        reach = 100 if self.dtype is torch.int8 else 1
-        x, w = (
-            ((torch.rand(rows, k, device="cuda") * 2 - 1) * reach).to(self.dtype) for rows in (m, n)
-        )
+        x, w = (random_of(self.dtype, rows, k) for rows in (m, n))
         return x, w, torch.rand(m, device="cuda"), torch.rand(n, device="cuda")
 
     def error(self, given: Tensors, outs: Tensors) -> float:
@@ -85,7 +83,7 @@ def row(
 ) -> Scaled:
     """Return the row of a product, (M, N, K)."""
     form = _torch_i8 if dtype is torch.int8 else _torch_f8
-    return Scaled(name, partial(_fusion, NAMES[dtype]), form, shape, dtype, alone)
+    return Scaled(name, partial(_fusion, DType.of(dtype)), form, shape, dtype, alone)
 
 
 def rows() -> list[Row]:
@@ -102,7 +100,7 @@ def rows() -> list[Row]:
     return out
 
 
-def _fusion(dtype: str) -> Fusion:
+def _fusion(dtype: DType) -> Fusion:
     fd = FusionDefinition()
     x, w = (fd.define_tensor([-1, -1], dtype) for _ in range(2))
     rows_, columns = (fd.define_tensor([-1], "f32") for _ in range(2))

@@ -7,7 +7,7 @@ import torch
 
 from fuser.dtype import DType
 from fuzz.bench import shapes
-from fuzz.bench.matmul.scaled import NAMES, Scaled, row, rows
+from fuzz.bench.matmul.scaled import TYPES, Scaled, row, rows
 from fuzz.bench.row import Tensors, together
 from fuzz.bench.sweep import promising
 from oracles.reference.evaluate import evaluate
@@ -22,7 +22,7 @@ def given(dtype: torch.dtype) -> Tensors:
     return x, w, torch.rand(M, generator=generator), torch.rand(N, generator=generator)
 
 
-@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("dtype", TYPES)
 def test_a_row_is_what_its_error_compares_with(dtype: torch.dtype) -> None:
     """And a product with one number wrong is no such row."""
     one, inputs = row("F", (M, N, K), dtype), given(dtype)
@@ -57,7 +57,7 @@ def test_both_types_are_drawn_in_shapes_that_torch_takes() -> None:
     """Whole chunks of 16; of integers more than 16 rows."""
     drawn = [one for one in shapes.rows(20, 3) if isinstance(one, Scaled)]
     assert len(drawn) == 20
-    assert {one.dtype for one in drawn} == {*NAMES}
+    assert {one.dtype for one in drawn} == {*TYPES}
     for one in drawn:
         m, n, k = one.shape
         assert (n % 16, k % 16) == (0, 0)
